@@ -17,6 +17,7 @@ from ddp_gui.login_node import command as login_node
 from ddp_gui.login_node import lifeline
 from trainers.files import private_files
 from trainers.files.paths import REPOSITORY
+from trainers.machine.os_errors import explain
 
 if TYPE_CHECKING:
     from ddp_gui.options import Options
@@ -58,7 +59,7 @@ def main() -> None:
         # Gradio reads it at import; its default is a folder that all users of this machine share.
         os.environ["GRADIO_TEMP_DIR"] = str(make_folders(options.runs_dir))
     except (ValueError, OSError) as error:
-        _give_up(f"The page is not served: {error}.")
+        _give_up(f"The page is not served: {explain(error)}.")
     # No telemetry, and nothing is fetched from outside.
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")

@@ -13,6 +13,7 @@ from pathlib import Path
 from ddp_gui.auth import passwords
 from ddp_gui.auth.account_file import Account, AccountError, AccountFile, Accounts, checked_name
 from ddp_gui.auth.current_user import ROLES, Role
+from trainers.machine.os_errors import explain
 
 SPELT = {"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss", "ø": "o", "æ": "ae", "å": "a", "ł": "l"}
 
@@ -34,7 +35,7 @@ def main() -> None:
         else:
             _remove(file, options.name)
     except (ValueError, OSError) as error:
-        sys.exit(f"Nothing was changed: {error}.")
+        sys.exit(f"Nothing was changed: {explain(error)}.")
 
 
 def account_name(line: str) -> str:

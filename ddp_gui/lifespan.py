@@ -16,6 +16,7 @@ from ddp_gui.plan.package_install import PackageInstalls
 from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.runs.runs import RunStore
 from trainers.engines.base import Engine
+from trainers.machine.os_errors import explain
 
 Lifespan = Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]
 
@@ -62,7 +63,7 @@ def _tidy_uploads(uploaded: Uploads) -> None:
     try:
         uploaded.tidy()
     except OSError as error:
-        print(f"Unused uploads could not be deleted ({error}).")
+        print(f"Unused uploads could not be deleted ({explain(error)}).")
 
 
 async def _read_ahead(store: RunStore) -> None:
@@ -75,4 +76,7 @@ def _keep_list(store: RunStore) -> None:
     try:
         store.listing.save()
     except (OSError, ValueError) as error:
-        print(f"The list of runs could not be cached ({error}); the next start will take longer to show it.")
+        print(
+            f"The list of runs could not be cached ({explain(error)}); "
+            "the next start will take longer to show it."
+        )

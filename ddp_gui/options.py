@@ -132,6 +132,8 @@ def check(options: Options) -> None:
             f"--proxy-from is {options.trusted_proxies!r}, but allowed is: the addresses or networks of "
             "proxies, such as 127.0.0.1"
         )
+    if os.path.lexists(options.runs_dir) and not os.path.isdir(options.runs_dir):  # noqa: PTH112
+        raise ValueError(f"--runs-dir: {options.runs_dir} is not a folder")
     if options.lessons is not None and not options.lessons.is_dir():
         raise ValueError(f"--lessons: there is no folder {options.lessons}")
     for file in (options.ssl_certfile, options.ssl_keyfile):

@@ -30,6 +30,7 @@ from ddp_gui.http.asgi import App
 from ddp_gui.http.connections import BoundedProtocol
 from ddp_gui.http.front import Front
 from ddp_gui.http.listening import Listener
+from ddp_gui.launch.user_errors import answer_os_error
 from ddp_gui.learn import learn_routes
 from ddp_gui.learn.learn_api import LearnApi
 from ddp_gui.learn.library import Library
@@ -71,6 +72,7 @@ from trainers.engines.local.warm_pool import WarmPool
 from trainers.engines.slurm.engine import SlurmEngine
 from trainers.engines.ssh.of_site import engine_of
 from trainers.files.paths import ASSETS
+from trainers.machine.os_errors import explain
 
 # Python's own is 5 ms, for which the loop that answers waits at each of its reads and writes behind each
 # thread that computes.
@@ -154,7 +156,9 @@ def _engine(options: Options) -> Engine:
         try:
             engine.capacity()
         except OSError as error:
-            raise ValueError(f"--engine slurm is for a login node where Slurm answers: {error}") from error
+            raise ValueError(
+                f"--engine slurm is for a login node where Slurm answers: {explain(error)}"
+            ) from error
         return engine
     if options.engine == SSH:
         assert options.site_file is not None, "it was checked with the options"
@@ -162,7 +166,7 @@ def _engine(options: Options) -> Engine:
         try:
             hosts.capacity()
         except OSError as error:
-            raise ValueError(f"--engine ssh needs a host that answers: {error}") from error
+            raise ValueError(f"--engine ssh needs a host that answers: {explain(error)}") from error
         return hosts
     return LocalEngine(WarmPool(options.runs_dir, is_on=options.keeps_standby))
 
@@ -186,7 +190,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         lambda: {**engine.own_processes(), **machine_checks.processes()},
         machine_checks.gpus,
     )
-    line = Scheduler(options.runs_dir, devices, store.read_again, engine)
+    line = Scheduler(options.runs_dir, devices, store.read_again, engine, has_login=options.has_login)
     view = QueuePresenter(line, store)
     folder = uploads.folder_beside(options.runs_dir)
     access = DataAccess(folder, options.data_dirs)
@@ -201,6 +205,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     os.environ["GRADIO_TEMP_DIR"] = str(uploaded.incoming)
     tended = lifespan.tending(store, uploaded, (checks, machine_checks, installs), line, engine, delay)
     app = FastAPI(lifespan=tended, docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_exception_handler(OSError, answer_os_error)
     app.include_router(static.make_router())
     app.include_router(glossary.make_router())
     static.mount_assets(app)

@@ -119,7 +119,7 @@ def _stop(job: Job, command: Command) -> None:
     step, reporter = job.progress.step, job.reporter
     job.observer.end_recording("The run was stopped.")
     reporter.state("stopping", command.why or "Stop was asked for.")
-    if command.save and not save_and_wait(job, "stop"):
+    if command.save and not save_and_wait(job, "stop") and not command.anyway:
         message = "Nothing could be saved, so the run continues. Stop without saving ends it."
         reporter.answer(command, step=step, accepted=False, message=message)
         reporter.state("running", message)

@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 
 # Rank 0 alone takes a sample while the others wait in the next step's all-reduce, which has an end.
 SAMPLE_TIME_LIMIT_S = 5.0
+WARN_EVERY_S = 60.0
 LONGEST_CLASS_NAME = 40
 # What the system says of a disk or a quota that is full.
 _NEEDS_SPACE = re.compile(r"no space left|quota|free space", re.IGNORECASE)
@@ -173,17 +174,23 @@ class SaveAnswers:
 
     reporter: NullReporter
     asked: dict[int, Command] = field(default_factory=dict)
+    # A run that saves at every step would fill the rest of the disk with warnings.
+    _warned_at: float | None = None
 
     def __call__(self, outcome: Outcome) -> None:
         """Report one outcome; every rank's thread calls it, the others' reporters say nothing."""
         if isinstance(outcome, CheckpointError):
             hint = hint_of(outcome)
-            self.reporter.warning("checkpoint_failed", f"A checkpoint was not saved: {outcome}", hint)
+            now = time.monotonic()
+            if self._warned_at is None or now - self._warned_at > WARN_EVERY_S or self.asked:
+                self._warned_at = now
+                self.reporter.warning("checkpoint_failed", f"A checkpoint was not saved: {outcome}", hint)
             for step, waiting in list(self.asked.items()):
                 message = f"Could not save step {step}: {outcome}"
                 self.reporter.answer(waiting, step=step, accepted=False, message=message)
             self.asked.clear()
             return
+        self._warned_at = None
         log.info("checkpoint of step %d saved (%s), %.2f s", outcome.step, outcome.reason, outcome.duration_s)
         self.reporter.event(
             "checkpoint",

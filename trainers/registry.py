@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from trainers.contract.config import ConfigError
 from trainers.contract.config.formulas import Check
 from trainers.contract.config.settings import Problem
+from trainers.machine.os_errors import explain
 
 if TYPE_CHECKING:
     from torch import nn
@@ -267,7 +268,7 @@ def discover(package_name: str) -> list[BrokenPlugin]:
         try:
             importlib.import_module(info.name)
         except Exception as error:  # noqa: BLE001 - a plugin is anybody's code; it is reported, not hidden
-            message = f"{type(error).__name__}: {error}"
+            message = f"{type(error).__name__}: {explain(error)}"
             broken.append(BrokenPlugin(module=info.name, message=message, traceback=traceback.format_exc()))
     return broken
 

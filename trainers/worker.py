@@ -23,13 +23,15 @@ from trainers.contract import fence, rundir, tickets
 from trainers.contract.library_words import in_words
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.heartbeats import beats, heartbeat_board
+from trainers.engines.local import rank_temp
 from trainers.engines.local.orders import COMMANDS_OFFSET, IS_WARM, SUPERVISED
 from trainers.engines.local.torchrun import by_hand
 from trainers.files import private_files
-from trainers.files.json_files import parse_json
+from trainers.files.json_files import parse_json, read_json
 from trainers.files.plain_files import open_to_append
-from trainers.machine import process_title
+from trainers.machine import os_errors, out_of_memory, process_title
 from trainers.machine.lifeline import die_with_parent, parent_by_name
+from trainers.machine.os_errors import explain
 
 if TYPE_CHECKING:
     from trainers.job import Job
@@ -68,6 +70,8 @@ def work(run: RunDirectory, resume_step: int | None) -> int:
     redirect_output(run)
     process_title.show_rank(run.run_id, int(os.environ["RANK"]))
     die_with_parent(parent_by_name())
+    out_of_memory.be_ended_first()
+    rank_temp.use_folder()
     beats.begin()
     try:
         is_done = run_recorded(run, resume_step)
@@ -100,6 +104,7 @@ def end_at_once(exit_code: int) -> NoReturn:
     """End the process and what it started, without taking anything apart."""
     for child in multiprocessing.active_children():
         child.terminate()
+    rank_temp.remove_own()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(exit_code)
@@ -126,7 +131,7 @@ def make_run(run: RunDirectory, text: str) -> str | None:
     try:
         rundir.make(run, config)
     except OSError as error:
-        return f"{run.path} cannot be made: {error}"
+        return f"{run.path} cannot be made: {explain(error)}"
     return None
 
 
@@ -160,6 +165,7 @@ def redirect_output(run: RunDirectory) -> None:
     os.dup2(fd, 1)
     os.dup2(fd, 2)
     os.close(fd)
+    os_errors.keep_going_without_log()
 
 
 def is_open_to_the_network() -> bool:
@@ -192,12 +198,19 @@ def run_recorded(run: RunDirectory, resume_step: int | None) -> bool:
 
 def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
     """Build this rank's part of the job, train, and leave the process group in order."""
+    import torch
+
     from trainers.parallel import process_group
     from trainers.report import reporter
     from trainers.report.telemetry import Pulse, Telemetry
 
     config = run.read_config()
-    world = process_group.join(config.device, beats.patience(config))
+    world = process_group.join(
+        config.device,
+        beats.patience(config),
+        most_threads=granted_threads(run),
+        recorded_threads=recorded_threads(run, resume_step, config.world_size),
+    )
     beats.beat(heartbeat_board.BUILDING)
     if world.device.type == "cuda":
         beats.note_gpu()
@@ -217,7 +230,10 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
         place = "GPU" if world.device.type == "cuda" else "CPU rank"
         plural = "" if world.world_size == 1 else "s"
         was_warm = " from the warm pool" if IS_WARM in os.environ else ""
-        voice.state("starting", f"{world.world_size} {place}{plural}{was_warm}, building {config.model}.")
+        num = torch.get_num_threads()
+        threads = f", {num} thread{'' if num == 1 else 's'} each" if world.device.type == "cpu" else ""
+        who = f"{world.world_size} {place}{plural}{was_warm}{threads}"
+        voice.state("starting", f"{who}, building {config.model}.")
         telemetry.start()
         _train(run, resume_step, voice, pulse, world)
     except BaseException as error:
@@ -230,6 +246,24 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
         voice.close()
     process_group.leave()
     return "done"
+
+
+def granted_threads(run: RunDirectory) -> int | None:
+    """Return the most threads of each rank that the queue has granted; None: it did not say."""
+    ticket = tickets.read_granted(run)
+    return None if ticket is None or ticket.grant is None else ticket.grant.num_threads
+
+
+def recorded_threads(run: RunDirectory, resume_step: int | None, world_size: int) -> int | None:
+    """Return the number of threads with which the checkpoint of a step was trained, by as many ranks."""
+    if resume_step is None:
+        return None
+    try:
+        manifest = read_json(run.checkpoints / f"step_{resume_step}" / "manifest.json")
+        found = manifest.get("num_threads") if manifest["world_size"] == world_size else None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None  # loading reports what is wrong with it
+    return found if type(found) is int and found > 0 else None
 
 
 def _train(

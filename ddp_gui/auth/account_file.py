@@ -19,6 +19,7 @@ from ddp_gui.auth.passwords import Hashed
 from trainers.files import private_files
 from trainers.files.file_stat import FileStat, stat_of
 from trainers.files.json_files import read_json, write_json_atomically
+from trainers.machine.os_errors import explain
 
 FORMAT = 1
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")
@@ -74,7 +75,7 @@ class AccountFile:
         except FileNotFoundError:
             raise AccountError(f"there is no file {self.path}") from None
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            raise AccountError(f"the accounts in {self.path} cannot be read: {error}") from error
+            raise AccountError(f"the accounts in {self.path} cannot be read: {explain(error)}") from error
 
     def find(self, name: str) -> Account | None:
         """Return an account; while the file cannot be read, its last known state."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from ddp_gui.auth.account_file import Account, AccountFile
 from ddp_gui.auth.current_user import Person
 from trainers.files.json_files import read_json, write_json_atomically
+from trainers.machine.os_errors import explain
 
 IDLE_S = 2 * 3600.0
 ABSOLUTE_S = 24 * 3600.0
@@ -99,7 +100,10 @@ class Sessions:
             sessions = {key: asdict(each) for key, each in self._sessions.items()}
             write_json_atomically(self._path, sessions, mode=0o600)
         except OSError as error:
-            print(f"{self._path} cannot be written ({error}): restarting the page will log everybody out.")
+            print(
+                f"{self._path} cannot be written ({explain(error)}): "
+                "restarting the page will log everybody out."
+            )
 
     def _from_file(self) -> dict[str, Session]:
         try:
@@ -108,7 +112,7 @@ class Sessions:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, TypeError, AttributeError) as error:
-            print(f"{self._path} is damaged ({error}): everybody has to log in again.")
+            print(f"{self._path} is damaged ({explain(error)}): everybody has to log in again.")
             return {}
 
 

@@ -15,6 +15,7 @@ from trainers.files import fingerprint, private_files
 from trainers.files.json_files import read_json, write_json_atomically
 from trainers.files.paths import REPOSITORY
 from trainers.machine import cuda_environment, environment
+from trainers.machine.os_errors import explain
 
 ASK_TIMEOUT_S = 120.0
 
@@ -87,7 +88,10 @@ def remember(cache_file: Path | None, answer: Answer) -> None:
     try:
         write_json_atomically(cache_file, {"key": current_key(answer), "answer": answer}, mode=0o600)
     except OSError as error:
-        print(f"{cache_file.name} could not be cached ({error}); the next start takes some seconds longer.")
+        print(
+            f"{cache_file.name} could not be cached ({explain(error)}); "
+            "the next start takes some seconds longer."
+        )
 
 
 def default_cache_file(name: str) -> Path | None:

@@ -14,6 +14,9 @@ from trainers.machine.cuda_environment import Obstacle
 
 FEWEST_CPU_RANKS_OFFERED = 4
 RANKS_BY_DEFAULT = 2
+# Some may wait for a disk or the network; each takes the memory of an interpreter with torch.
+FEWEST_LOADER_PROCESSES_OFFERED = 16
+LOADER_PROCESSES_PER_CORE = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +37,15 @@ class Machine:
     # What has them, for a sentence.
     place: str = THIS_MACHINE
     has_more_ranks_than_cores: bool = True
+    # With logins others use the machine, too.
+    has_login: bool = False
+
+    @property
+    def max_loader_processes(self) -> int:
+        """The most loader processes of a run: with logins the cores, otherwise a few for each core."""
+        if self.has_login:
+            return self.num_cores
+        return max(FEWEST_LOADER_PROCESSES_OFFERED, LOADER_PROCESSES_PER_CORE * self.num_cores)
 
     @property
     def max_cpu_ranks(self) -> int:

@@ -14,6 +14,12 @@ from trainers.contract.commands import WholeNumber
 from trainers.contract.run_ids import Numbering
 from trainers.contract.rundir import Checkpoint, RunDirectory
 from trainers.engines import liveness
+from trainers.engines.base import Engine
+from trainers.machine.os_errors import explain
+
+
+class NotWritableError(ValueError):
+    """A run takes no command now: its folder cannot be written, or its engine does not answer."""
 
 
 def create(
@@ -121,16 +127,24 @@ def send(run: RunDirectory, name: str, **arguments: object) -> str:
 
 
 def stop(run: RunDirectory, *, save: bool, why: str = "") -> str:
-    """Have a live run's engine end it; return the command's id.
+    """Have a live run's engine end it; return the command's id, or "" where it was ended by a signal.
+
+    A stop without saving needs nothing of the disk: a run whose folder takes no command gets a signal.
 
     Raises:
+        NotWritableError: when it cannot be asked to save, because its folder cannot be written.
         ValueError: when the run is not live.
     """
     _require_live(run, "stop")
+    engine = liveness.engine_of(run)
     try:
-        return liveness.engine_of(run).stop(run, save=save, why=why)
+        return engine.stop(run, save=save, why=why)
     except OSError as error:
-        raise _not_writable(run, "stop", error) from error
+        if not save:
+            _kill(run, engine)
+        if save or liveness.is_alive(run):
+            raise _not_writable(run, "stop", error) from error
+    return ""
 
 
 def kill_rank(run: RunDirectory, rank: object) -> int:
@@ -148,6 +162,28 @@ def kill_rank(run: RunDirectory, rank: object) -> int:
     return number
 
 
+def stop_surely(run: RunDirectory, why: str) -> bool:
+    """Stop a run for good, after a save if its folder takes the command; return True if it saves first.
+
+    Raises:
+        NotWritableError: when it cannot be stopped either way.
+        ValueError: when it is not live.
+    """
+    try:
+        stop(run, save=True, why=why)
+    except NotWritableError:
+        stop(run, save=False, why=why)
+        return False
+    return True
+
+
+def _kill(run: RunDirectory, engine: Engine) -> None:
+    try:
+        engine.kill(run)
+    except OSError as error:  # its final events have no room either
+        print(f"run {run.run_id} was killed, and that could not be recorded: {explain(error)}", flush=True)
+
+
 def _require_live(run: RunDirectory, name: str) -> None:
     state = liveness.read_status(run).state
     if run.queued.exists() and state == "queued":
@@ -158,8 +194,10 @@ def _require_live(run: RunDirectory, name: str) -> None:
         raise ValueError(f"run {run.run_id} is {state}: only a live run can be asked to {name}")
 
 
-def _not_writable(run: RunDirectory, name: str, error: OSError) -> ValueError:
-    return ValueError(
-        f"run {run.run_id} cannot be asked to {name}, because its folder cannot be written "
-        f"({error.strerror}): free some space, or stop it without saving"
+def _not_writable(run: RunDirectory, name: str, error: OSError) -> NotWritableError:
+    if error.errno is None:  # not the folder: an engine that does not answer
+        return NotWritableError(f"run {run.run_id} cannot be asked to {name}: {error}")
+    return NotWritableError(
+        f"run {run.run_id} cannot be asked to {name}, because its folder cannot be written: "
+        f"{explain(error)}, or stop it without saving"
     )

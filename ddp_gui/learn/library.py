@@ -10,6 +10,7 @@ from pathlib import Path
 from ddp_gui.learn import lesson_file
 from ddp_gui.learn.head import LessonError
 from ddp_gui.learn.lesson import Lesson
+from trainers.machine.os_errors import explain
 
 MAX_FILES = 200
 # What tells that a file has changed.
@@ -44,7 +45,7 @@ class Library:
                 try:
                     paths = sorted(folder.glob("*.md"))[:MAX_FILES]
                 except OSError as error:
-                    broken.append(Broken(file=folder.name, words=error.strerror or str(error)))
+                    broken.append(Broken(file=folder.name, words=explain(error)))
                     continue
                 for path in paths:
                     made = self._of_file(path)
@@ -76,6 +77,6 @@ class Library:
         except LessonError as error:
             made = Broken(file=path.name, words=str(error))
         except OSError as error:
-            return Broken(file=path.name, words=error.strerror or str(error))
+            return Broken(file=path.name, words=explain(error))
         self._known[path] = (mark, made)
         return made

@@ -28,6 +28,7 @@ from trainers.engines.local.torchrun import (
 from trainers.files.json_files import read_json_lines
 from trainers.files.paths import REPOSITORY
 from trainers.machine import cuda_environment, environment
+from trainers.machine.os_errors import explain
 from trainers.machine.processes import ProcessTree
 
 TIMEOUT_S = 60.0
@@ -187,7 +188,10 @@ class CommunicationChecks:
             with tempfile.TemporaryDirectory(prefix="ddp-check-") as folder:
                 check.state, check.error = self._run(check, Path(folder), rendezvous.environment)
         except OSError as error:
-            check.state, check.error = "failed", f"The check could not be started: {error}."
+            check.state, check.error = (
+                "failed",
+                f"The check could not be started: {explain(error)}.",
+            )
         finally:
             rendezvous.close()
             check.has_ended.set()

@@ -10,6 +10,7 @@ from typing import Any
 
 from trainers.engines.base import Engine
 from trainers.engines.reports import LinkReport
+from trainers.machine.os_errors import explain
 
 
 class LinkChecks:
@@ -59,7 +60,7 @@ class LinkChecks:
                 with self._lock:
                     self._links.append(link)
         except (OSError, ValueError) as failed:
-            error = f"The links could not be measured: {failed}."
+            error = f"The links could not be measured: {explain(failed)}."
         finally:
             with self._lock:
                 self._is_running, self._error = False, error

@@ -22,6 +22,7 @@ from trainers.contract.check_files import CheckFiles
 from trainers.contract.check_limits import CANCEL_S, JOB_LIMIT_S, longest_check_s
 from trainers.files.paths import REPOSITORY
 from trainers.machine import environment
+from trainers.machine.os_errors import explain
 from trainers.machine.processes import ProcessTree
 
 POLL_S = 0.1
@@ -216,11 +217,15 @@ class MachineChecks:
             with tempfile.TemporaryDirectory(prefix="ddp-check-") as folder:
                 check.error = self._run(check, Path(folder))
         except OSError as error:
-            check.error = f"The check could not be started, or followed: {error}."
+            check.error = f"The check could not be started, or followed: {explain(error)}."
         except Exception as error:
             # Whatever happens, the page must not show it as running for ever. The text of an unexpected error
             # may contain anything, so it goes to the log only.
-            log.error("the check of this machine could not be followed: %s", error, exc_info=error)
+            log.error(
+                "the check of this machine could not be followed: %s",
+                explain(error),
+                exc_info=error,
+            )
             check.error = (
                 f"The check was stopped by an error of the page itself ({type(error).__name__}): "
                 "the terminal in which the page runs says more."

@@ -15,6 +15,7 @@ from ddp_gui.machine.report import MachineReport
 from ddp_gui.machine.shown_runs import without_hidden
 from ddp_gui.runs.runs import RunStore
 from trainers.files.private_files import open_own
+from trainers.machine.os_errors import explain
 
 PIECE_BYTES = 256 * 1024
 
@@ -34,7 +35,7 @@ def make_router(report: MachineReport, store: RunStore, checks: MachineChecks) -
             path = checks.report(check_id)
             open_own(path).close()  # before the response has begun, after which it could only be aborted
         except (OSError, ValueError) as error:
-            raise HTTPException(status_code=404, detail=str(error)) from error
+            raise HTTPException(status_code=404, detail=explain(error)) from error
         return MadeFile(SLOW, _pieces(path), f"machine-check-{check_id}.txt", "text/plain; charset=utf-8")
 
     return router

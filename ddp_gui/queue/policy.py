@@ -43,6 +43,12 @@ class Running:
     num_ranks: int
     began_unix_s: float
     gpus: tuple[str, ...] = ()
+    num_threads: int = 1
+
+    @property
+    def num_cores(self) -> int:
+        """The cores that its ranks on the CPU use: each thread counts."""
+        return self.num_ranks * self.num_threads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +109,7 @@ class Free:
         capacity = situation.capacity
         held = {gpu for run in situation.running for gpu in run.gpus} | capacity.being_checked
         gpus = [gpu for gpu in capacity.gpus if gpu not in held]
-        on_cpu = sum(run.num_ranks for run in situation.running if run.kind == "cpu")
+        on_cpu = sum(run.num_cores for run in situation.running if run.kind == "cpu")
         return cls(
             gpus=[gpu for gpu in gpus if gpu not in capacity.occupied],
             shared_gpus=[gpu for gpu in gpus if gpu in capacity.occupied],

@@ -8,11 +8,15 @@ from ddp_gui.auth import rights
 from ddp_gui.auth.current_user import current_user
 from ddp_gui.gradio_routes.endpoints import register
 from ddp_gui.launch import launcher
+from ddp_gui.launch.launcher import NotWritableError
 from ddp_gui.launch.user_errors import in_plain_words
 from ddp_gui.queue import person_limits
 from ddp_gui.queue.presenter import QueuePresenter
 from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.runs.runs import RunStore
+from trainers.machine.os_errors import explain
+
+_STOPPED_ALL = "A teacher has stopped all runs."
 
 
 class QueueApi:
@@ -52,22 +56,27 @@ class QueueApi:
 
         def stop() -> dict[str, Any]:
             rights.require_teacher("stop all runs")
-            self._scheduler.pause(True)
-            stopping = []
+            # Runs are stopped first: a queue that cannot be stored must not keep them alive.
+            self._scheduler.pause_unstored()
+            saving, unsaved, failed = list[str](), list[str](), list[str]()
             for running in self._scheduler.snapshot().situation.running:
-                run = self._store.open(running.run_id)
                 try:
-                    launcher.stop(run, save=True, why="A teacher has stopped all runs.")
+                    run = self._store.open(running.run_id)
+                    saves = launcher.stop_surely(run, _STOPPED_ALL)
+                    (saving if saves else unsaved).append(run.run_id)
+                except NotWritableError as error:
+                    failed.append(f" {error}.")
                 except ValueError:
                     continue  # it has just ended
-                stopping.append(run.run_id)
-            runs = (
-                "1 run is saving and will stop"
-                if len(stopping) == 1
-                else f"{len(stopping)} runs are saving and will stop"
-            )
-            message = f"{runs}. The queue is paused; queued runs keep their places."
-            return {"stopping": stopping, "message": message}
+            message = f"{_runs(len(saving))} saving and will stop."
+            if unsaved:
+                message += f" {_runs(len(unsaved))} stopping without a save: the folder takes no command."
+            try:
+                self._scheduler.pause(True)
+                message += " The queue is paused; queued runs keep their places."
+            except OSError as error:
+                message += f" The queue is paused while this page runs; it is not stored: {explain(error)}."
+            return {"stopping": [*saving, *unsaved], "message": message + "".join(failed)}
 
         return in_plain_words(stop)
 
@@ -114,3 +123,7 @@ class QueueApi:
             return {"is_paused": is_paused, "message": message}
 
         return in_plain_words(pause)
+
+
+def _runs(count: int) -> str:
+    return "1 run is" if count == 1 else f"{count} runs are"

@@ -9,7 +9,7 @@ from ddp_gui.auth import owners
 from ddp_gui.devices import disk
 from ddp_gui.queue.person_limits import Limits, Rules
 from ddp_gui.queue.policy import Capacity, Situation
-from trainers.contract import events, run_ids
+from trainers.contract import events, run_ids, rundir
 from trainers.contract.config import ConfigError, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.tickets import Ticket
@@ -51,11 +51,17 @@ def _most_ranks(ticket: Ticket, capacity: Capacity, limits: Limits) -> tuple[int
 
 
 def refuse_for_disk(runs_dir: Path, person: str, rules: Rules) -> None:
-    """Check that a person's runs are below the disk limit; reads the disk only if there is a limit.
+    """Check that the disk has its reserve, and that a person's runs are below the limit, if there is one.
 
     Raises:
         ValueError: naming how much is stored, what is allowed, and what to delete.
     """
+    free, reserve = rundir.disk_room(disk.nearest_folder(runs_dir))
+    if free < reserve:
+        raise ValueError(
+            f"the disk of {runs_dir} has {_size(free)} left, and {_size(reserve)} stay free for the page and "
+            "live runs, so no run is started: delete runs that are no longer needed and empty the bin"
+        )
     most = rules.of(person).disk_bytes
     if most is None:
         return

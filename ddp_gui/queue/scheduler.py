@@ -20,24 +20,28 @@ from ddp_gui.plan.plan import Plan
 from ddp_gui.queue import refusals, starter
 from ddp_gui.queue.devices import Devices
 from ddp_gui.queue.person_limits import Limits
-from ddp_gui.queue.policy import decide, in_order
+from ddp_gui.queue.policy import Start, decide, in_order
 from ddp_gui.queue.snapshot import Snapshot, SnapshotReader, waiting_with
 from ddp_gui.queue.starter import Starter
 from ddp_gui.queue.store import QueueState, QueueStore, trim
-from trainers.contract import tickets
+from trainers.contract import rundir, tickets
 from trainers.contract.config import Config, ConfigError
 from trainers.contract.rundir import RunDirectory
+from trainers.contract.status import LOCAL
 from trainers.contract.tickets import DeviceKind, Ticket
 from trainers.engines.base import Engine
 from trainers.engines.local.engine import LocalEngine
 from trainers.engines.reports import EngineQueue
 from trainers.files import json_files
+from trainers.machine import processor, threads
 from trainers.machine.passes import Passes
 
 Result = TypeVar("Result")
 
 POLL_EVERY_S = 1.0
 SEARCH_EVERY_S = 30.0
+# With logins the checkpoints of one run may take this part of what is free at its start.
+SHARES_OF_DISK = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +62,11 @@ class Scheduler:
         devices: Devices,
         on_change: Callable[[Iterable[str]], None],
         engine: Engine | None = None,
+        *,
+        has_login: bool = False,
     ) -> None:
         self.cpu_ranks = devices.cpu_ranks
+        self._has_login = has_login
         self._runs_dir = runs_dir
         self._keeper = QueueStore(runs_dir)
         self._reader = SnapshotReader(runs_dir, devices)
@@ -70,6 +77,8 @@ class Scheduler:
         self._searched_at = float("-inf")
         self._has_to_watch = True
         self._told_to_stop: set[str] = set()
+        # Set by a user and not stored yet: the disk may be full.
+        self._unstored_pause: bool | None = None
         # The last snapshot; available without reading the disk.
         self.num_waiting = 0
 
@@ -77,7 +86,8 @@ class Scheduler:
 
     def capacity(self, config: Config | None = None) -> Machine:
         """Return what its engine can give a run, within what this page hands out."""
-        return replace(capacity.read(self._engine, config), most_cpu_ranks=self.cpu_ranks)
+        offered = capacity.read(self._engine, config)
+        return replace(offered, most_cpu_ranks=self.cpu_ranks, has_login=self._has_login)
 
     def engine_queue(self) -> EngineQueue | None:
         """Return the queue of its engine; None where this one is all there is."""
@@ -108,7 +118,7 @@ class Scheduler:
             placed: list[Ticket] = []
 
             def fill(run: RunDirectory) -> None:
-                placed.append(_place(state, snapshot, run, ticket))
+                placed.append(self._place(state, snapshot, run, ticket))
                 tickets.write_queued(run, placed[0])
 
             run = launcher.create(self._runs_dir, plan, owner, fill)
@@ -132,7 +142,7 @@ class Scheduler:
             with starter.holding(run):
                 if run.queued.exists():
                     raise ValueError(f"run {run.run_id} is already in the queue")
-                placed = _place(state, snapshot, run, ticket)
+                placed = self._place(state, snapshot, run, ticket)
                 if kept is not None:
                     json_files.write_json_atomically(run.config, plan.config.to_json())
                 tickets.write_queued(run, placed)
@@ -189,9 +199,18 @@ class Scheduler:
         return order
 
     def pause(self, is_paused: bool) -> None:
-        """Pause or resume the queue."""
+        """Pause or resume the queue; it takes effect also where it cannot be stored.
+
+        Raises:
+            OSError: when it cannot be stored now; the next pass tries again.
+        """
+        self._unstored_pause = is_paused
         with self._changing() as state:
             state.is_paused = is_paused
+
+    def pause_unstored(self) -> None:
+        """Pause the queue at once, without the disk; the next pass stores it."""
+        self._unstored_pause = True
 
     def set_limits(self, person: str | None, limits: Limits | None) -> None:
         """Set the limits of a person, or of everybody; None removes a person's own."""
@@ -240,7 +259,9 @@ class Scheduler:
         Raises:
             QueueStoreError: when the stored queue is invalid.
         """
-        return self._reader.take(self._keeper.read(), time.time())
+        state = self._keeper.read()
+        self._add_unstored(state)
+        return self._reader.take(state, time.time())
 
     def order(self) -> list[str]:
         """Return the queued runs, the next one first."""
@@ -249,8 +270,13 @@ class Scheduler:
     def _order(self, snapshot: Snapshot) -> list[str]:
         return [run.run_id for run in in_order(snapshot.situation, time.time())]
 
+    def _add_unstored(self, state: QueueState) -> None:
+        if self._unstored_pause is not None:
+            state.is_paused = self._unstored_pause
+
     def _snapshot_into(self, state: QueueState) -> Snapshot:
         now = time.time()
+        self._add_unstored(state)
         snapshot = self._reader.take(state, now)
         self._reader.note(state, snapshot, now)
         trim(state, now)
@@ -281,10 +307,14 @@ class Scheduler:
         begun = dict[str, Ticket]()
         with self._keeper.open() as state:
             snapshot = self._snapshot_into(state)
+            unstored = self._unstored_pause
             for run_id, error in snapshot.broken.items():
                 starter.set_aside(self._run(run_id), error)
+            in_use = _cores_in_use(snapshot)
             for start in decide(snapshot.situation, time.time()):
-                ticket = starter.granted(snapshot.tickets[start.run_id], start, snapshot.devices)
+                ticket = self._granted(snapshot.tickets[start.run_id], start, snapshot, in_use)
+                if ticket.kind == "cpu" and ticket.grant is not None:
+                    in_use += ticket.num_ranks * (ticket.grant.num_threads or 1)
                 try:
                     if starter.write_grant(self._run(start.run_id), ticket):
                         begun[start.run_id] = ticket
@@ -296,6 +326,8 @@ class Scheduler:
             may_be_overdue = bool(state.running) and state.rules.limit_time
             self._note_running(bool(state.running))
             self._has_to_watch = bool(state.waiting) or bool(snapshot.starting) or may_be_overdue
+        if self._unstored_pause is unstored:  # the state above holds it
+            self._unstored_pause = None
         for run_id, ticket in begun.items():
             self._starter.launch(self._run(run_id), ticket)
         self._stop_overdue(snapshot)
@@ -314,7 +346,7 @@ class Scheduler:
                 self._told_to_stop.add(start)
                 why = f"A run may take at most {minutes:g} minutes here: a teacher set this limit."
                 with contextlib.suppress(ValueError, OSError):  # it ends by itself at this moment
-                    launcher.stop(self._run(running.run_id), save=True, why=why)
+                    launcher.stop_surely(self._run(running.run_id), why)
 
     def _pass(self) -> float:
         if time.monotonic() - self._searched_at > SEARCH_EVERY_S:
@@ -340,14 +372,38 @@ class Scheduler:
     def _run(self, run_id: str) -> RunDirectory:
         return RunDirectory(self._runs_dir / run_id)
 
+    def _place(self, state: QueueState, snapshot: Snapshot, run: RunDirectory, ticket: Ticket) -> Ticket:
+        """Add a new run to the queue's state; return its ticket, with a grant if it can start at once."""
+        waiting = [*snapshot.situation.waiting, waiting_with(run.run_id, ticket)]
+        starts = decide(replace(snapshot.situation, waiting=waiting), time.time())
+        start = next((each for each in starts if each.run_id == run.run_id), None)
+        if start is None:
+            state.waiting.append(run.run_id)
+            return ticket
+        state.running.append(run.run_id)
+        return self._granted(ticket, start, snapshot, _cores_in_use(snapshot))
 
-def _place(state: QueueState, snapshot: Snapshot, run: RunDirectory, ticket: Ticket) -> Ticket:
-    """Add a new run to the queue's state; return its ticket, with a grant if it can start at once."""
-    waiting = [*snapshot.situation.waiting, waiting_with(run.run_id, ticket)]
-    starts = decide(replace(snapshot.situation, waiting=waiting), time.time())
-    start = next((each for each in starts if each.run_id == run.run_id), None)
-    if start is None:
-        state.waiting.append(run.run_id)
-        return ticket
-    state.running.append(run.run_id)
-    return starter.granted(ticket, start, snapshot.devices)
+    def _granted(self, ticket: Ticket, start: Start, snapshot: Snapshot, in_use: int) -> Ticket:
+        """Return a ticket with what its run is given.
+
+        Where CPU ranks are limited, a rank stands for a core, so it gets one thread; otherwise a run may use
+        the cores that no other run uses. OMP_NUM_THREADS wins, and counts.
+        """
+        num_threads = None
+        if ticket.kind == "cpu" and self._engine.name == LOCAL:
+            free = max(0, processor.num_cores() - in_use)
+            most = 1 if self.cpu_ranks is not None else max(1, free // ticket.num_ranks)
+            num_threads = threads.given() or most
+        share = self._share_of_disk(ticket.person, snapshot) if self._has_login else None
+        return starter.granted(ticket, start, snapshot.devices, num_threads, share)
+
+    def _share_of_disk(self, person: str, snapshot: Snapshot) -> int:
+        """Return the most bytes that the checkpoints of a run may take together."""
+        free, reserve = rundir.disk_room(self._runs_dir)
+        share = max(0, free - reserve) // SHARES_OF_DISK
+        limit = snapshot.situation.rules.of(person).disk_bytes
+        return share if limit is None else min(share, limit)
+
+
+def _cores_in_use(snapshot: Snapshot) -> int:
+    return sum(run.num_cores for run in snapshot.situation.running if run.kind == "cpu")

@@ -202,6 +202,7 @@ def _running(run: RunDirectory, ticket: Ticket | None, devices: DevicesNow, now_
             num_ranks=ticket.num_ranks,
             began_unix_s=ticket.grant.granted_unix_s,
             gpus=tuple(gpu.uuid for gpu in ticket.grant.gpus),
+            num_threads=ticket.grant.num_threads or 1,
         )
     config = run.read_config()
     return Running(

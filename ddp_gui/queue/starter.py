@@ -14,6 +14,7 @@ from typing import Any
 
 from ddp_gui.queue.devices import DevicesNow
 from ddp_gui.queue.policy import Start
+from trainers.contract import status as status_file
 from trainers.contract import tickets
 from trainers.contract.events import EventFile, State
 from trainers.contract.rundir import RunDirectory, Status
@@ -21,6 +22,8 @@ from trainers.contract.tickets import Grant, Ticket
 from trainers.engines.base import Engine, Launch, StartError
 from trainers.files import json_files
 from trainers.files.private_files import ForeignFileError
+from trainers.machine import os_errors
+from trainers.machine.os_errors import explain
 
 TAKEN_OUT = "Removed from the queue before it started."
 
@@ -39,13 +42,21 @@ def holding(run: RunDirectory) -> Iterator[None]:
         os.close(descriptor)
 
 
-def granted(ticket: Ticket, start: Start, devices: DevicesNow) -> Ticket:
+def granted(
+    ticket: Ticket,
+    start: Start,
+    devices: DevicesNow,
+    num_threads: int | None = None,
+    checkpoint_bytes: int | None = None,
+) -> Ticket:
     """Return a ticket with what its run is given, for a start of its own."""
     gpus = {gpu.uuid: gpu for gpu in devices.gpus}
     grant = Grant(
         token=uuid.uuid4().hex,
         granted_unix_s=time.time(),
         gpus=tuple(gpus[name] for name in start.gpus),
+        num_threads=num_threads,
+        checkpoint_bytes=checkpoint_bytes,
     )
     return replace(ticket, grant=grant)
 
@@ -112,8 +123,12 @@ class Starter:
         try:
             started = self._engine.start(run, ticket)
         except (OSError, ValueError) as error:
-            set_aside(run, f"It could not be started: {error}", ticket.grant.token if ticket.grant else None)
-            owned.set_exception(StartError(f"run {run.run_id} could not be started: {error}"))
+            set_aside(
+                run,
+                f"It could not be started: {explain(error)}",
+                ticket.grant.token if ticket.grant else None,
+            )
+            owned.set_exception(StartError(f"run {run.run_id} could not be started: {explain(error)}"))
             return owned
         following = threading.Thread(
             target=self._follow, args=(run, ticket, started, owned), name=f"follow-{run.run_id}", daemon=True
@@ -127,20 +142,32 @@ class Starter:
             started.wait_until_owned()
             owned.set_result(None)
         except Exception as error:  # noqa: BLE001 - somebody waits for the answer, whatever it is
-            set_aside(run, str(error), ticket.grant.token)
+            set_aside(run, explain(error), ticket.grant.token)
             owned.set_exception(error)
         started.wait_for_end()
         self._on_end()
 
 
 def _go_back(run: RunDirectory, ticket: Ticket | None, state: State, error: str | None, reason: str) -> None:
-    """Write down why a run that waited does not run, then take its ticket away."""
-    if ticket is not None and ticket.config_before is not None:
-        json_files.write_json_atomically(run.config, ticket.config_before)
+    """Record why a run that waited does not run, then remove its ticket.
+
+    On a full disk the ticket's own file becomes the status: that takes no room, and the run must not start.
+    """
     # A run that was to go on after a stop has ended already, and stays what it was.
-    if state == "failed" or not run.status.exists():
-        _say(run, state, reason)
-        run.write_status(Status(state=state, error=error, ended_unix_s=time.time()))
+    has_no_end = state == "failed" or not run.status.exists()
+    status = Status(state=state, error=error, ended_unix_s=time.time())
+    try:
+        if ticket is not None and ticket.config_before is not None:
+            json_files.write_json_atomically(run.config, ticket.config_before)
+        if has_no_end:
+            _say(run, state, reason)
+            run.write_status(status)
+    except OSError as failed:
+        if failed.errno not in os_errors.NO_SPACE:
+            raise
+        if has_no_end:
+            json_files.overwrite_json(run.queued, status_file.to_json(status))
+            run.queued.rename(run.status)
     run.queued.unlink(missing_ok=True)
 
 

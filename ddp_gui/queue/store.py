@@ -21,6 +21,7 @@ from ddp_gui.queue.person_limits import Rules
 from ddp_gui.queue.policy import LATELY_S, Span
 from trainers.contract.run_ids import is_run_id
 from trainers.files import json_files, private_files
+from trainers.machine.os_errors import explain
 
 FOLDER = ".class"
 SCHEMA_VERSION = 1
@@ -80,7 +81,7 @@ class QueueStore:
             return QueueState()
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise QueueStoreError(
-                f"{self._path} cannot be read ({error}). Delete it: queued runs stay queued; "
+                f"{self._path} cannot be read ({explain(error)}). Delete it: queued runs stay queued; "
                 "limits and order are lost"
             ) from error
 

@@ -20,6 +20,7 @@ from ddp_gui.events.tables import Axis, Smoothing
 from ddp_gui.run.follow import EventStream, Followers
 from ddp_gui.run.summary import describe_configuration, summarise
 from ddp_gui.runs.runs import RunStore
+from trainers.machine.os_errors import explain
 
 MAX_SMOOTHING = 10_000
 # Of samples or seconds the next larger one is used, so that many viewers share few encodings.
@@ -34,7 +35,7 @@ def view_or_404(store: RunStore, run_id: str) -> RunView:
     try:
         return store.view(run_id)
     except (OSError, ValueError) as error:
-        raise HTTPException(status_code=404, detail=str(error)) from error
+        raise HTTPException(status_code=404, detail=explain(error)) from error
 
 
 # The machines whose ranks are asked for one by one, such as 0,3; nothing: all.

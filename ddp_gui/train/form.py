@@ -234,6 +234,9 @@ class Form:
     def _words(self, name: str, setting: Setting) -> tuple[str, str]:
         if name == "nproc_per_node":
             return self.words_of_ranks(self._machine)
+        if name == "num_workers":
+            most = self._machine.max_loader_processes
+            return setting.label, f"{setting.help} All ranks together may have {most} here."
         return setting.label, setting.help
 
     def words_of_ranks(self, machine: Machine) -> tuple[str, str]:

@@ -26,6 +26,7 @@ from ddp_gui.train.form import FOLD_GROUPS, Form
 from ddp_gui.train.where_group import WhereGroup
 from trainers.contract.config import ConfigError
 from trainers.engines.base import Engine
+from trainers.machine.os_errors import explain
 
 HERO = """<header class="ddp-hero"><h1>Train a network on several GPUs at once</h1>
 <p>Pick a model and data, press Start, and watch every process of a real <code>torchrun</code> job.</p>
@@ -282,7 +283,7 @@ class TrainPage:
             filled = fill_in.updates(self.form, fill_in.as_a_run_was(self.store, query))
             return [gr.skip(), query["from"], *filled]
         except (ValueError, OSError) as error:
-            words = f"The form could not be filled in from that run: {visible(str(error))}"
+            words = f"The form could not be filled in from that run: {visible(explain(error))}"
             return [gr.update(value=words, visible=True), *nothing]
 
     async def _press_start(self, shares_gpus: bool, *values: Any) -> str:

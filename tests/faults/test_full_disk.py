@@ -1,14 +1,27 @@
-"""A full disk: a checkpoint that cannot be saved is a warning, and training goes on."""
+"""A full disk: a checkpoint that cannot be saved is a warning, training goes on, and Stop all stops."""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fastapi.testclient import TestClient
 
-from tests.harness import Launcher
+from ddp_gui.auth.login import Login
+from ddp_gui.options import Options
+from ddp_gui.plan.catalogue import CatalogueSource, default_cache_file
+from ddp_gui.server import build_app, guarded
+from tests.faults.scenes.disks import fill
+from tests.harness import END_TIMEOUT_S, SMALL, START_TIMEOUT_S, Launcher, wait_until
+from tests.unit import class_of
+from tests.unit.class_of import ANN, EVE, password_of
 from trainers.checkpoint import save_and_restore
+from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
 
 
 @pytest.fixture
@@ -58,8 +71,71 @@ def test_checkpoint_onto_a_full_disk_is_a_warning_and_training_goes_on(
     assert live.run.list_checkpoints()[-1].step == stopped["step"]
 
 
-def _free_bytes(folder: Path) -> int:
-    import os
+class ClassPage:
+    """A page with logins over one folder of runs, in this process."""
 
+    def __init__(self, runs_dir: Path, accounts: Path) -> None:
+        options = Options(
+            host="127.0.0.1",
+            port=7860,
+            runs_dir=runs_dir,
+            open_browser=False,
+            auth_file=accounts,
+            keeps_standby=False,
+        )
+        login = Login(class_of.make(accounts), "session")
+        self.app = guarded(build_app(options, CatalogueSource(default_cache_file()), login), options, login)
+        self.browsers = {person.name: self._logged_in(person) for person in (ANN, EVE)}
+
+    def _logged_in(self, person: Any) -> TestClient:
+        browser = TestClient(self.app, base_url="http://localhost")
+        form = {"username": person.name, "password": password_of(person)}
+        assert browser.post("/login", data=form).json() == {"success": True}
+        return browser
+
+    def ask(self, person: Any, endpoint: str, *values: Any) -> Any:
+        """Call an endpoint; an error is returned as its text."""
+        answer = self.browsers[person.name].post(f"/gradio_api/run/{endpoint}", json={"data": values})
+        found = answer.json()
+        return found["data"][0] if answer.is_success else found["error"]
+
+
+def test_stop_all_stops_on_a_full_disk_and_every_answer_is_a_sentence(
+    small_disk: Path, tmp_path: Path
+) -> None:
+    page = ClassPage(small_disk, tmp_path / "accounts.json")
+    config = SMALL | {"num_epochs": 100_000, "nproc_per_node": 1, "checkpoint_every_steps": 10**6}
+    with TestClient(page.app, base_url="http://localhost"):
+        live = RunDirectory(small_disk / page.ask(ANN, "start_run", config, False)["run_id"])
+        wait_until("a live run", lambda: liveness.read_status(live).state == "running", START_TIMEOUT_S)
+        queued = page.ask(ANN, "start_run", config | {"nproc_per_node": 2}, False)
+        assert queued["place"] == 1
+        ballast = fill(small_disk)
+        for endpoint, values in {
+            "edit_run": (live.run_id, "a new name", None, None),
+            "set_limits": ({"num_ranks": 1}, None),
+            "pause_run": (live.run_id,),
+        }.items():
+            said = page.ask(EVE, endpoint, *values)
+            assert f"disk of {small_disk}" in said and "is full: delete runs" in said, (endpoint, said)
+            assert "Errno" not in said
+        refused = page.ask(EVE, "start_run", config, False)
+        assert re.match(rf"the disk of {small_disk} has .* left, and 2.5 MB stay free", refused), refused
+        assert sorted(path.name for path in small_disk.glob("digits-*")) == [live.run_id, queued["run_id"]]
+
+        stopped = page.ask(EVE, "stop_all")
+        assert stopped["stopping"] == [live.run_id]
+        assert "stopping without a save: the folder takes no command" in stopped["message"]
+        assert "paused while this page runs; it is not stored: the disk of" in stopped["message"]
+        wait_until("the end", lambda: liveness.read_status(live).state == "stopped", END_TIMEOUT_S)
+        assert page.ask(EVE, "queue")["is_paused"], "or the queued run would start now"
+        assert page.ask(ANN, "stop_run", queued["run_id"], True)["state"] == "stopped"
+
+        ballast.unlink()
+        stored = small_disk / ".class" / "queue.json"
+        wait_until("the pause on the disk", lambda: '"is_paused": true' in stored.read_text(), END_TIMEOUT_S)
+
+
+def _free_bytes(folder: Path) -> int:
     about = os.statvfs(folder)
     return about.f_bavail * about.f_frsize

@@ -99,7 +99,7 @@ def test_a_run_is_the_same_with_ranks_that_stood_by(launcher: Launcher, begin: B
     assert (status.state, status.pid, status.exit_code) == ("finished", process.pid, 0)
     assert losses(warm) == losses(cold.run), "the same bits"
     (starting, *_) = [event for event in all_events(warm) if event["kind"] == "state"]
-    assert starting["reason"] == "2 CPU ranks from the warm pool, building mlp."
+    assert starting["reason"] == "2 CPU ranks from the warm pool, 1 thread each, building mlp."
     logs = sorted(path.name for path in warm.logs.iterdir())
     assert logs == ["rank_0.log", "rank_1.log", "supervisor.log", "torchrun", "torchrun.log"]
     assert not folder.exists()
@@ -159,7 +159,7 @@ def test_where_ranks_have_gone_meanwhile_others_are_started(launcher: Launcher, 
     assert process.wait(END_S) == 0
     assert liveness.read_status(run).state == "finished"
     starting = next(event for event in all_events(run) if event["kind"] == "state")
-    assert starting["reason"] == "2 CPU ranks, building mlp."
+    assert starting["reason"] == "2 CPU ranks, 1 thread each, building mlp."
 
 
 @pytest.mark.parametrize("when", ["before the order", "after the order"])
@@ -183,7 +183,7 @@ def test_a_rank_that_falls_around_the_start_is_replaced(
     assert process.wait(END_S) == 0
     assert liveness.read_status(run).state == "finished"
     starting = next(event for event in all_events(run) if event["kind"] == "state")
-    assert starting["reason"] == "2 CPU ranks, building mlp."
+    assert starting["reason"] == "2 CPU ranks, 1 thread each, building mlp."
     assert not [event for event in all_events(run) if event["kind"] in ("error", "warning")]
     assert not folder.exists()
     wait_until("the end of the first torchrun", lambda: not torchrun.is_running(), END_S)

@@ -26,6 +26,7 @@ from trainers.contract.check_files import CheckFiles
 from trainers.contract.check_limits import JOB_LIMIT_S
 from trainers.files import private_files
 from trainers.machine import cuda_environment, hardware, lifeline, processor
+from trainers.machine.os_errors import explain
 
 HELD, NOT_HELD, COULD_NOT_BEGIN, CANCELLED = 0, 1, 2, 130
 FEWEST_RANKS_ANYWHERE = 4
@@ -52,7 +53,7 @@ def main() -> None:
     try:
         has_held = check.run()
     except (OSError, ValueError) as error:
-        print(f"This machine cannot be checked: {error}", file=sys.stderr)
+        print(f"This machine cannot be checked: {explain(error)}", file=sys.stderr)
         sys.exit(COULD_NOT_BEGIN)
     printer.end(check.to_json(), CheckFiles(runs_dir).report(options.check_id))
     sys.exit(CANCELLED if patience.is_cancelled else HELD if has_held else NOT_HELD)

@@ -28,6 +28,7 @@ from trainers.contract.check_limits import JOB_LIMIT_S
 from trainers.contract.run_ids import is_run_id
 from trainers.contract.rundir import RunDirectory
 from trainers.machine import cuda_environment
+from trainers.machine.os_errors import explain
 
 # The longest text from outside in a finding; logs are in the file.
 MOST_SAID_CHARS = 1_000
@@ -244,7 +245,7 @@ class Check:
             outcome = disk.failure(error)
         except Exception as error:  # noqa: BLE001 - one check's fault, in a plugin say, is a finding among others
             words = "The check itself went wrong:"
-            said = f"{type(error).__name__}: {error}"
+            said = f"{type(error).__name__}: {explain(error)}"
             log = traceback.format_exc()
             outcome = Outcome.failed(words, REPORT_HINT, said=said, log=log)
         said = scrub(outcome.said, self._known)[:MOST_SAID_CHARS]

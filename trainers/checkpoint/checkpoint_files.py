@@ -14,14 +14,17 @@ from typing import Any
 import torch
 from torch.serialization import get_crc32_options, set_crc32_options
 
-from trainers.contract import manifests
+from trainers.contract import manifests, rundir
 from trainers.contract.manifests import FORMAT_VERSION, MANIFEST
 from trainers.contract.rundir import Checkpoint, RunDirectory
 from trainers.files import plain_files
 from trainers.files.json_files import read_json, sync_directory, write_json_atomically
+from trainers.machine.os_errors import explain
 
 # Only a person deletes what a person requested.
 KEPT_REASONS = frozenset({"button"})
+# After these a run ends.
+LAST_REASONS = frozenset({"stop", "end"})
 
 
 class CheckpointError(ValueError):
@@ -113,23 +116,74 @@ def retire(
     The one just saved, the best one, and requested ones are kept; of the others the newest `keep_last`. None:
     all are kept.
     """
-    if keep_last is None:
-        return ()
-    # By the time of saving: after a resume from an older one, the highest step is not the newest.
-    by_age = sorted(
-        run.list_checkpoints(), key=lambda item: (item.step == just_saved, item.saved_unix_s, item.step)
-    )
-    automatic = [item for item in by_age if reason_of(item) not in KEPT_REASONS]
     removed = []
-    for item in automatic[:-keep_last]:
-        if item.step in (best_step, just_saved):
-            continue
+    for item in _to_retire(run, just_saved, keep_last=keep_last, best_step=best_step):
         # Renamed first: a reader sees a whole checkpoint or none.
         doomed = item.path.with_name(f".{item.path.name}.removed")
         item.path.rename(doomed)
         shutil.rmtree(doomed, ignore_errors=True)
         removed.append(item.step)
     return tuple(removed)
+
+
+def _to_retire(
+    run: RunDirectory, just_saved: int, *, keep_last: int | None, best_step: int | None, num_new: int = 0
+) -> list[Checkpoint]:
+    """Return the checkpoints that `retire` deletes, `num_new` being about to be saved."""
+    if keep_last is None:
+        return []
+    # By the time of saving: after a resume from an older one, the highest step is not the newest.
+    by_age = sorted(
+        run.list_checkpoints(), key=lambda item: (item.step == just_saved, item.saved_unix_s, item.step)
+    )
+    automatic = [item for item in by_age if reason_of(item) not in KEPT_REASONS]
+    oldest = automatic[: max(0, len(automatic) + num_new - keep_last)]
+    return [item for item in oldest if item.step not in (best_step, just_saved)]
+
+
+def require_room(
+    run: RunDirectory,
+    step: int,
+    size_bytes: int,
+    reason: str,
+    *,
+    keep_last: int | None,
+    best_step: int | None,
+    most_bytes: int | None,
+) -> None:
+    """Refuse a checkpoint that would use the reserve of the disk, or more than the run's share of it.
+
+    The last save of a run may use half of the reserve.
+
+    Args:
+        size_bytes: of the new one, about.
+        most_bytes: the share of all checkpoints of the run; None is no limit.
+
+    Raises:
+        CheckpointError: saying how much is free or used, and what to do.
+    """
+    free, reserve = rundir.disk_room(run.path)
+    if reason in LAST_REASONS:
+        reserve //= 2
+    if free - size_bytes < reserve:
+        raise CheckpointError(
+            f"the disk of {run.path} has {_size(free)} left, the checkpoint takes {_size(size_bytes)}, and "
+            f"{_size(reserve)} stay free for the page and other runs: delete runs that are no longer needed "
+            "and empty the bin"
+        )
+    if most_bytes is None or reason in LAST_REASONS:
+        return
+    gone = {item.step for item in _to_retire(run, step, keep_last=keep_last, best_step=best_step, num_new=1)}
+    kept = sum(item.size_bytes for item in run.list_checkpoints() if item.step not in gone | {step})
+    if kept + size_bytes > most_bytes:
+        raise CheckpointError(
+            f"the checkpoints of this run would take {_size(kept + size_bytes)}, and its share of the disk "
+            f"is {_size(most_bytes)}: keep fewer of them (keep_last_checkpoints), or save less often"
+        )
+
+
+def _size(num_bytes: int) -> str:
+    return f"{num_bytes / 1e9:.2f} GB" if num_bytes >= 1e8 else f"{num_bytes / 1e6:.1f} MB"
 
 
 def change_reason(run: RunDirectory, step: int, reason: str) -> None:
@@ -195,6 +249,6 @@ def why(error: BaseException) -> str:
     found: BaseException | None = error
     while found is not None:
         if isinstance(found, OSError):
-            return str(found)
+            return explain(found)
         found = found.__cause__ or found.__context__
     return str(error) or type(error).__name__

@@ -10,17 +10,21 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 import torch.distributed as dist
+from torch.utils._pytree import tree_leaves
 
 from trainers.checkpoint import checkpoint_files as files
 from trainers.checkpoint import weight_files
 from trainers.checkpoint.checkpoint_files import CheckpointError, PeersGoneError
 from trainers.checkpoint.sealing import Sealing
 from trainers.checkpoint.snapshot import Snapshot
+from trainers.contract import tickets
 from trainers.contract.library_words import without_advice
 from trainers.contract.manifests import OPTIMIZER, SHARDS, STATE
 from trainers.contract.rundir import RunDirectory
 from trainers.files import plain_files
+from trainers.machine.os_errors import explain
 from trainers.parallel.process_group import World, gather_json
 from trainers.parallel.strategy import Strategy
 
@@ -71,6 +75,7 @@ class CheckpointWriter:
         self._binding = dict(binding)
         self._keep_last = keep_last
         self._keep_best = keep_best
+        self._most_bytes = _granted_bytes(run) if world.is_main else None
         # Communication about files has its own group, so that it never interleaves with training's
         # collectives.
         self.group = (
@@ -94,10 +99,28 @@ class CheckpointWriter:
         if snapshot.problem is not None:
             raise MemoryError(snapshot.problem)
         if self._world.is_main:
+            files.require_room(
+                self._run,
+                snapshot.progress.step,
+                self._size_of(snapshot),
+                snapshot.reason,
+                keep_last=self._keep_last,
+                best_step=snapshot.progress.best_step if self._keep_best else None,
+                most_bytes=self._most_bytes,
+            )
             plain_files.remove(aside)
             # Without its parents: the directory of a deleted run must not reappear.
             aside.parent.mkdir(exist_ok=True)
             aside.mkdir()
+
+    def _size_of(self, snapshot: Snapshot) -> int:
+        """Return about how many bytes a checkpoint takes: its tensors, with shards those of all ranks."""
+        own = sum(
+            leaf.numel() * leaf.element_size()
+            for leaf in tree_leaves(snapshot.state)
+            if isinstance(leaf, torch.Tensor)
+        )
+        return own * (self._world.world_size if self._is_sharded else 1)
 
     def _write_shards(self, aside: Path, snapshot: Snapshot) -> None:
         from trainers.checkpoint import sharded_files
@@ -137,6 +160,7 @@ class CheckpointWriter:
                 "strategy": self._strategy_name,
                 "reason": snapshot.reason,
                 "value": snapshot.value,
+                "num_threads": torch.get_num_threads() if self._world.device.type == "cpu" else None,
             }
             return files.publish(self._run, step, about, sealing.finish(aside))
 
@@ -162,7 +186,7 @@ class CheckpointWriter:
             )
         except OSError as error:
             # The new one is whole nevertheless.
-            log.warning("old checkpoints could not be deleted: %s", error)
+            log.warning("old checkpoints could not be deleted: %s", explain(error))
             return ()
 
     def _together(self, action: Callable[[], Result], aside: Path) -> Result:
@@ -176,7 +200,8 @@ class CheckpointWriter:
             mine = (None, action())
         except Exception as error:
             # Any error: the other ranks wait for the outcome, and training must not be affected.
-            log.warning("a checkpoint could not be written", exc_info=True)
+            is_bug = not isinstance(error, OSError)
+            log.warning("a checkpoint could not be written: %s", files.why(error), exc_info=is_bug)
             mine = (files.why(error), None)
         answers = self._gather(mine)
         failed = [(rank, problem) for rank, (problem, _) in enumerate(answers) if problem is not None]
@@ -197,3 +222,13 @@ class CheckpointWriter:
             # Their process is gone, which ends this run; the supervisor reports why.
             message = f"the connection to the other ranks was lost: {without_advice(str(error))}"
             raise PeersGoneError(message) from error
+
+
+def _granted_bytes(run: RunDirectory) -> int | None:
+    """Return the most bytes that the queue lets the checkpoints of a run take; None: it set no limit."""
+    try:
+        ticket = tickets.read_granted(run)
+    except tickets.TicketError as error:
+        log.warning("the share of the disk is not known: %s", error)
+        return None
+    return None if ticket is None or ticket.grant is None else ticket.grant.checkpoint_bytes

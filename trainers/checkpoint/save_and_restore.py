@@ -21,6 +21,7 @@ from trainers.checkpoint.snapshot import HostCopies, Progress, Snapshot, random_
 from trainers.contract.library_words import in_words
 from trainers.contract.manifests import FORMAT_VERSION, OPTIMIZER, SHARDS
 from trainers.contract.rundir import RunDirectory
+from trainers.machine.os_errors import explain
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
 
@@ -217,7 +218,9 @@ class Checkpointer:
         try:
             files.change_reason(self._run, step, reason)
         except OSError as error:
-            self._announce(CheckpointError(f"step {step} is saved, but may be deleted later: {error}"))
+            self._announce(
+                CheckpointError(f"step {step} is saved, but may be deleted later: {explain(error)}")
+            )
 
     def _check_binding(self, step: int, binding: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
         saved = {"strategy": manifest["strategy"], **binding}

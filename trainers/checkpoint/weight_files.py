@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,6 +18,8 @@ log = logging.getLogger(__name__)
 
 SAFETENSORS = "model.safetensors"
 TORCH = "model.pt"
+# safetensors has the system's error only as text.
+_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 def write(folder: Path, weights: Mapping[str, Tensor]) -> Path:
@@ -44,6 +48,8 @@ def write(folder: Path, weights: Mapping[str, Tensor]) -> Path:
     try:
         save_file(own, folder / SAFETENSORS, metadata={"format": "pt", **tied})
     except SafetensorError as error:
+        if found := _SYSTEM_ERROR.search(str(error)):
+            raise OSError(int(found[1]), os.strerror(int(found[1])), str(folder / SAFETENSORS)) from error
         raise OSError(str(error)) from error
     return folder / SAFETENSORS
 

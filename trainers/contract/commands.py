@@ -26,6 +26,7 @@ class Command:
 
     name: str
     save: bool = True
+    anyway: bool = False
     learning_rate: float = 0.0
     num_steps: int = 0
     rank: int = 0
@@ -117,7 +118,7 @@ class Definition:
 
 
 COMMANDS: dict[str, Definition] = {
-    "stop": Definition(arguments=(Switch(name="save", default=True),)),
+    "stop": Definition(arguments=(Switch(name="save", default=True), Switch(name="anyway", default=False))),
     "checkpoint": Definition(
         endpoint=Endpoint(
             name="checkpoint_run",

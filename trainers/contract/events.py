@@ -20,6 +20,7 @@ from trainers.contract import event_check, fence
 from trainers.contract.event_lines import encode
 from trainers.files import private_files
 from trainers.files.plain_files import open_plain
+from trainers.machine import os_errors
 
 Event = dict[str, Any]
 State = Literal[
@@ -209,7 +210,7 @@ class EventFile:
             OSError: when nothing of them could be kept (disk full, read-only); call again later with all.
             SupersededError: when this process belongs to an earlier start of the run.
         """
-        with self.alone():
+        with self.alone(), os_errors.about(self._path):
             fence.require_newest(self._path.parent)
             return self._append(events)
 

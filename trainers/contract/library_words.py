@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from trainers.machine.os_errors import explain
+
 # To load files that run code, to trust a stranger's program, to set a variable of a process that has ended.
 _ADVICE = re.compile(
     r"weights_only|safe_globals|allow_pickle|trust_remote_code|WEIGHTS_ONLY_LOAD|torch\.serialization"
@@ -34,4 +36,4 @@ def in_words(error: BaseException) -> str:
     """Return what an error says, as the end of a sentence; a bare name or nothing at all is none."""
     if isinstance(error, KeyError):
         return f"{str(error.args[0])[:80]!r} is missing" if error.args else "something is missing"
-    return without_advice(str(error)).strip() or type(error).__name__
+    return without_advice(explain(error)).strip() or type(error).__name__

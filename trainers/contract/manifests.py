@@ -105,7 +105,8 @@ def _check_manifest(manifest: dict[str, Any], step: int) -> None:
         raise DamageError(f"it was made by a newer version of this program ({versions})")
     if version != FORMAT_VERSION:
         raise DamageError(f"it has format {str(version)[:80]}, and this version reads {FORMAT_VERSION}")
-    _require(manifest, _MANIFEST, MANIFEST)
+    # An older checkpoint has no number of threads, one of a run on GPUs has null.
+    _require({"num_threads": None, **manifest}, _MANIFEST, MANIFEST)
     if manifest["step"] != step:
         raise DamageError(f"{MANIFEST} is of step {manifest['step']}, its folder of step {step}")
     files = manifest["files"]
@@ -191,6 +192,7 @@ _MANIFEST: Mapping[str, Callable[[Any], bool]] = {
     "step": _is_count,
     "world_size": lambda value: _is_count(value) and value > 0,
     "strategy": lambda value: isinstance(value, str),
+    "num_threads": lambda value: value is None or (_is_count(value) and value > 0),
 }
 _FILE: Mapping[str, Callable[[Any], bool]] = {
     "size_bytes": _is_count,

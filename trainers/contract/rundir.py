@@ -8,6 +8,7 @@ import fcntl
 import math
 import os
 import re
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -24,9 +25,11 @@ from trainers.contract.run_ids import Numbering, is_run_id, next_run_ids
 from trainers.contract.status import Status
 from trainers.files import plain_files, private_files
 from trainers.files.json_files import read_json, remove_half_written, write_json_atomically
+from trainers.machine import os_errors
 
 __all__ = ["Checkpoint", "RunDirectory", "Status"]
 
+DISK_RESERVE_BYTES = 2**30
 _STEP_DIRECTORY = re.compile(r"step_([0-9]{1,15})")
 _LAUNCH_GRACE_S = 20.0
 # The year 9999.
@@ -105,7 +108,7 @@ class RunDirectory:
         try:
             write_json_atomically(self.status, status_file.to_json(status))
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self.status.exists():
+            if error.errno not in os_errors.NO_SPACE or not self.status.exists():
                 raise
             status_file.write_over(self.status, status)
 
@@ -177,8 +180,9 @@ class RunDirectory:
             # A line that a full disk cut short is ended first: else this one would be a part of it.
             is_open_line = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
             data = (b"\n" if is_open_line else b"") + line + b"\n"
-            if os.write(fd, data) < len(data):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            with os_errors.about(self.commands):
+                if os.write(fd, data) < len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             os.close(fd)
         return command_id
@@ -211,6 +215,18 @@ class RunDirectory:
                 yield int(match[1]), path
 
 
+def disk_room(folder: Path) -> tuple[int, int]:
+    """Return the free bytes of a folder's disk, and the reserve that runs leave free of it.
+
+    The reserve keeps the page, its queue and other programs working: 1 GiB, of a small disk a twentieth.
+
+    Raises:
+        OSError: when there is no such folder.
+    """
+    usage = shutil.disk_usage(folder)
+    return usage.free, min(DISK_RESERVE_BYTES, usage.total // 20)
+
+
 def create(
     runs_dir: Path,
     config: Config,
@@ -241,11 +257,15 @@ def make(run: RunDirectory, config: Config, fill: Callable[[RunDirectory], None]
     runs_dir = run.path.parent
     runs_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     run.path.mkdir(mode=private_files.run_mode(runs_dir))
-    run.logs.mkdir()
-    run.checkpoints.mkdir()
-    if fill is not None:
-        fill(run)
-    write_json_atomically(run.config, config.to_json())
+    try:
+        run.logs.mkdir()
+        run.checkpoints.mkdir()
+        if fill is not None:
+            fill(run)
+        write_json_atomically(run.config, config.to_json())
+    except OSError:
+        plain_files.remove(run.path)  # half a run would keep its number
+        raise
 
 
 def open_run(runs_dir: Path, run_id: str) -> RunDirectory:

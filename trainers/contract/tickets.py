@@ -33,11 +33,17 @@ class GrantedGpu:
 
 @dataclass(frozen=True, kw_only=True)
 class Grant:
-    """What a run was given when it was started; the token is that start's own."""
+    """What a run was given when it was started; the token is that start's own.
+
+    `num_threads` is the most for each rank on the CPU, `checkpoint_bytes` the most that its checkpoints may
+    take together; None is no limit.
+    """
 
     token: str
     granted_unix_s: float
     gpus: tuple[GrantedGpu, ...] = ()
+    num_threads: int | None = None
+    checkpoint_bytes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +142,9 @@ def _checked(raw: Any) -> Ticket:
 def _checked_grant(raw: Any) -> Grant:
     gpus = tuple(GrantedGpu(**gpu) for gpu in raw["gpus"])
     grant = Grant(**raw | {"gpus": gpus})
+    limits = (grant.num_threads, grant.checkpoint_bytes)
+    if not all(limit is None or (type(limit) is int and limit >= 0) for limit in limits):
+        raise ValueError("a limit of the wrong kind in its grant")
     named = all(type(gpu.index) is int and isinstance(gpu.uuid, str) for gpu in gpus)
     if not (named and isinstance(grant.token, str) and _is_time(grant.granted_unix_s)):
         raise ValueError("a field of the wrong kind in its grant")

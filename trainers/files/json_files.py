@@ -13,6 +13,7 @@ from typing import Any
 
 from trainers.files.plain_files import open_plain
 from trainers.files.private_files import open_own
+from trainers.machine import os_errors
 
 MAX_JSON_BYTES = 64 * 2**20
 MAX_WHOLE_NUMBER = 2**63
@@ -86,7 +87,7 @@ def write_json_atomically(
     # With its mode from the first moment on: what is private is never readable by others.
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with os_errors.about(aside), os.fdopen(descriptor, "w", encoding="utf-8") as file:
             json.dump(value, file, indent=indent)
             file.write("\n")
             file.flush()

@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from trainers.machine.os_errors import explain
+
 log = logging.getLogger(__name__)
 
 # A pass takes milliseconds; one that waits for another page's lock some seconds.
@@ -78,4 +80,4 @@ class Passes:
             log.error("%s: a pass failed, trying again: %s", self._name, error, exc_info=error)
         is_said = isinstance(error, (OSError, ValueError)) and str(error)
         # Words that nobody has written for people may hold anything: those stand in the log only.
-        self._error = str(error) if is_said else f"An error of the page itself ({type(error).__name__})."
+        self._error = explain(error) if is_said else f"An error of the page itself ({type(error).__name__})."

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers.contract.config import Config
+from trainers.machine.os_errors import explain
 from trainers.optimisation.objective import Objective
 from trainers.parallel.strategy import Strategy
 
@@ -57,7 +58,7 @@ def _why_it_fails(strategy: Strategy, inputs: Tensor, targets: Tensor, objective
             # Not `loss.backward()`: DDP's hooks count, and miscount where the graph is static.
             torch.autograd.grad(loss, parameters, allow_unused=True)
         except Exception as error:  # noqa: BLE001 - a compiler fails in its own ways; the run goes on without
-            return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            return f"{type(error).__name__}: {' '.join(explain(error).split())[:300]}"
     return None
 
 

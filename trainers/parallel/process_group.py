@@ -21,6 +21,7 @@ from torch import Tensor
 
 from trainers.engines.local.torchrun import STORE
 from trainers.engines.several_nodes import route
+from trainers.machine import threads
 from trainers.machine.cuda_environment import Obstacle
 from trainers.parallel import devices, host_memory
 
@@ -71,11 +72,18 @@ def num_cores_to_use() -> int:
     return min(there, int(given)) if given.isdecimal() and int(given) > 0 else there
 
 
-def join(wanted_device: str, timeout: timedelta = COLLECTIVE_TIMEOUT) -> World:
+def join(
+    wanted_device: str,
+    timeout: timedelta = COLLECTIVE_TIMEOUT,
+    *,
+    most_threads: int | None = None,
+    recorded_threads: int | None = None,
+) -> World:
     """Join the group torchrun set up: NCCL between GPUs, gloo between CPU ranks.
 
     Args:
         timeout: a collective that waits longer for another rank is an error.
+        most_threads, recorded_threads: see `threads.choose`.
 
     Raises:
         ValueError: when the device that is wanted cannot be had, or is not the one this rank was given.
@@ -87,8 +95,10 @@ def join(wanted_device: str, timeout: timedelta = COLLECTIVE_TIMEOUT) -> World:
     if device.type == "cuda":
         devices.hold(device)
     else:
-        # The ranks share the cores: each takes its part, where torchrun's default is one thread.
-        torch.set_num_threads(max(1, num_cores_to_use() // local_world_size))
+        # The ranks share the free cores: each takes its part, where torchrun's default is one thread.
+        torch.set_num_threads(
+            threads.choose(local_world_size, num_cores_to_use(), most=most_threads, recorded=recorded_threads)
+        )
         host_memory.keep_what_is_freed()
     store = None
     if is_one_machine():

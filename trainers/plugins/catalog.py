@@ -21,6 +21,7 @@ from torch import nn
 from trainers import registry
 from trainers.contract.config import Config
 from trainers.data.dataset import DataOptions, DataSpec, NotInstalledError
+from trainers.machine.os_errors import explain
 from trainers.parallel.strategy import Strategy
 from trainers.registry import MistakeEntry, ModelEntry, ModelOptions
 
@@ -153,7 +154,7 @@ def read_specs(
             )
             watched.update(error.watched_paths)
         except Exception as error:  # noqa: BLE001 - a plugin is anybody's code; it is reported, not hidden
-            message = f"{type(error).__name__}: {error}"
+            message = f"{type(error).__name__}: {explain(error)}"
             broken.append({"module": f"data set {name}", "message": message, "traceback": ""})
     return specs, unavailable, watched
 
@@ -172,7 +173,7 @@ def _describe_model(
                     on_meta(entry, next(iter(fitting.values())), entry.default_size)
                 )
         except Exception as error:  # noqa: BLE001 - a plugin is anybody's code; it is reported, not hidden
-            message = f"{type(error).__name__}: {error}"
+            message = f"{type(error).__name__}: {explain(error)}"
             broken.append({"module": f"model {entry.name}", "message": message, "traceback": ""})
             return None
     return {

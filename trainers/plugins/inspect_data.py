@@ -27,6 +27,7 @@ from trainers.data.own.common import cache, limits
 from trainers.data.own.common.problems import DataError, DataProblem, Problems
 from trainers.data.own.dataset import Own
 from trainers.data.own.recognise import data_path
+from trainers.machine.os_errors import explain
 from trainers.plugins import catalog, memory
 
 SMALL_FILE_BYTES = 64 * 2**20
@@ -95,7 +96,7 @@ def inspect(options: DataOptions, *, prepare: bool, time_limit_s: float = limits
     except NotInstalledError as error:
         extra = [DataProblem(where="a package", message=str(error))]
     except OSError as error:
-        message = f"it cannot be read on ({error.strerror or error})."
+        message = f"it cannot be read on ({explain(error)})."
         extra = [DataProblem(where=str(error.filename or options.path), message=message, hint="Try again.")]
     problems = [*extra, *own.problems.shown]
     answer["problems"] = [_clean(asdict(problem)) for problem in problems]
@@ -140,7 +141,7 @@ def _describe(spec: DataSpec, problems: Problems) -> dict[str, Any]:
             counts[entry.name] = catalog.count_parameters(entry, spec)
             needs[entry.name] = memory.needs_of_sizes(entry, spec)
         except Exception as error:  # noqa: BLE001 - a model is anybody's code; it is reported, not hidden
-            problems.note(f"model {entry.name}", f"it cannot be built for this data ({error}).")
+            problems.note(f"model {entry.name}", f"it cannot be built for this data ({explain(error)}).")
     about = catalog.describe_dataset(NAME, registry.datasets()[NAME].label, spec)
     described: dict[str, Any] = _clean({**about, "models": counts, "memory": needs})
     return described

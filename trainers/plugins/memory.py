@@ -17,6 +17,7 @@ from torch import nn
 
 from trainers import registry
 from trainers.data.dataset import DataSpec
+from trainers.machine.os_errors import explain
 from trainers.parallel.network_layers import layers_of
 from trainers.plugins import catalog
 from trainers.plugins.activations import activation_bytes_per_sample
@@ -36,7 +37,12 @@ def describe() -> dict[str, Any]:
         try:
             models[entry.name] = _needs_for_all(entry, specs)
         except Exception as error:  # noqa: BLE001 - a plugin is anybody's code; it is reported, not hidden
-            errors.append({"module": f"model {entry.name}", "message": f"{type(error).__name__}: {error}"})
+            errors.append(
+                {
+                    "module": f"model {entry.name}",
+                    "message": f"{type(error).__name__}: {explain(error)}",
+                }
+            )
     return {"models": models, "errors": errors}
 
 

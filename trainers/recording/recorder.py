@@ -18,6 +18,7 @@ from trainers.engines.heartbeats import beats
 from trainers.engines.heartbeats.heartbeat_board import SAVING
 from trainers.files import private_files
 from trainers.files.json_files import write_json_atomically
+from trainers.machine.os_errors import explain
 from trainers.parallel.gradient_buckets import BucketNotes
 from trainers.parallel.process_group import World, gather_json
 from trainers.parallel.strategy import Strategy
@@ -124,8 +125,8 @@ class Recorder:
             private_files.require_ours(path.parent)
             write_json_atomically(path, recording, indent=None)
         except (OSError, ValueError) as error:
-            log.warning("no recording: %s", error)
-            message = f"The steps that were recorded could not be kept: {error}"
+            log.warning("no recording: %s", explain(error))
+            message = f"The steps that were recorded could not be kept: {explain(error)}"
             self._reporter.warning(NO_FILE, message, "Training is not affected.")
             return
         self._reporter.event(

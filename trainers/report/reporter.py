@@ -24,6 +24,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.files.json_files import parse_json
 from trainers.files.private_files import ForeignFileError, open_own
 from trainers.machine.clock import now_unix_s
+from trainers.machine.os_errors import explain
 
 log = logging.getLogger(__name__)
 
@@ -242,7 +243,7 @@ class Reporter(NullReporter):
             except OSError as error:
                 failing_since = failing_since or time.monotonic()
                 self._put_back(batch)
-                log.warning("events could not be written, trying again: %s", error)
+                log.warning("events could not be written, trying again: %s", explain(error))
                 if self._closing and time.monotonic() - failing_since > GIVE_UP_AFTER_S:
                     raise
                 time.sleep(RETRY_EVERY_S)

@@ -18,13 +18,14 @@ from trainers.contract.rundir import RunDirectory
 from trainers.engines.heartbeats import beats
 from trainers.engines.heartbeats.heartbeat_board import STANDING_BY
 from trainers.engines.local import fork_server, orders
-from trainers.machine import gpu_signs, process_title
+from trainers.machine import gpu_signs, out_of_memory, process_title
 from trainers.machine.lifeline import die_with_parent, parent_by_name
 
 
 def main() -> int:
     """Wait for a run and be a rank of it; return the exit code for its process."""
     die_with_parent(parent_by_name())
+    out_of_memory.be_ended_first()
     beats.begin()
     get_ready()
     process_title.show_rank(None, int(os.environ["RANK"]))

@@ -31,6 +31,7 @@ from ddp_gui.runs.runs import RunStore
 from trainers.contract import events
 from trainers.files import private_files
 from trainers.files.json_files import read_json, write_json_atomically
+from trainers.machine.os_errors import explain
 
 FOLDER = "polls"
 MAX_POLLS = 20
@@ -306,7 +307,7 @@ class Rooms:
                 else:
                     room.poll.reveal()
         except SAID as error:
-            room.trouble = str(error)
+            room.trouble = explain(error)
         room.running = None
         self._changed(room)
         self._go_on(room)
@@ -350,7 +351,10 @@ class Rooms:
                 else:
                     await asyncio.to_thread(self._write, path, poll_module.to_json(room.poll))
             except (OSError, ValueError) as error:
-                print(f"The poll {room.poll.poll_id} could not be saved ({error}).", flush=True)
+                print(
+                    f"The poll {room.poll.poll_id} could not be saved ({explain(error)}).",
+                    flush=True,
+                )
 
     def _write(self, path: Path, content: dict[str, Any]) -> None:
         private_files.make_folder(self._folder.parent)
@@ -365,7 +369,7 @@ class Rooms:
                 if found.poll_id != path.stem:
                     raise ValueError(f"it is the poll {found.poll_id!r}")
             except (OSError, ValueError) as error:
-                print(f"The poll in {path.name} cannot be read: {error}.", flush=True)
+                print(f"The poll in {path.name} cannot be read: {explain(error)}.", flush=True)
                 continue
             found_rooms.append(Room(found))
             self._store.shown_to_all.update(found.run_ids)

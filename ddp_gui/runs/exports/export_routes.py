@@ -14,6 +14,7 @@ from ddp_gui.runs.runs import RunStore
 from trainers.contract.run_ids import file_stem
 from trainers.contract.rundir import RunDirectory
 from trainers.files.plain_files import open_plain
+from trainers.machine.os_errors import explain
 
 Format = Literal["csv", "json", "tfevents"]
 MEDIA_TYPES = {
@@ -81,5 +82,5 @@ def _run_or_404(store: RunStore, run_id: str) -> RunDirectory:
         with contextlib.suppress(FileNotFoundError):
             open_plain(run.events).close()  # before an answer has begun that could only break off
     except (OSError, ValueError) as error:
-        raise HTTPException(status_code=404, detail=str(error)) from error
+        raise HTTPException(status_code=404, detail=explain(error)) from error
     return run

@@ -60,7 +60,7 @@ def run(tmp_path: Path, supervisor: subprocess.Popen[bytes]) -> Iterator[RunDire
 def test_command_that_cannot_be_written_says_what_can_be_done(
     run: RunDirectory, supervisor: subprocess.Popen[bytes]
 ) -> None:
-    refused = r"folder cannot be written .*: free some space, or stop it without"
+    refused = r"folder cannot be written: .*, or stop it without"
     with pytest.raises(ValueError, match=refused):
         launcher.send(run, "checkpoint")
     with pytest.raises(ValueError, match=refused):

@@ -134,7 +134,9 @@ class LocalEngine(Engine):
     def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
         """Have a run end; where its folder takes no command, a stop without saving is a signal."""
         try:
-            command_id = run.append_command("stop", save=save, **({"why": why} if why else {}))
+            command_id = run.append_command(
+                "stop", save=save, **({"why": why, "anyway": True} if why else {})
+            )
         except OSError:
             if not save and self._end_by_signal(run):
                 return ""

@@ -13,6 +13,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import NOTHING_SAVED_HINT
 from trainers.engines.local.diagnosis.autopsy import Cause
 from trainers.machine.clock import now_unix_s
+from trainers.machine.os_errors import explain
 
 # An event's kind and its fields.
 Words = tuple[str, Mapping[str, Any]]
@@ -58,10 +59,13 @@ def insist(what: str, write: Callable[[], Any], *, within_s: float = LAST_WORDS_
             write()
             return True
         except (FileNotFoundError, NotADirectoryError) as error:
-            print(f"{what} could not be written, because the run directory is gone: {error}", flush=True)
+            print(
+                f"{what} could not be written, because the run directory is gone: {explain(error)}",
+                flush=True,
+            )
             return False
         except OSError as error:
-            print(f"{what} could not be written, trying again: {error}", flush=True)
+            print(f"{what} could not be written, trying again: {explain(error)}", flush=True)
             if time.monotonic() > deadline:
                 return False
             time.sleep(RETRY_S)
@@ -83,7 +87,7 @@ def fell_after_its_end(cause: Cause) -> Cause:
 def forced_stop(*, by_system: bool) -> Cause:
     """Say that a run was ended by force."""
     why = (
-        "The system asked the run to end (SIGTERM)"
+        "A signal (SIGTERM) asked the run to end"
         if by_system
         else "The run did not stop in time and was killed"
     )

@@ -14,11 +14,13 @@ import importlib
 import multiprocessing
 import os
 import sys
+import time
 from collections.abc import Sequence
 
 from trainers.engines.local.torchrun import told_end
 from trainers.files.paths import REPOSITORY
-from trainers.machine import gpu_signs, lifeline
+from trainers.machine import gpu_signs, lifeline, threads
+from trainers.machine.os_errors import explain
 
 FIRST_OF_A_RANK = REPOSITORY / "trainers" / "warm" / "fork_worker.py"
 
@@ -59,6 +61,7 @@ def main() -> None:
     # torchrun sets this for its ranks, but what they share is loaded before, with the first import of torch.
     if arguments[arguments.index("--nproc-per-node") + 1] != "1":
         os.environ.setdefault("OMP_NUM_THREADS", "1")
+    free_cores = threads.FreeCores(time.process_time())
     gc.disable()  # looking for garbage takes a seventh of the time of these imports
     if (obstacle := why_not()) is not None:
         print(f"{obstacle}, so each rank starts an interpreter of its own")
@@ -69,6 +72,7 @@ def main() -> None:
         arguments = forking(arguments)
         note_every_end()
     gc.enable()
+    free_cores.note(time.process_time())
     from torch.distributed.run import main as torchrun
 
     try:
@@ -85,7 +89,7 @@ def why_not() -> str | None:
     try:
         multiprocessing.get_context("fork").Event()
     except OSError as error:
-        return f"no semaphore can be had ({error})"
+        return f"no semaphore can be had ({explain(error)})"
     return "there is a GPU" if torch.cuda.is_available() else None
 
 

@@ -6,6 +6,8 @@ import os
 import time
 from pathlib import Path
 
+from trainers.machine.os_errors import explain
+
 CHECK_EVERY_S = 0.5
 MAX_BYTES = 64 * 1024 * 1024
 KEPT_BYTES = 8 * 1024 * 1024
@@ -29,7 +31,7 @@ class LogCap:
             for path in long:
                 cut(path)
         except OSError as error:
-            print(f"the logs cannot be inspected: {error}", flush=True)
+            print(f"the logs cannot be inspected: {explain(error)}", flush=True)
 
 
 def cut(path: Path) -> None:

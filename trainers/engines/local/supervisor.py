@@ -9,6 +9,7 @@ it every rank, so that nothing is left behind.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import subprocess
@@ -25,7 +26,7 @@ from trainers.contract.config import Config
 from trainers.contract.events import EventFile, State
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.contract.status import LOCAL, Handle, process_handle
-from trainers.engines.local import final_events, notify, torchrun_process
+from trainers.engines.local import final_events, notify, rank_temp, torchrun_process
 from trainers.engines.local.diagnosis import autopsy
 from trainers.engines.local.diagnosis.autopsy import Cause
 from trainers.engines.local.log_cap import LogCap
@@ -33,8 +34,9 @@ from trainers.engines.local.rundir_watch import RundirWatch
 from trainers.engines.local.stopping.run_guard import RunGuard
 from trainers.engines.local.torchrun_process import TorchrunProcess, WarmTorchrun
 from trainers.files import private_files
-from trainers.machine import lifeline
+from trainers.machine import lifeline, os_errors, out_of_memory
 from trainers.machine.clock import now_unix_s
+from trainers.machine.os_errors import explain
 from trainers.machine.processes import ProcessTree
 
 POLL_S = 0.05
@@ -52,6 +54,7 @@ def main() -> None:
     parser.add_argument("--resume", type=int, metavar="STEP")
     parser.add_argument("--ticket", metavar="TOKEN", help="the queue ticket it was started with")
     options = parser.parse_args()
+    os_errors.keep_going_without_log()
     run = RunDirectory(options.run_dir.resolve())
     private_files.begin(run.path.parent)
     sys.exit(supervise(run, options.resume, options.ticket))
@@ -117,6 +120,7 @@ class Supervisor:
         self._first_offset = run.events.stat().st_size if run.events.exists() else 0
         self._events_offset = self._first_offset
         self._guard = RunGuard(run)
+        self._kills = out_of_memory.KillWatch()
         self._reason = ""
         self._num_steps: int | None = None
         self.cause: Cause | None = None
@@ -137,6 +141,10 @@ class Supervisor:
 
     def run_to_end(self) -> int:
         """Start torchrun, follow it to its end, write the final events; return its exit code."""
+        with contextlib.ExitStack() as for_ranks:
+            return self._run_to_end(for_ranks)
+
+    def _run_to_end(self, for_ranks: contextlib.ExitStack) -> int:
         self._save_status()
         tickets.leave_line(self._run)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -146,10 +154,15 @@ class Supervisor:
         try:
             private_files.require_ours(self._run.config)
             config = self._run.read_config()
+            for_ranks.enter_context(rank_temp.folder_for_ranks(config.num_workers))
             torchrun = self._assemble(config).process
         except (OSError, ValueError) as error:
             hint = "See logs/torchrun.log and config.json."
-            cause = Cause(code="start_failed", message=f"The job could not be started: {error}", hint=hint)
+            cause = Cause(
+                code="start_failed",
+                message=f"The job could not be started: {explain(error)}",
+                hint=hint,
+            )
             self._finish("failed", 1, cause)
             return 1
         tree = ProcessTree(os.getpid(), with_root=False)
@@ -179,6 +192,7 @@ class Supervisor:
                 tree.kill()
                 return False
             log_cap.check()
+            self._kills.look()
             # A stop request first, then what the run answers.
             self._guard.read_requests()
             self._follow_events()
@@ -237,7 +251,7 @@ class Supervisor:
             self._status_is_saved = True
         except OSError as error:
             self._status_is_saved = False
-            print(f"status.json could not be written, trying again: {error}", flush=True)
+            print(f"status.json could not be written, trying again: {explain(error)}", flush=True)
 
     def _conclude(self, exit_code: int, left_over: Sequence[int] = ()) -> None:
         """Say what the run ended as, by its own last state and by what was done to it."""
@@ -271,6 +285,8 @@ class Supervisor:
         while True:
             log = self._run.logs / torchrun_process.LOG
             cause = autopsy.explain(self._run, log, self._torchrun_dir, exit_code, self._guard.why_ended)
+            if self._kills.has_just_killed:
+                return autopsy.with_lack_of_memory(cause)
             if cause.code not in autopsy.ONLY_CONSEQUENCES or not self._guard.has_other_machines:
                 return cause
             if (cut := self._guard.cut_off()) is not None:

@@ -14,7 +14,7 @@ from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.heartbeats import heartbeat_board
 from trainers.engines.heartbeats.heartbeat_board import Board
-from trainers.engines.local import fork_server, orders
+from trainers.engines.local import fork_server, orders, rank_temp
 from trainers.engines.local.diagnosis.ranks import LocalRanks, Ranks
 from trainers.engines.local.orders import COMMANDS_OFFSET, IS_WARM, SUPERVISED, Order, Pipes
 from trainers.engines.local.torchrun import (
@@ -26,7 +26,7 @@ from trainers.engines.local.torchrun import (
 )
 from trainers.files import plain_files
 from trainers.files.paths import REPOSITORY
-from trainers.machine import cuda_environment, environment, processes
+from trainers.machine import cuda_environment, environment, processes, threads
 
 # In the folder of a run's logs: what torchrun and what it started first said, and the errors of each rank.
 LOG = "torchrun.log"
@@ -114,7 +114,8 @@ class WarmTorchrun:
         run.logs.mkdir(exist_ok=True)
         (self._folder / LOG).replace(run.logs / LOG)
         variables = {COMMANDS_OFFSET: str(commands_offset), IS_WARM: "1"}
-        variables |= {name: os.environ[name] for name in cuda_environment.OF_A_RUN if name in os.environ}
+        handed_on = (*cuda_environment.OF_A_RUN, rank_temp.VARIABLE, threads.FREE_CORES)
+        variables |= {name: os.environ[name] for name in handed_on if name in os.environ}
         order = Order(run_dir=str(run.path), resume_step=resume_step, environment=variables)
         self._pipes.tell(order)
         return TorchrunProcess(

@@ -26,6 +26,7 @@ from trainers.files import fingerprint, private_files
 from trainers.files.paths import REPOSITORY
 from trainers.files.plain_files import descriptor_of_plain
 from trainers.machine import environment, processor
+from trainers.machine.os_errors import explain
 from trainers.machine.passes import Passes
 from trainers.machine.processes import ProcessTree, memory_bytes
 
@@ -191,7 +192,7 @@ class WarmPool:
                 )
         except (OSError, ValueError) as error:
             # Runs start all the same, a few seconds later.
-            print(f"The warm pool cannot start: {error}", flush=True)
+            print(f"The warm pool cannot start: {explain(error)}", flush=True)
             self._not_before = time.monotonic() + KEPT_S
             return None
         return _Kept(process=process, num_ranks=self._num_ranks, code=code)

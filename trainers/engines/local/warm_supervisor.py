@@ -21,7 +21,7 @@ from trainers.engines.local.orders import Order
 from trainers.engines.local.torchrun_process import WarmTorchrun
 from trainers.files import private_files
 from trainers.files.plain_files import open_to_append
-from trainers.machine import lifeline
+from trainers.machine import lifeline, os_errors, threads
 from trainers.machine.processes import ProcessTree
 
 POLL_S = 0.5
@@ -55,7 +55,9 @@ def main() -> None:
 
 def wait_for_order(warm: WarmTorchrun) -> Order | None:
     """Return the order when it comes; None when none will come, or the ranks have gone."""
+    free_cores = threads.FreeCores()
     while not select.select([sys.stdin], [], [], POLL_S)[0]:
+        free_cores.note()
         if warm.process.poll() is not None:
             return None
     # Where the ranks have gone at this moment, its supervisor starts others.
@@ -69,6 +71,7 @@ def redirect_output(run: RunDirectory) -> None:
     os.dup2(fd, 1)
     os.dup2(fd, 2)
     os.close(fd)
+    os_errors.keep_going_without_log()
 
 
 if __name__ == "__main__":

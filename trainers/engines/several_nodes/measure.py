@@ -13,6 +13,7 @@ import sys
 
 from trainers.engines.several_nodes.meeting import Node
 from trainers.machine import environment
+from trainers.machine.os_errors import explain
 
 NUM_NODES = 2
 # A tensor of 4 MB fills a link of 10 Gbit/s for milliseconds, and one of 100 Mbit/s for half a second.
@@ -33,7 +34,7 @@ def main() -> None:
     try:
         variables = node.environment()
     except OSError as error:
-        sys.exit(str(error))
+        sys.exit(explain(error))
     what = ("--up-to-bytes", str(UP_TO_BYTES), "--seconds-per-size", str(SECONDS_PER_SIZE))
     torchrun = [sys.executable, "-m", "torch.distributed.run"]
     meeting = node.meeting_arguments(num_ranks=1)

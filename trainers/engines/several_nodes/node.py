@@ -51,7 +51,7 @@ from trainers.engines.several_nodes.ranks_of_nodes import (
 )
 from trainers.engines.several_nodes.reports import NodeReport, NodesFolder, Reporter
 from trainers.files import private_files
-from trainers.machine import lifeline
+from trainers.machine import lifeline, os_errors
 from trainers.machine.processes import ProcessTree
 
 POLL_S = 0.1
@@ -77,6 +77,7 @@ def main() -> None:
     parser.add_argument("--restart", type=int, default=0, help="how often the engine has started it again")
     parser.add_argument("--restarts-left", type=int, default=0, help="how often it still would")
     options = parser.parse_args()
+    os_errors.keep_going_without_log()
     run = RunDirectory(options.run_dir.resolve())
     node = Node(rank=options.node_rank, num_nodes=options.num_nodes, head=options.head, port=options.port)
     private_files.begin(run.path.parent)

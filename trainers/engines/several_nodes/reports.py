@@ -26,6 +26,7 @@ from trainers.engines.several_nodes.peers import Endpoint, Peers
 from trainers.files.json_files import overwrite_json, read_json, write_json_atomically
 from trainers.files.shared_folders import ask_anew
 from trainers.machine.effort import Effort
+from trainers.machine.os_errors import explain
 
 REPORT_EVERY_S = 1.0
 _ENDS_WITHIN_S = 5.0
@@ -120,7 +121,10 @@ class NodesFolder:
                     raise
                 overwrite_json(path, values)
         except OSError as error:
-            print(f"{name}.json could not be written for the other nodes: {error}", flush=True)
+            print(
+                f"{name}.json could not be written for the other nodes: {explain(error)}",
+                flush=True,
+            )
             return False
         return True
 

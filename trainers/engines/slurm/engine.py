@@ -154,7 +154,7 @@ class SlurmEngine(Engine):
         if self.is_waiting(status.handle):
             self._end(run, status, endings.CANCELLED, signal=None)
             return ""
-        command_id = run.append_command("stop", save=save, **({"why": why} if why else {}))
+        command_id = run.append_command("stop", save=save, **({"why": why, "anyway": True} if why else {}))
         stop_watch.watch(
             run,
             lambda: self._status_of(run),

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from trainers.engines.ssh.client import Ssh, SshError
 from trainers.engines.ssh.site import SshHost
+from trainers.machine.os_errors import explain
 
 # For the system; a job that asks for all memory of a node is never started otherwise.
 KEPT_BACK = 0.05
@@ -98,7 +99,7 @@ def main() -> None:
         for name, text in files.items():
             (options.folder / name).write_text(text)
     except (OSError, ValueError) as error:
-        sys.exit(f"Nothing was written: {error}")
+        sys.exit(f"Nothing was written: {explain(error)}")
     print(
         f"{', '.join(files)} for {len(shapes)} PCs are in {options.folder}: copy them to /etc/slurm of each."
     )

@@ -15,6 +15,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.engines.slurm.engine import SlurmEngine, job_of
 from trainers.files import private_files
 from trainers.files.json_files import parse_json
+from trainers.machine.os_errors import explain
 
 
 def main() -> None:
@@ -32,7 +33,7 @@ def main() -> None:
             rundir.make(run, config_module.parse(parse_json(options.config.encode())))
         handle = SlurmEngine(site_file=options.site).submit(run, options.resume, token=None)
     except (OSError, ValueError) as error:
-        sys.exit(f"{run.path} was not submitted: {error}")
+        sys.exit(f"{run.path} was not submitted: {explain(error)}")
     print(job_of(handle))
 
 

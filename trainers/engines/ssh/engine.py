@@ -188,7 +188,7 @@ class SshEngine(Engine):
 
     def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
         """Have a run end by a command in its folder, as by the page's button."""
-        command_id = run.append_command("stop", save=save, **({"why": why} if why else {}))
+        command_id = run.append_command("stop", save=save, **({"why": why, "anyway": True} if why else {}))
         stop_watch.watch(
             run, lambda: self._status_of(run), lambda status: self._end(run, status, DEAF_MESSAGE)
         )

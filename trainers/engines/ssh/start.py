@@ -16,6 +16,7 @@ from trainers.engines.base import StartError
 from trainers.engines.ssh.of_site import engine_of
 from trainers.files import private_files
 from trainers.files.json_files import parse_json
+from trainers.machine.os_errors import explain
 
 
 def main() -> None:
@@ -37,7 +38,7 @@ def main() -> None:
         launch = engine.launch(run, options.resume, token=None)
         launch.wait_until_at_work()
     except (OSError, ValueError, StartError) as error:
-        sys.exit(f"{run.path} was not started: {error}")
+        sys.exit(f"{run.path} was not started: {explain(error)}")
     print(" ".join(launch.start.hosts))
 
 

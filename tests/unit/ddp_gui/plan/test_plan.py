@@ -118,6 +118,16 @@ def test_left_out_ranks_are_what_the_machine_has(
     ("machine", "raw", "said"),
     [
         (ONE_GPU, {"nproc_per_node": 2}, "nproc_per_node is 2, but allowed is: a whole number from 1 to 1"),
+        (
+            LAPTOP,
+            {"nproc_per_node": 4, "num_workers": 256},
+            "num_workers is 256, but allowed is: a whole number from 0 to 8: 4 ranks have 1,024 loader",
+        ),
+        (
+            replace(LAPTOP, has_login=True),
+            {"nproc_per_node": 4, "num_workers": 3},
+            "num_workers is 3, but allowed is: a whole number from 0 to 2: 4 ranks have 12 loader processes",
+        ),
         (LAPTOP, {"nproc_per_node": 9}, "nproc_per_node is 9, but allowed is: a whole number from 1 to 8"),
         (LAPTOP, {"device": "cuda"}, "device is 'cuda', but allowed is: auto or cpu"),
         (LAPTOP, {"model": "gpt"}, "one that can learn from fashion_mnist: cnn"),

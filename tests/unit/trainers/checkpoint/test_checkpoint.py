@@ -19,6 +19,7 @@ from torch import nn
 from trainers.checkpoint import checkpoint_files, save_and_restore, weight_files
 from trainers.checkpoint.save_and_restore import Checkpointer, CheckpointError, Outcome, Progress, Saved
 from trainers.checkpoint.sealing import Sealing
+from trainers.contract import rundir
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.parallel.process_group import World
@@ -458,7 +459,7 @@ def test_save_that_fails_names_rank_and_reason_and_leaves_nothing(
     maker.save(Progress(step=3), "schedule")
     outcome = maker.wait()
     assert isinstance(outcome, CheckpointError) and maker.announced == [outcome]  # type: ignore[attr-defined]
-    assert "rank 0 could not write the checkpoint: " in str(outcome) and "File too large" in str(outcome)
+    assert "rank 0 could not write the checkpoint: " in str(outcome) and "file size limit" in str(outcome)
     assert [path.name for path in run.checkpoints.iterdir()] == ["step_2"]
     save_and_restore.verify(run, 2)
     short_files(10**9)
@@ -559,3 +560,26 @@ def test_sharded_checkpoints_may_hold_tensors_only(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"BytesStorageMetadata, which is no data|describes no tensors"):
         sharded_files.read({"model": {"weight": torch.zeros(2)}}, folder)
     assert not (tmp_path / "evil_was_here").exists()
+
+
+def test_a_checkpoint_leaves_the_reserve_of_the_disk_and_keeps_to_the_share_of_its_run(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(run, step=2)
+    (before,) = run.list_checkpoints()
+    free, reserve = 10_000_000, 9_999_000
+    monkeypatch.setattr(rundir, "disk_room", lambda _: (free, reserve))
+
+    def require(reason: str = "schedule", keep_last: int | None = None, most: int | None = None) -> None:
+        checkpoint_files.require_room(
+            run, 3, before.size_bytes, reason, keep_last=keep_last, best_step=None, most_bytes=most
+        )
+
+    with pytest.raises(CheckpointError, match=r"has 10\.0 MB left.* and 10\.0 MB stay free"):
+        require()
+    require("end")  # the last one may use half of the reserve
+    reserve = 0
+    require(most=2 * before.size_bytes)
+    with pytest.raises(CheckpointError, match=r"its share of the disk is .*keep_last_checkpoints"):
+        require(most=2 * before.size_bytes - 1)
+    require(keep_last=1, most=before.size_bytes)  # the old one goes

@@ -33,7 +33,7 @@ BARE = re.compile(r"KeyError|TypeError|NoneType|weights_only|safe_globals|allow_
 # What may be absent, or be one of several values.
 MAY_DIFFER = re.compile(
     r"\.(learning_rate|best_value|best_step|evaluated_step|binding|num_train|num_parameters|scaler|reason|value)"
-    r"|\.saved_unix_s|\.state\.\d removed|\.state=\{\}"
+    r"|\.num_threads( removed|=None|=\d+$)|\.saved_unix_s|\.state\.\d removed|\.state=\{\}"
     r"|\.(foreach|fused|capturable|differentiable|maximize|amsgrad|decoupled_weight_decay)"
     r"( removed|=True|=None)|\.(lr|eps|weight_decay|betas\[0\])=(-1|1\.5|1000000)"
     r"|\.world_size=\w+|strategy='x'|python\[0\]"

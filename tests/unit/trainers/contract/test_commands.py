@@ -14,7 +14,14 @@ from trainers.contract.config import ConfigError
 
 @pytest.mark.parametrize("name", COMMAND_NAMES)
 def test_every_command_travels_between_the_ranks_as_it_is(name: str) -> None:
-    given = {"save": False, "learning_rate": 0.125, "num_steps": 7, "rank": 3, "delay_ms": 250}
+    given = {
+        "save": False,
+        "anyway": True,
+        "learning_rate": 0.125,
+        "num_steps": 7,
+        "rank": 3,
+        "delay_ms": 250,
+    }
     arguments: dict[str, Any] = {each.name: given[each.name] for each in COMMANDS[name].arguments}
     asked = Command(name=name, **arguments)
     assert commands.from_numbers(commands.to_numbers(asked)) == asked

@@ -415,3 +415,18 @@ def test_every_cause_has_exactly_the_fields_of_an_error_event() -> None:
 
 def test_run_directory_of_the_fixture_is_a_real_one(remains: Remains) -> None:
     assert isinstance(remains.run, RunDirectory) and remains.run.read_config().nproc_per_node == 2
+
+
+def test_memory_is_named_only_where_the_kernel_counted_a_kill(tmp_path: Path) -> None:
+    killed = autopsy.Cause(code="rank_killed", message="Rank 1 was killed (SIGKILL).", hint="", rank=1)
+    raised = autopsy.Cause(code="rank_raised", message="Rank 1 failed: KeyError.", hint="", rank=1)
+    worker = autopsy.Cause(
+        code="rank_raised",
+        message="Rank 0 failed: DataLoader worker (pid 7) is killed by signal: Killed.",
+        hint="",
+        rank=0,
+    )
+    for cause in (killed, worker):
+        found = autopsy.with_lack_of_memory(cause)
+        assert "because memory ran out" in found.message and "fewer loader workers" in found.hint
+    assert autopsy.with_lack_of_memory(raised) == raised

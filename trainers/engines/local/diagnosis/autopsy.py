@@ -6,7 +6,7 @@ import json
 import re
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,10 @@ TO_END_A_RUN = "To end a run, use Stop: it saves first."
 TOLD_TO_END = re.compile(r"got signal: (15|2)\b")
 _BARE_KEY_ERROR = re.compile(r"KeyError: (.{1,200})")
 _TAIL_BYTES = 256 * 1024
+_KILLED_CODES = frozenset({"rank_killed", "torchrun_killed"})
+# torch's words of a loader worker that is gone.
+_LOST_WORKER = re.compile(r"DataLoader worker \(pid.{0,80}(killed by signal|exited unexpectedly)", re.DOTALL)
+LESS_MEMORY = "Choose a smaller batch, a smaller model, fewer ranks or fewer loader workers."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +106,22 @@ def explain(
     if TIMEOUT_ERRORS.search(first.message):
         return _timed_out(run, first, failures)
     return _raised(first)
+
+
+def with_lack_of_memory(cause: Cause) -> Cause:
+    """Add to a cause that the kernel has just ended a process of this group for lack of memory."""
+    is_killed = cause.code in _KILLED_CODES and cause.message != _asked_words(cause.rank)
+    if not is_killed and not _LOST_WORKER.search(cause.message):
+        return cause
+    return replace(
+        cause,
+        message=f"{cause.message} At that time the kernel ended a process here because memory ran out.",
+        hint=LESS_MEMORY,
+    )
+
+
+def _asked_words(rank: int | None) -> str:
+    return f"Rank {rank} was killed (SIGKILL), as somebody asked on its page."
 
 
 def _first(causes: list[_Failure], torchruns_words: str) -> _Failure:
@@ -186,14 +206,12 @@ def _killed(failure: _Failure, asked: set[int]) -> Cause:
     if name == "SIGKILL" and failure.rank in asked:
         return Cause(
             code="rank_killed",
-            message=f"Rank {failure.rank} was killed (SIGKILL), as somebody asked on its page.",
+            message=_asked_words(failure.rank),
             hint="The other ranks were ended with it: a collective needs all of them.",
             rank=failure.rank,
         )
     if name == "SIGKILL":
-        hint = (
-            "Often this is the system's out-of-memory killer: try a smaller batch or model, or fewer ranks."
-        )
+        hint = "Nothing recorded who sent the signal; the log of the system (dmesg) may."
         return Cause(
             code="rank_killed",
             message=f"Rank {failure.rank} was killed (SIGKILL), by the system or by someone.",
@@ -336,7 +354,7 @@ def _torchrun_itself(exit_code: int, torchrun_log: Path) -> Cause:
         return Cause(
             code="torchrun_killed",
             message=f"torchrun, the parent of all ranks, was killed ({signal_name(exit_code)}).",
-            hint="Someone or the system ended it.",
+            hint="Nothing recorded who sent the signal; the log of the system (dmesg) may.",
         )
     if exit_code == 0:
         return Cause(

@@ -17,6 +17,7 @@ from trainers.engines.local.diagnosis.autopsy import Cause
 from trainers.engines.local.diagnosis.hangs import RankWatch, Suspicion
 from trainers.engines.local.diagnosis.ranks import Ranks
 from trainers.engines.local.diagnosis.stacks import Stacks
+from trainers.machine.os_errors import explain
 
 CHECK_EVERY_S = 1.0
 # Before that a step is a step: nobody looks at what its process does.
@@ -158,7 +159,7 @@ class HangWatch:
         try:
             path.write_text("\n\n".join(parts) + "\n", encoding="utf-8", errors="backslashreplace")
         except OSError as error:
-            print(f"the stacks could not be saved: {error}", flush=True)
+            print(f"the stacks could not be saved: {explain(error)}", flush=True)
             return None
         return path
 

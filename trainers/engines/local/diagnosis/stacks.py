@@ -23,6 +23,7 @@ from pathlib import Path
 from trainers.engines.heartbeats.beats import STACKS_SIGNAL
 from trainers.files.paths import REPOSITORY
 from trainers.machine import environment
+from trainers.machine.os_errors import explain
 
 PY_SPY_TIMEOUT_S = 4.0
 TRIES = 3
@@ -174,7 +175,7 @@ def _by_py_spy(pid: int) -> tuple[tuple[Thread, ...], str]:
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            return (), str(error)
+            return (), explain(error)
         if done.returncode == 0:
             return threads_of_json(done.stdout), ""
         problem = (done.stderr.strip().splitlines() or ["it wrote nothing"])[-1][:200]

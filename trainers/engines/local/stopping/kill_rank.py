@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import psutil
 
 from trainers.contract.rundir import RunDirectory
@@ -9,14 +11,18 @@ from trainers.contract.status import RANK_KILL_ASKED, Status
 from trainers.engines.local import final_events
 from trainers.engines.local.stopping.supervisor_watch import supervisor_of
 from trainers.machine import processes
+from trainers.machine.os_errors import explain
+
+log = logging.getLogger(__name__)
 
 
 def kill(run: RunDirectory, status: Status, rank: int) -> None:
-    """Say in the events that somebody asked for it, then kill the process of a rank (SIGKILL).
+    """Record in the events that a user asked for it, then kill the process of a rank (SIGKILL).
+
+    The event comes first, so that whoever explains the end finds it. A full disk does not protect the rank.
 
     Raises:
         ValueError: when the run or the rank has no process here.
-        OSError: when the events cannot be written.
     """
     supervisor = supervisor_of(run, status)
     process = None if supervisor is None else _process_of(run, supervisor, rank)
@@ -29,7 +35,10 @@ def kill(run: RunDirectory, status: Status, rank: int) -> None:
         "rank": rank,
         "traceback": None,
     }
-    final_events.append(run, [("warning", warning)])
+    try:
+        final_events.append(run, [("warning", warning)])
+    except OSError as error:
+        log.warning("that rank %d is killed could not be recorded: %s", rank, explain(error))
     try:
         process.kill()  # psutil sees to it that the number is still this process's
     except psutil.NoSuchProcess as error:

@@ -19,6 +19,7 @@ from trainers.engines.local.diagnosis.hangs import WORKING_BYTES_PER_S
 from trainers.engines.local.diagnosis.ranks import Ranks
 from trainers.engines.local.stopping.escalation import Escalation, Saving
 from trainers.engines.local.stopping.stop_requests import StopRequests
+from trainers.machine.os_errors import explain
 from trainers.machine.processes import ProcessTree
 
 SAVING_SAMPLE_S = 0.5
@@ -183,4 +184,7 @@ class RunGuard:
         try:
             final_events.append(self._run, [("warning", cause.fields())])
         except OSError as error:
-            print(f"this could not be written to the events: {cause.message} ({error})", flush=True)
+            print(
+                f"this could not be written to the events: {cause.message} ({explain(error)})",
+                flush=True,
+            )

@@ -24,6 +24,7 @@ from trainers.engines.ssh.unshared.bring import CancelledError, Layout
 from trainers.engines.ssh.unshared.mirror import Mirror
 from trainers.engines.ssh.unshared.rsync import Rsync
 from trainers.machine.clock import hour_and_minute, now_unix_s
+from trainers.machine.os_errors import explain
 
 log = logging.getLogger(__name__)
 
@@ -159,11 +160,11 @@ class Copies:
                 # Half of it is no use; the next start brings all of it again.
                 self._ssh.ask(host, f"rm -rf -- {shlex.quote(start.run_dir)}\n")
             is_stopped = journey.is_cancelled.is_set()
-            words = STOPPED_BEFORE if is_stopped else f"It could not be started: {error}."
+            words = STOPPED_BEFORE if is_stopped else f"It could not be started: {explain(error)}."
             try:
                 _note(run, start, "stopped" if is_stopped else "failed", words)
             except (OSError, ValueError) as failed:
-                log.warning("that %s was not started could not be written: %s", run.run_id, failed)
+                log.warning("that %s was not started could not be written: %s", run.run_id, explain(failed))
         finally:
             with self._lock:
                 del self._journeys[start.tag]

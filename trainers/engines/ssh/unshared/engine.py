@@ -77,7 +77,7 @@ class UnsharedSshEngine(SshEngine):
         start = Start.of(self._status_of(run).handle)
         if start is not None and self.copies.cancel(start):
             return ""
-        return run.append_command("stop", save=save, **({"why": why} if why else {}))
+        return run.append_command("stop", save=save, **({"why": why, "anyway": True} if why else {}))
 
     def is_waiting(self, handle: Handle) -> bool:
         """Tell whether a run is being brought to its host."""

@@ -1,0 +1,57 @@
+"""The number of threads of a rank: OMP_NUM_THREADS, then the checkpoint's, then the free cores."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from trainers.machine import threads
+
+
+@pytest.fixture(autouse=True)
+def _nothing_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (threads.GIVEN, threads.FREE_CORES, "TORCHELASTIC_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("free", "num_ranks", "most", "recorded", "expected"),
+    [
+        (None, 1, None, None, 8),
+        (None, 3, None, None, 2),
+        ("7.8", 1, None, None, 8),  # the page itself needs a little
+        ("1.2", 1, None, None, 1),
+        ("0.1", 2, None, None, 1),
+        ("8.0", 2, 1, None, 1),  # a page with logins: a rank is a core
+        ("1.0", 1, None, 4, 4),  # resumed: the same sums
+        (None, 1, None, 64, 8),  # of a larger machine
+    ],
+)
+def test_free_cores_are_divided_among_the_ranks(
+    free: str | None,
+    num_ranks: int,
+    most: int | None,
+    recorded: int | None,
+    expected: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if free is not None:
+        monkeypatch.setenv(threads.FREE_CORES, free)
+    assert threads.choose(num_ranks, 8, most=most, recorded=recorded) == expected
+
+
+def test_omp_num_threads_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(threads.FREE_CORES, "1.0")
+    monkeypatch.setenv(threads.GIVEN, "3")
+    assert threads.choose(2, 8, most=1, recorded=2) == 3
+
+
+def test_what_torchrun_sets_for_several_ranks_is_nobodys_wish(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv(threads.GIVEN, "1")
+    monkeypatch.setattr(os, "getppid", lambda: 0)  # no environment can be read there
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert threads.choose(2, 8) == 4
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    assert threads.choose(1, 8) == 1
