@@ -176,7 +176,7 @@ class SaveAnswers:
             hint = "The run continues. Free some space, then save again."
             self.reporter.warning("checkpoint_failed", f"A checkpoint was not saved: {outcome}", hint)
             for step, waiting in list(self.asked.items()):
-                message = f"Could not save step {step}: {outcome}"
+                message = f"Could not save step {step:,}: {outcome}"
                 self.reporter.answer(waiting, step=step, accepted=False, message=message)
             self.asked.clear()
             return
@@ -193,7 +193,7 @@ class SaveAnswers:
         )
         command = self.asked.pop(outcome.step, None)
         if command is not None:
-            message = f"Saved at step {outcome.step}."
+            message = f"Saved at step {outcome.step:,}."
             self.reporter.answer(command, step=outcome.step, accepted=True, message=message)
 
 

@@ -217,7 +217,7 @@ class Checkpointer:
         try:
             files.change_reason(self._run, step, reason)
         except OSError as error:
-            self._announce(CheckpointError(f"step {step} is saved, but may be deleted later: {error}"))
+            self._announce(CheckpointError(f"step {step:,} is saved, but may be deleted later: {error}"))
 
     def _check_binding(self, step: int, binding: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
         saved = {"strategy": manifest["strategy"], **binding}

@@ -3,8 +3,9 @@
 import { Chart, loadPlotly } from "../../charts/chart.js";
 import { CheckpointMenu } from "./checkpoint_menu.js";
 import { el } from "../../shared/dom.js";
-import { checkpointWords, lossFigure, metricFigure, placeFromChart, stepFigure } from "./figures.js";
+import { lossFigure, metricFigure, placeFromChart, stepFigure } from "./figures.js";
 import { firstEvaluationWords, lossWords, stepWords } from "./empty_words.js";
+import { checkpointWords, commandWords } from "../history.js";
 import { GrowingAxis } from "../../charts/growing_axis.js";
 import { LossControls, MetricControls } from "./loss_controls.js";
 import { LIVE_STATES } from "../../shared/format.js";
@@ -183,11 +184,12 @@ export class Board {
         kind: "checkpoint",
         step: item.step,
         active_s: saved.get(item.step)?.active_s,
+        reason: item.reason,
         words: checkpointWords(item),
       })),
       ...this.happened
         .filter((mark) => mark.kind === "command")
-        .map((mark) => ({ ...mark, words: `${mark.name}: ${mark.message}` })),
+        .map((mark) => ({ ...mark, words: commandWords(mark) })),
       ...this.happened
         .filter((mark) => mark.kind === "warning" || mark.kind === "error")
         .map((mark) => ({ ...mark, kind: "warning", words: mark.message })),
