@@ -44,6 +44,7 @@ def main() -> None:
     """Parse the options and serve the page."""
     try:
         arguments = parse_options(sys.argv[1:])
+        _report("Starting the page: checking the options and the folder of the runs …")
         if arguments.ssh is not None:
             sys.exit(_show_login_node(arguments))
         options = checked_options(arguments)
@@ -59,6 +60,7 @@ def main() -> None:
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+    _report("Importing Gradio, and reading which models, data sets and GPUs there are …")
     from ddp_gui.background import trainer_process
     from ddp_gui.devices import usable_gpus
     from ddp_gui.plan.catalogue import CatalogueError, CatalogueSource, default_cache_file
@@ -80,6 +82,11 @@ def main() -> None:
         serve(options, catalogue)
     except (ValueError, CatalogueError) as error:
         sys.exit(f"The page cannot be served: {error}")
+
+
+def _report(step: str) -> None:
+    """Print what the start does now: it takes seconds, on a busy machine or a slow disk half a minute."""
+    print(step, flush=True)
 
 
 def parse_options(arguments: list[str]) -> argparse.Namespace:

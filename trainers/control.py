@@ -156,9 +156,13 @@ def _resume(job: Job, command: Command) -> None:
 def _set_learning_rate(job: Job, command: Command) -> None:
     step, rate = job.progress.step, command.learning_rate
     job.progress.learning_rate = rate
+    first = job.rate.at(job.rate.position(job.progress), rate)
     message = f"Learning rate is {rate:g} from step {step + 1:,} on."
-    if job.config.lr_schedule != "constant":
-        message = f"The schedule continues from a full rate of {rate:g} at step {step + 1:,}."
+    if job.config.lr_schedule != "constant" or first != rate:
+        follows = "warm-up and schedule continue from it"
+        message = (
+            f"Full learning rate is {rate:g} from step {step + 1:,} on; {follows}: {first:g} in that step."
+        )
     job.reporter.answer(command, step=step, accepted=True, message=message)
 
 

@@ -11,6 +11,7 @@ import { showDatasetGroups } from "./train/dataset_groups.js";
 import { followFolds } from "./train/folds.js";
 import { beginDrops } from "./train/drop.js";
 import { beginStart } from "./train/start.js";
+import { beginUncovering } from "./uncovered.js";
 import { beginSuggestions } from "./train/suggestions.js";
 
 // Each page loads only what it shows.
@@ -67,3 +68,4 @@ beginInstalls();
 beginSuggestions();
 beginDrops();
 beginStart();
+beginUncovering();

@@ -222,9 +222,11 @@ export class Told {
   }
 }
 
-/** What a command did, or why it was refused. */
-export const commandWords = (mark) =>
-  `${capital(COMMAND_WORDS.get(mark.name) ?? mark.name)}: ${mark.message}`;
+/** What a command did, or why it was refused; the command is named where the message does not name it. */
+export function commandWords({ name, message }) {
+  const word = COMMAND_WORDS.get(name) ?? String(name);
+  return String(message).toLowerCase().includes(word) ? message : `${capital(word)}: ${message}`;
+}
 
 function eventItem(mark) {
   const [shape, words] = describe(mark);

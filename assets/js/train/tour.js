@@ -1,13 +1,14 @@
-// The first visit: four short remarks, each beside what it is about; never in the way, and gone for good when closed.
+// The first visit: five short remarks, each with what it is about in sight; never in the way, gone for good when closed.
 
 import { el, icon, setText } from "../shared/dom.js";
 import { prefer, preference } from "../shared/prefs.js";
+import { uncover } from "../uncovered.js";
 
 const STEPS = [
   [
     ".ddp-presets",
     "Begin with a click",
-    "Each of these fills in the whole form. The first one takes a minute, on any machine.",
+    "Each of these fills in the whole form. The first one is a good start: small, and quick to learn.",
   ],
   [
     "#main-fields",
@@ -23,6 +24,11 @@ const STEPS = [
     ".ddp-nav",
     "Nothing gets lost",
     "Every run stays under Runs, even when you close this page. Compare runs there.",
+  ],
+  [
+    ".ddp-nav a[href$=learn]",
+    "New to this? Learn",
+    "Short lessons, each with real runs: predict what happens, start them, and see.",
   ],
 ];
 
@@ -56,6 +62,7 @@ export function mountTour(place) {
     setText(where, `${step + 1} of ${STEPS.length}`);
     setText(next, step === STEPS.length - 1 ? "Done" : "Next");
     mark(document.querySelector(selector));
+    bringIntoSight(marked);
   };
   const end = () => {
     box.hidden = true;
@@ -83,4 +90,12 @@ export function mountTour(place) {
   place.replaceChildren(el("div", { class: "ddp" }, box, again));
   if (preference("tour", "new") === "new") show();
   return () => mark(null);
+}
+
+/** Scrolls only where it must; of what is larger than the window, to its beginning. */
+function bringIntoSight(element) {
+  if (!element) return;
+  const isLarge = element.getBoundingClientRect().height > window.innerHeight;
+  element.scrollIntoView({ block: isLarge ? "start" : "nearest", inline: "nearest" });
+  uncover(element);
 }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 
-import { checkpointWords, Told } from "../../../assets/js/run/history.js";
+import { checkpointWords, commandWords, Told } from "../../../assets/js/run/history.js";
 
 /** The `seq` of the events that are listed when all have come. */
 function listed(marks) {
@@ -56,4 +56,9 @@ Deno.test("a checkpoint says why it was saved, where that is known", () => {
   const words = (reason) => checkpointWords({ step: 1210, size_bytes: 2_500_000, reason });
   assert.equal(words("button"), "checkpoint at step 1,210, on request, 2.5 MB");
   assert.equal(words("constructor"), "checkpoint at step 1,210, 2.5 MB");
+});
+
+Deno.test("a command is named once", () => {
+  assert.equal(commandWords({ name: "set_lr", message: "Learning rate is 0.1." }), "Learning rate is 0.1.");
+  assert.equal(commandWords({ name: "pause", message: "No space." }), "Pause: No space.");
 });
