@@ -26,19 +26,28 @@ export function uncover(element) {
 }
 
 /**
+ * The bar that lies over some place of an element.
  * @param {Element} element
  * @param {DOMRect} box
  */
 function barOver(element, box) {
   const [low, high] = [Math.max(box.top, 0), Math.min(box.bottom, window.innerHeight)];
-  for (const y of [low + 1, (low + high) / 2, high - 1]) {
-    for (const x of [box.left + 1, (box.left + box.right) / 2, box.right - 1]) {
-      let above = document.elementFromPoint(x, y);
-      while (above && !above.contains(element) && !element.contains(above)) {
-        if (STAYS.has(getComputedStyle(above).position)) return above;
-        above = above.parentElement;
-      }
-    }
+  const rows = [low + 1, (low + high) / 2, high - 1];
+  const columns = [box.left + 1, (box.left + box.right) / 2, box.right - 1];
+  const places = rows.flatMap((y) => columns.map((x) => document.elementFromPoint(x, y)));
+  return places.map((above) => barOf(above, element)).find((bar) => bar !== null);
+}
+
+/**
+ * The bar that an element is in, where it is not a part of `below`, nor around it.
+ * @param {Element | null} element
+ * @param {Element} below
+ */
+function barOf(element, below) {
+  let above = element;
+  while (above && !above.contains(below) && !below.contains(above)) {
+    if (STAYS.has(getComputedStyle(above).position)) return above;
+    above = above.parentElement;
   }
   return null;
 }

@@ -151,9 +151,13 @@ COVERS_TITLE = """() => [...document.querySelectorAll('.ddp-chart')].filter((cha
   const title = chart.querySelector('.xtitle')?.getBoundingClientRect();
   return title && [...chart.querySelectorAll('.modebar-btn')].some((tool) => {
     const box = tool.getBoundingClientRect();
-    return box.left < title.right && title.left < box.right && box.top < title.bottom && title.top < box.bottom;
+    return box.left < title.right && title.left < box.right &&
+      box.top < title.bottom && title.top < box.bottom;
   });
 }).map((chart) => chart.dataset.chart)"""
+
+NUM_STOPS = """(bars) => bars.map((bar) =>
+  [...bar.querySelectorAll('button')].filter((tool) => tool.tabIndex === 0).length)"""
 
 
 @pytest.mark.parametrize("size", SMALL_WINDOWS)
@@ -191,7 +195,7 @@ def test_each_page_begins_with_a_skip_link_and_asks_for_nothing_that_is_not_ther
     page.on("response", lambda answer: missing.append(answer.url) if answer.status >= 400 else None)
     page.goto(f"{site.address}/{path}")
     page.locator("h1").first.wait_for()
-    page.wait_for_load_state("networkidle") if path == "" else None
+    page.wait_for_function(HAS_LOADED)
     page.keyboard.press("Tab")
     skip = page.locator(":focus")
     assert "ddp-skip" in str(skip.get_attribute("class"))
@@ -211,9 +215,7 @@ def test_the_tools_of_a_chart_are_one_stop_and_cover_no_title(browser: Browser, 
             page.set_viewport_size({"width": width, "height": 900})
             page.wait_for_function(f"() => ({COVERS_TITLE})().length === 0", timeout=20_000)
     page.set_viewport_size({"width": 1440, "height": 900})
-    stops = page.locator(".modebar").evaluate_all(
-        "(bars) => bars.map((bar) => [...bar.querySelectorAll('button')].filter((it) => it.tabIndex === 0).length)"
-    )
+    stops = page.locator(".modebar").evaluate_all(NUM_STOPS)
     assert set(stops) == {1} and len(stops) >= 5
     tools = page.locator("[data-chart=loss] .modebar button")
     tools.first.focus()

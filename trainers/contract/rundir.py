@@ -35,7 +35,7 @@ _LATEST_UNIX_S = 253_402_300_800.0
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A whole checkpoint: its step, where it lies, and why it was saved (empty if its manifest has no such text)."""
+    """A whole checkpoint: its step, where it lies, and why it was saved, or an empty text."""
 
     step: int
     path: Path

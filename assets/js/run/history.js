@@ -36,7 +36,10 @@ const SAVED_BECAUSE = new Map([
  */
 export const savedBecause = (reason) => SAVED_BECAUSE.get(String(reason)) ?? null;
 
-/** What the mark of a checkpoint says under the pointer. */
+/**
+ * What the mark of a checkpoint says under the pointer.
+ * @param {{ step: number, size_bytes: number, reason?: unknown }} item
+ */
 export function checkpointWords(item) {
   const why = savedBecause(item.reason);
   return `checkpoint at step ${count(item.step)}${why ? `, ${why}` : ""}, ${bytes(item.size_bytes)}`;
@@ -222,7 +225,10 @@ export class Told {
   }
 }
 
-/** What a command did, or why it was refused; the command is named where the message does not name it. */
+/**
+ * What a command did, or why it was refused; the command is named where the message does not name it.
+ * @param {Record<string, any>} mark
+ */
 export function commandWords({ name, message }) {
   const word = COMMAND_WORDS.get(name) ?? String(name);
   return String(message).toLowerCase().includes(word) ? message : `${capital(word)}: ${message}`;

@@ -83,9 +83,9 @@ export function outlines(slices) {
  */
 export function stepWords(history) {
   const { num_samples: number, first_step: first, last_step: last, p95_s: p95S } = history;
-  if (number < LEAST_SAMPLES)
-    return `${count(number)} sampled step${number === 1 ? "" : "s"}: too few for a median`;
-  const which = `${count(number)} sampled steps (${count(first)} to ${count(last)})`;
+  const steps = `sampled step${number === 1 ? "" : "s"}`;
+  if (number < LEAST_SAMPLES) return `${count(number)} ${steps}: too few for a median`;
+  const which = `${count(number)} ${steps} (${count(first)} to ${count(last)})`;
   const slow = p95S === null ? "too few for a 95th percentile" : `95th percentile ${shortTime(p95S)}`;
   return `median ${shortTime(history.median_s)} of ${which}; ${slow}`;
 }

@@ -23,7 +23,8 @@ EXACT = 9
 def of_run(series: Series) -> list[dict[str, Any]]:
     """Return for each rank median and 95th percentile of its sampled steps, and the means of slices.
 
-    `p95_s` is null for fewer than `FEWEST_FOR_P95` samples; `first_step` and `last_step` are the sampled range.
+    `p95_s` is null for fewer than `FEWEST_FOR_P95` samples; `first_step` and `last_step` are the range of the
+    sampled steps.
     A slice is a list of seconds, in the order of `RANK_PARTS`; null where a part was not measured.
     """
     return [

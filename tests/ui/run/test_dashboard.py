@@ -414,9 +414,8 @@ def test_the_rate_of_a_live_run_is_set_on_its_page(
     expect(rate).to_be_enabled()
     rate.fill("1000")
     rate.press("Enter")
-    expect(page.locator(".ddp-toast-error")).to_have_text(
-        re.compile("is 1000, but allowed is: a number above 0")
-    )
+    refusal = re.compile("is 1000, but allowed is: a number above 0")
+    expect(page.locator(".ddp-toast-error")).to_have_text(refusal)
     rate.fill("0.5")
     page.get_by_role("button", name="Set", exact=True).click()
     answer: dict[str, Any] = wait_until(
@@ -468,7 +467,7 @@ def test_a_healthy_run_gets_no_remarks(
 def test_the_tour_shows_what_it_describes_and_is_gone_for_good(
     server: Server, watched: Watched, size: tuple[int, int]
 ) -> None:
-    """Also on a low window, on a phone and at 200%: it takes a third at most, and covers nothing it describes."""
+    """Also in a low window, on a phone and at 200%: it takes a third at most."""
     page = watched.page
     page.set_viewport_size({"width": size[0], "height": size[1]})
     page.goto(server.address)

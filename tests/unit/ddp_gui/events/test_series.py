@@ -134,7 +134,7 @@ def test_best_is_highest_accuracy_or_lowest_perplexity(
 
 
 def test_paused_time_is_known_and_ends_with_a_resume_a_stop_or_a_restart() -> None:
-    """Of a run that was killed while it was paused, the time until the restart is not active, and not paused."""
+    """Between a kill during a pause and the restart, a run is neither active nor paused."""
     series = Series()
     series.feed([state("starting", 0, 1000.0), state("running", 1, 1001.0), state("paused", 2, 1010.0)])
     assert (series.paused_s(), series.paused_s(1025.0)) == (0.0, 15.0)

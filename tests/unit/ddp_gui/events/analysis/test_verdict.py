@@ -121,9 +121,8 @@ def test_while_it_runs_a_line_says_whether_it_learns_and_why() -> None:
     first, last = (
         statistics.fmean(event["loss"] for event in part) for part in (trained[:10], trained[-10:])
     )
-    assert said.reason == (
-        f"The training loss fell from {short(first)} to {short(last)} (means of the first and the last 10 steps)."
-    )
+    fell = f"fell from {short(first)} to {short(last)} (means of the first and the last 10 steps)."
+    assert said.reason == f"The training loss {fell}"
     assert code([*steps(1000, lambda n: 2.3)], "running") == "did_not_learn"
 
 
