@@ -2,7 +2,6 @@
 
 import { el, icon, setText } from "../shared/dom.js";
 import { prefer, preference } from "../shared/prefs.js";
-import { uncover } from "../uncovered.js";
 
 const STEPS = [
   [
@@ -32,8 +31,11 @@ const STEPS = [
   ],
 ];
 
-/** Shows the tour on a first visit, and adds the button that shows it again; returns a function that ends it. */
-export function mountTour(place) {
+/**
+ * Shows the tour on a first visit, and adds the button that shows it again; returns a function that ends it.
+ * `uncover(element)` scrolls an element out from below a bar.
+ */
+export function mountTour(place, uncover) {
   let step = 0;
   let marked = null;
   const title = el("strong", {});
@@ -62,7 +64,7 @@ export function mountTour(place) {
     setText(where, `${step + 1} of ${STEPS.length}`);
     setText(next, step === STEPS.length - 1 ? "Done" : "Next");
     mark(document.querySelector(selector));
-    bringIntoSight(marked);
+    bringIntoSight(marked, uncover);
   };
   const end = () => {
     box.hidden = true;
@@ -93,7 +95,7 @@ export function mountTour(place) {
 }
 
 /** Scrolls only where it must; of what is larger than the window, to its beginning. */
-function bringIntoSight(element) {
+function bringIntoSight(element, uncover) {
   if (!element) return;
   const isLarge = element.getBoundingClientRect().height > window.innerHeight;
   element.scrollIntoView({ block: isLarge ? "start" : "nearest", inline: "nearest" });
