@@ -1,9 +1,9 @@
-// What has the focus is never below a bar that stays where it is while the page scrolls (WCAG 2.4.11).
+// Keeps the focused element out from under sticky and fixed bars (WCAG 2.4.11).
 
 const GAP = 12;
 const STAYS = new Set(["fixed", "sticky"]);
 
-/** Scrolls each element that is reached by the keyboard out from below such a bar, on every page. */
+/** Starts to scroll each element that gets the keyboard focus out from under a bar. */
 export function beginUncovering() {
   document.addEventListener("focusin", ({ target }) => {
     if (!(target instanceof HTMLElement) || !target.matches(":focus-visible")) return;
@@ -13,7 +13,7 @@ export function beginUncovering() {
 }
 
 /**
- * Scrolls an element out from below a bar; of one that is larger than the room that is left, the beginning.
+ * Scrolls an element out from under a bar; shows the start of an element that does not fit.
  * @param {Element} element
  */
 export function uncover(element) {
@@ -26,7 +26,7 @@ export function uncover(element) {
 }
 
 /**
- * The bar that lies over some place of an element.
+ * Returns the bar that covers a part of an element.
  * @param {Element} element
  * @param {DOMRect} box
  */
@@ -39,7 +39,7 @@ function barOver(element, box) {
 }
 
 /**
- * The bar that an element is in, where it is not a part of `below`, nor around it.
+ * Returns the bar that contains an element, unless the two overlap in the document.
  * @param {Element | null} element
  * @param {Element} below
  */

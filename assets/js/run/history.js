@@ -168,7 +168,7 @@ export class EventList {
   constructor() {
     this.list = el("ol", { class: "ddp-events-list", tabindex: 0, "aria-label": "Events, newest first" });
     this.newest = -1;
-    this.told = new Told();
+    this.filter = new EventFilter();
     this.element = section("What happened", "events", this.list);
   }
 
@@ -176,12 +176,12 @@ export class EventList {
     if (isSnapshot) {
       this.list.replaceChildren();
       this.newest = -1;
-      this.told = new Told();
+      this.filter = new EventFilter();
     }
     for (const mark of marks) {
       if (mark.seq <= this.newest) continue;
       this.newest = mark.seq;
-      const { isNew, replaces } = this.told.take(mark);
+      const { isNew, replaces } = this.filter.take(mark);
       if (replaces !== null) this.list.querySelector(`[data-seq="${replaces}"]`)?.remove();
       if (isNew) this.list.prepend(eventItem(mark));
     }
@@ -189,22 +189,22 @@ export class EventList {
   }
 }
 
-// The state that follows says the same.
-const SAID_BY_STATE = new Set(["stop", "pause", "resume"]);
+// Commands whose outcome a state event reports.
+const REPORTED_BY_STATE = new Set(["stop", "pause", "resume"]);
 
-/** Decides which events of a run are listed, so that one thing that happened is one entry. */
-export class Told {
+/** Selects the events that are listed, so that one action is one entry. */
+export class EventFilter {
   constructor() {
     /** @type {number | null} The entry "stopping", until the run has stopped. */
     this.stopping = null;
-    /** @type {Set<number>} Steps of checkpoints on request whose command has no answer yet. */
+    /** @type {Set<number>} Steps of checkpoints on request whose command is not answered yet. */
     this.saved = new Set();
-    /** @type {string | null} What the answer to a refused command says, until the next event. */
+    /** @type {string | null} The message of a refused command, until the next event. */
     this.refusal = null;
   }
 
   /**
-   * Whether to list an event, and the `seq` of the entry that it replaces.
+   * Returns whether to list an event, and the `seq` of the entry that it replaces.
    * @param {Record<string, any>} mark
    * @returns {{ isNew: boolean, replaces: number | null }}
    */
@@ -213,14 +213,14 @@ export class Told {
     this.refusal = mark.kind === "command" && !mark.accepted ? mark.message : null;
     if (mark.kind === "checkpoint" && mark.reason === "button") this.saved.add(mark.step);
     if (mark.kind === "command" && mark.accepted) {
-      const isSaid =
-        SAID_BY_STATE.has(mark.name) || (mark.name === "checkpoint" && this.saved.delete(mark.step));
-      return { isNew: !isSaid, replaces: null };
+      const isReported =
+        REPORTED_BY_STATE.has(mark.name) || (mark.name === "checkpoint" && this.saved.delete(mark.step));
+      return { isNew: !isReported, replaces: null };
     }
     if (mark.kind !== "state") return { isNew: true, replaces: null };
     const replaces = mark.state === "stopped" ? this.stopping : null;
     this.stopping = mark.state === "stopping" ? mark.seq : null;
-    // A stop that was refused: the run goes on, for the reason that has just been given.
+    // After a refused stop the run continues, with the same message as its reason.
     return { isNew: refusal === null || mark.reason !== refusal, replaces };
   }
 }

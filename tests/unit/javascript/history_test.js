@@ -1,14 +1,14 @@
 import assert from "node:assert/strict";
 
-import { checkpointWords, commandWords, Told } from "../../../assets/js/run/history.js";
+import { checkpointWords, commandWords, EventFilter } from "../../../assets/js/run/history.js";
 
-/** The `seq` of the events that are listed when all have come. */
+/** Returns the `seq` of each listed event. */
 function listed(marks) {
-  const told = new Told();
+  const filter = new EventFilter();
   /** @type {Set<number>} */
   const shown = new Set();
   marks.forEach((mark, seq) => {
-    const { isNew, replaces } = told.take({ seq, ...mark });
+    const { isNew, replaces } = filter.take({ seq, ...mark });
     if (replaces !== null) shown.delete(replaces);
     if (isNew) shown.add(seq);
   });
@@ -35,7 +35,7 @@ Deno.test("a stop is one entry, with the checkpoint that it saved", () => {
   assert.deepEqual(listed(marks), [1, 3]);
 });
 
-Deno.test("so are a pause, a resume and a checkpoint; one that was saved already has an answer", () => {
+Deno.test("a pause, a resume and a checkpoint are one entry each", () => {
   assert.deepEqual(listed([answer("pause"), state("paused"), answer("resume"), state("running")]), [1, 3]);
   assert.deepEqual(listed([saved(9, "button"), answer("checkpoint", "", true, 9)]), [0]);
   assert.deepEqual(listed([saved(9, "schedule"), answer("checkpoint", "", true, 9)]), [0, 1]);
@@ -45,7 +45,7 @@ Deno.test("so are a pause, a resume and a checkpoint; one that was saved already
   );
 });
 
-Deno.test("what was refused is told once, and a later stop replaces only its own entry", () => {
+Deno.test("a refused command is one entry, and a later stop replaces only its own", () => {
   const refused = [state("stopping"), answer("stop", "No space.", false), state("running", "No space.")];
   assert.deepEqual(listed(refused), [0, 1]);
   assert.deepEqual(listed([...refused, state("stopping"), state("stopped")]), [0, 1, 4]);

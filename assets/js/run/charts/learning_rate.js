@@ -1,4 +1,4 @@
-// Changes the learning rate of a run while it trains.
+// The control that changes the learning rate of a live run.
 
 import { enable } from "../head/enable.js";
 import { commandWords } from "../history.js";
@@ -12,7 +12,7 @@ const HEARING = new Set(["running", "paused"]);
 const NOT_YET = new Set(["queued", "starting"]);
 
 export class LearningRateControl {
-  /** `onSent()` is called when the run has been asked. */
+  /** `onSent()` is called after a command was sent. */
   constructor(runId, { config }, onSent) {
     this.runId = runId;
     this.onSent = onSent;
@@ -47,7 +47,7 @@ export class LearningRateControl {
     this.button.dataset.busy = "true";
     this.button.disabled = true;
     try {
-      // Not a number: the server names what is allowed.
+      // The server checks the range, and its error states it.
       const answer = await callEndpoint("set_learning_rate", this.runId, this.input.valueAsNumber);
       this.asked.add(answer.command_id);
       inform(answer.message);
@@ -62,7 +62,7 @@ export class LearningRateControl {
     }
   }
 
-  /** Takes the run's current values and new events; says what became of a command that was sent here. */
+  /** Shows the current rate, and the outcome of each command that this control sent. */
   update({ head, marks = [] }) {
     const isHearing = HEARING.has(head.state);
     const reason = NOT_YET.has(head.state)
