@@ -2,6 +2,8 @@
 
 const GAP = 12;
 const STAYS = new Set(["fixed", "sticky"]);
+// They close with the next key, or can be closed, and stand next to what they belong to.
+const POPUPS = '[role="listbox"], [role="tooltip"], .ddp-menu, .ddp-toasts, .ddp-drop, dialog';
 
 /** Starts to scroll each element that gets the keyboard focus out from under a bar. */
 export function beginUncovering() {
@@ -46,7 +48,7 @@ function barOver(element, box) {
 function barOf(element, below) {
   let above = element;
   while (above && !above.contains(below) && !below.contains(above)) {
-    if (STAYS.has(getComputedStyle(above).position)) return above;
+    if (STAYS.has(getComputedStyle(above).position)) return above.matches(POPUPS) ? null : above;
     above = above.parentElement;
   }
   return null;

@@ -135,10 +135,12 @@ SMALL_WINDOWS = {
 # The bar that covers the focused element at some place, or nothing.
 COVERED_BY = """() => {
   const element = document.activeElement, box = element.getBoundingClientRect();
+  const popups = '[role=listbox], [role=tooltip], .ddp-toasts';
   for (const y of [box.top + 2, (box.top + box.bottom) / 2, box.bottom - 2]) {
     let above = document.elementFromPoint((box.left + box.right) / 2, y);
     while (above && !above.contains(element) && !element.contains(above)) {
-      if (["fixed", "sticky"].includes(getComputedStyle(above).position)) return above.className || above.id;
+      const stays = ["fixed", "sticky"].includes(getComputedStyle(above).position);
+      if (stays && !above.matches(popups)) return above.className || above.id;
       above = above.parentElement;
     }
   }
