@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
+from playwright.sync_api import TimeoutError as NotInTime
 
 from benchmarks.made_writer import finished_run, live_run
 from tools import page_driver
@@ -147,7 +149,6 @@ COVERED_BY = """() => {
   return "";
 }"""
 FOCUSED = "() => document.activeElement.outerHTML.slice(0, 120)"
-TWO_FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 # Chart by chart: whether a tool lies on the words of the horizontal axis.
 COVERS_TITLE = """() => [...document.querySelectorAll('.ddp-chart')].filter((chart) => {
   const title = chart.querySelector('.xtitle')?.getBoundingClientRect();
@@ -180,7 +181,8 @@ def test_what_has_the_focus_is_never_below_a_bar(
     covered = []
     for key in ["Tab"] * 40 + ["Shift+Tab"] * 40:
         page.keyboard.press(key)
-        page.evaluate(TWO_FRAMES)
+        with contextlib.suppress(NotInTime):
+            page.wait_for_function(f"() => ({COVERED_BY})() === ''", timeout=2_000)
         bar = page.evaluate(COVERED_BY)
         if bar:
             covered.append(f"{bar} covers {page.evaluate(FOCUSED)}")
