@@ -13,14 +13,14 @@ const PACE = {
 Deno.test("an ended run's numbers are its median and its mean, and say so", () => {
   const { samples, step } = paceInWords({ state: "finished", step: 1260, pace: PACE });
   assert.deepEqual(samples, ["4,491", "all ranks, at the median step; mean 4,000"]);
-  assert.deepEqual(step, ["28.5 ms", "median of 1,260 whole steps; mean 32.0 ms"]);
+  assert.deepEqual(step, ["28.5 ms", "median of 1,260 steps; mean 32.0 ms"]);
 });
 
 Deno.test("a running run's numbers are of its newest steps", () => {
   const pace = { ...PACE, is_whole_run: false, num_steps: 175 };
   const { samples, step } = paceInWords({ state: "running", step: 300, pace });
   assert.deepEqual(samples, ["4,491", "all ranks together"]);
-  assert.deepEqual(step, ["28.5 ms", "mean of the newest 175 whole steps"]);
+  assert.deepEqual(step, ["28.5 ms", "mean of the newest 175 steps"]);
 });
 
 Deno.test("a run that ended after a few steps was too short to measure", () => {
