@@ -226,6 +226,14 @@ def test_the_tools_of_a_chart_are_one_stop_and_cover_no_title(browser: Browser, 
     for key, at in (("ArrowLeft", -1), ("ArrowRight", 0), ("ArrowRight", 1), ("End", -1), ("Home", 0)):
         page.keyboard.press(key)
         assert tools.nth(at).evaluate("(tool) => tool === document.activeElement && tool.tabIndex === 0"), key
+    zoom_in = page.locator("[data-chart=loss] .modebar [data-title='Zoom in']")
+    zoom_in.press("Enter")
+    page.wait_for_function(
+        "() => document.querySelector('[data-chart=loss] .js-plotly-plot').layout.xaxis.range[0] > 0"
+    )
+    assert zoom_in.evaluate("(tool) => tool === document.activeElement"), (
+        "a drawing keeps the tools, and the focus"
+    )
     toolbar = page.locator("[data-chart=loss] .modebar")
     assert (toolbar.get_attribute("role"), toolbar.get_attribute("aria-label")) == (
         "toolbar",

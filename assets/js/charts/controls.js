@@ -16,6 +16,9 @@ export function select(label, options, chosen, onChoose) {
   return made;
 }
 
+/** @type {WeakSet<HTMLElement>} Toolbars that listen to their keys. */
+const withKeys = new WeakSet();
+
 /**
  * Makes the buttons of a toolbar one stop of the Tab key; arrow keys, Home and End move between them.
  * @param {HTMLElement | null} toolbar
@@ -25,9 +28,10 @@ export function oneTabStop(toolbar, label) {
   const buttons = [...(toolbar?.querySelectorAll("button") ?? [])];
   if (!toolbar || buttons.filter(({ tabIndex }) => tabIndex === 0).length < 2) return;
   for (const button of buttons.slice(1)) button.tabIndex = -1;
-  if (toolbar.role === "toolbar") return; // its buttons were made anew
   toolbar.role = "toolbar";
   toolbar.ariaLabel = label;
+  if (withKeys.has(toolbar)) return; // only its buttons are new
+  withKeys.add(toolbar);
   toolbar.addEventListener("keydown", (event) => {
     const now = [...toolbar.querySelectorAll("button")];
     const at = now.findIndex((button) => button === document.activeElement);

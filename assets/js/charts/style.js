@@ -3,7 +3,8 @@
 import { chartColors } from "../shared/theme.js";
 
 export const CONFIG = {
-  displaylogo: false,
+  // No logo. Of `false` Plotly believes that it has changed at each drawing, and replaces all tools: the focus is lost.
+  displaylogo: undefined,
   // It would send the points to somebody else's server.
   showSendToCloud: false,
   // Nothing hovers over a screen that is touched.
