@@ -47,6 +47,7 @@ def main() -> None:
     """Parse the options and serve the page."""
     try:
         arguments = parse_options(sys.argv[1:])
+        _report("Starting the page: checking the options and the folder of the runs …")
         if arguments.ssh is not None:
             sys.exit(_show_login_node(arguments))
         from ddp_gui.options import check_address, check_files
@@ -64,6 +65,7 @@ def main() -> None:
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+    _report("Importing Gradio, and reading which models, data sets and GPUs there are …")
     from ddp_gui.background import trainer_process
     from ddp_gui.devices import usable_gpus
     from ddp_gui.plan.catalogue import CatalogueError, CatalogueSource, default_cache_file
@@ -98,6 +100,11 @@ class _Parser(argparse.ArgumentParser):
 def _give_up(words: str) -> NoReturn:
     print(words, file=sys.stderr)
     sys.exit(2)
+
+
+def _report(step: str) -> None:
+    """Print what the start does now: it takes seconds, on a busy machine or a slow disk half a minute."""
+    print(step, flush=True)
 
 
 def parse_options(arguments: list[str]) -> argparse.Namespace:

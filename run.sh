@@ -4,5 +4,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 source tools/venv.sh
 
+# At once: what follows takes seconds, on a busy machine half a minute. Not before the text of --help.
+case " $* " in *" --help "* | *" -h "*) ;; *) echo "Checking the environment in .venv …" ;; esac
 make_venv requirements.txt
 exec "$PYTHON" app.py "$@"

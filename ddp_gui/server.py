@@ -90,6 +90,7 @@ def serve(options: Options, catalogue: CatalogueSource) -> None:
     """
     login = _login(options)
     listening = _listen(options)
+    print(f"Port {listening.getsockname()[1]} is free. Building the page …", flush=True)
     app = build_app(options, catalogue, login)
     scheme = "https" if options.is_tls else "http"
     address = f"{scheme}://{_shown_host(options.host)}:{listening.getsockname()[1]}{options.root_path}"

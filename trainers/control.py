@@ -101,7 +101,7 @@ def stay_paused(job: Job, why: str) -> None:
             obey(job, command)
             if command.name == "stop":  # refused: nothing could be saved
                 job.reporter.state("paused", why)
-        message = f"Continuing from step {job.progress.step}."
+        message = f"Continuing from step {job.progress.step:,}."
         job.reporter.answer(command, step=job.progress.step, accepted=True, message=message)
         job.reporter.state("running", message)
 
@@ -156,9 +156,13 @@ def _resume(job: Job, command: Command) -> None:
 def _set_learning_rate(job: Job, command: Command) -> None:
     step, rate = job.progress.step, command.learning_rate
     job.progress.learning_rate = rate
-    message = f"Learning rate is {rate:g} from step {step + 1} on."
-    if job.config.lr_schedule != "constant":
-        message = f"The schedule continues from a full rate of {rate:g} at step {step + 1}."
+    first = job.rate.at(job.rate.position(job.progress), rate)
+    message = f"Learning rate is {rate:g} from step {step + 1:,} on."
+    if job.config.lr_schedule != "constant" or first != rate:
+        follows = "warm-up and schedule continue from it"
+        message = (
+            f"Full learning rate is {rate:g} from step {step + 1:,} on; {follows}: {first:g} in that step."
+        )
     job.reporter.answer(command, step=step, accepted=True, message=message)
 
 
@@ -190,7 +194,7 @@ def _record(job: Job, command: Command) -> None:
         put_back=put_back,
     )
     job.observer = recorder.observer
-    message = f"Recording from step {step + 1} on; number of steps: {command.num_steps}."
+    message = f"Recording from step {step + 1:,} on; number of steps: {command.num_steps}."
     job.reporter.answer(command, step=step, accepted=True, message=message)
 
 
@@ -207,9 +211,9 @@ def _slow_rank(job: Job, command: Command) -> None:
         if job.slowed is not None:
             job.slowed.remove()
         job.slowed = _sleeping(job, delay_ms / 1000) if delay_ms else None
-    message = f"Rank {rank} sleeps {delay_ms} ms in each step from step {step + 1} on, as somebody asked."
+    message = f"Rank {rank} sleeps {delay_ms} ms in each step from step {step + 1:,} on, as somebody asked."
     if delay_ms == 0:
-        message = f"Rank {rank} is not slowed down any more from step {step + 1} on."
+        message = f"Rank {rank} is not slowed down any more from step {step + 1:,} on."
     job.reporter.answer(command, step=step, accepted=True, message=message)
 
 

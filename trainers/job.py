@@ -186,7 +186,7 @@ class SaveAnswers:
                 self._warned_at = now
                 self.reporter.warning("checkpoint_failed", f"A checkpoint was not saved: {outcome}", hint)
             for step, waiting in list(self.asked.items()):
-                message = f"Could not save step {step}: {outcome}"
+                message = f"Could not save step {step:,}: {outcome}"
                 self.reporter.answer(waiting, step=step, accepted=False, message=message)
             self.asked.clear()
             return
@@ -204,7 +204,7 @@ class SaveAnswers:
         )
         command = self.asked.pop(outcome.step, None)
         if command is not None:
-            message = f"Saved at step {outcome.step}."
+            message = f"Saved at step {outcome.step:,}."
             self.reporter.answer(command, step=outcome.step, accepted=True, message=message)
 
 

@@ -299,7 +299,7 @@ def _train(
 
 
 def _where_from(job: Job, resume_step: int | None) -> str:
-    return "From the beginning." if resume_step is None else f"Resumed from step {job.progress.step}."
+    return "From the beginning." if resume_step is None else f"Resumed from step {job.progress.step:,}."
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import { showDatasetGroups } from "./train/dataset_groups.js";
 import { followFolds } from "./train/folds.js";
 import { beginDrops } from "./train/drop.js";
 import { beginStart } from "./train/start.js";
+import { beginUncovering, uncover } from "./uncovered.js";
 import { beginSuggestions } from "./train/suggestions.js";
 
 // Each page loads only what it shows.
@@ -25,7 +26,10 @@ const VIEWS = {
   "ddp-queue": async () => (await import("./queue/page.js")).mountQueue,
   "ddp-nav-queue": async () => (await import("./queue/nav.js")).mountNavQueue,
   "ddp-nav-end": async () => mountNav,
-  "ddp-tour": async () => (await import("./train/tour.js")).mountTour,
+  "ddp-tour": async () => {
+    const { mountTour } = await import("./train/tour.js");
+    return (place) => mountTour(place, uncover);
+  },
 };
 const mounted = new Map();
 
@@ -67,3 +71,4 @@ beginInstalls();
 beginSuggestions();
 beginDrops();
 beginStart();
+beginUncovering();

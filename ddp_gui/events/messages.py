@@ -115,6 +115,7 @@ def head(view: RunView, series: Series) -> Payload:
     pace, verdict = pace_of.of_run(series, is_over=not is_live), view.verdict()
     # Between a click on Resume and the first event of the new start no time is counted.
     is_under_way = is_live and series.state.get("state") in events.LIVE_STATES
+    now = time.time() if is_under_way else None
     evaluation = series.evaluations.last
     return {
         "state": status.state,
@@ -140,7 +141,8 @@ def head(view: RunView, series: Series) -> Payload:
         "mean_loss": None if is_live else mean_loss(series),
         "learning_rate": series.last_step.get("lr"),
         "pace": None if pace is None else asdict(pace),
-        "elapsed_s": round(series.active_s(time.time() if is_under_way else None), 1),
+        "elapsed_s": round(series.active_s(now), 1),
+        "paused_s": round(series.paused_s(now), 1),
         "eta_s": round((total_steps - step) / steps_per_s, 1)
         if is_training and steps_per_s and total_steps
         else None,

@@ -169,7 +169,12 @@ class RunView:
             self._checkpoints_mtime_ns = mtime_ns
             newest_first = sorted(self.run.list_checkpoints(), key=lambda item: -item.saved_unix_s)
             self._checkpoints = [
-                {"step": item.step, "size_bytes": item.size_bytes, "saved_unix_s": item.saved_unix_s}
+                {
+                    "step": item.step,
+                    "size_bytes": item.size_bytes,
+                    "saved_unix_s": item.saved_unix_s,
+                    "reason": item.reason,
+                }
                 for item in newest_first[:MAX_CHECKPOINTS_SHOWN]
             ]
         return self._checkpoints

@@ -98,6 +98,8 @@ class Series:
         self._recent: list[tuple[float, int]] = []
         self.planned_at_step = 0
         self.ranks_a_node = 1
+        self._paused_s = 0.0
+        self._paused_at_s: float | None = None
 
     def feed(self, batch: Iterable[Event]) -> None:
         """Add new events, in the order of the file."""
@@ -119,6 +121,11 @@ class Series:
     def active_s(self, now: float | None = None) -> float:
         """Return the seconds the run has been active, without the time between stop and resume."""
         return self._fold.active_s(now)
+
+    def paused_s(self, now: float | None = None) -> float:
+        """Return the part of `active_s` in which the run was paused."""
+        since = self._paused_at_s
+        return self._paused_s + (0.0 if since is None else max(0.0, self.active_s(now) - since))
 
     def steps_per_s(self) -> float | None:
         """Return the pace of the last ten seconds, evaluations and checkpoints included."""
@@ -290,6 +297,8 @@ class Series:
             if entry.get("step_time_s") is None:
                 continue
             table = self.ranks.setdefault(entry["rank"], Table(tuple(RANK_PARTS)))
+            if table.length and table.x("step")[-1] == entry["step"]:
+                continue  # a rank that waits (a pause, an evaluation) reports the same step each second
             values = {name: entry.get(field) for name, field in RANK_PARTS.items()}
             table.append(event["seq"], entry["step"], self.active_s(), values)
 
@@ -299,6 +308,8 @@ class Series:
         self.marks.append({"step": step, "active_s": round(self.active_s(), 2), **event})
         if kind == "state":
             self.state = event
+            self._paused_s = self.paused_s()
+            self._paused_at_s = self.active_s() if event["state"] == "paused" else None
             if event["state"] == "starting":
                 self.problem = {}
             elif event["state"] == "paused":

@@ -34,6 +34,8 @@ _WRITE = re.compile(
 )
 _FETCHED = re.compile(rf"/gradio_api/call/{_NAME}/(\w+)", re.ASCII)
 _CALLED = re.compile(rf"/gradio_api/(?:run|api|call)/({_NAME})/?")
+# Of an app to install, which this page is not; it would be asked for without the prefix of a proxy.
+_MANIFEST = re.compile(rb'\s*<link rel="manifest"[^>]*>')
 _INLINE_SCRIPT = re.compile(r"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DOTALL | re.IGNORECASE)
 UPLOAD = "/gradio_api/upload"
 
@@ -120,7 +122,7 @@ async def _serve_page(gradio: App, scope: Scope, receive: Receive, send: Send) -
             pieces.append(message.get("body", b""))
 
     await gradio({**scope, "headers": plain}, receive, collect)
-    body = b"".join(pieces)
+    body = _MANIFEST.sub(b"", b"".join(pieces))
     headers = [(name, value) for name, value in begun["headers"] if name.lower() != b"content-length"]
     headers.append((policies.POLICY_HEADER, _policy(body).encode()))
     if takes_gzip and scope["method"] == "GET":

@@ -71,6 +71,8 @@ window.ddpEarlySummary = (() => {
 """,
 }
 RUN_PAGE = ("run", "Run", "ddp-run")
+# Where the skip link of the first page leads.
+FORM = "ddp-form"
 # What phones see of a poll: the question, and no way to other pages.
 POLL_PAGE = ("poll", "Poll", "ddp-poll")
 # Where a page's own module is not PATH/page.js.
@@ -135,7 +137,9 @@ def navigation(current: str) -> str:
     )
     # The tour is for first-time visitors of the first page.
     tour = "ddp-tour" if current == "" else "ddp-no-tour"
-    return f"""<nav class="ddp-nav" aria-label="Pages"><span class="ddp-brand">DDP, live</span>{links}
+    # Gradio lays out the first page; on all others it stands before the navigation, too.
+    skip = f'<a class="ddp-skip" href="#{FORM}">Skip to the form</a>' if current == "" else ""
+    return f"""{skip}<nav class="ddp-nav" aria-label="Pages"><span class="ddp-brand">DDP, live</span>{links}
 <span id="ddp-nav-queue" data-current="{str(current == QUEUE_PAGE[0]).lower()}"></span>
 <span class="ddp-nav-end" id="{tour}"></span><span id="ddp-nav-end"></span></nav>"""
 

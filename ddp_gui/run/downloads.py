@@ -39,7 +39,7 @@ def make_router(store: RunStore) -> Router:
             raise HTTPException(status_code=409, detail=NO_MODEL.format(run_id=run_id, mistake=mistake))
         found = next((item for item in run.list_checkpoints() if item.step == step), None)
         if found is None:
-            raise HTTPException(status_code=404, detail=f"run {run_id} has no checkpoint of step {step}")
+            raise HTTPException(status_code=404, detail=f"run {run_id} has no checkpoint of step {step:,}")
         name = f"{file_stem(run.run_id)}-step-{step}"
         return MadeFile(SLOW, zip_of(found.path, name), f"{name}.zip", "application/zip")
 

@@ -24,7 +24,7 @@ def make_router(store: RunStore) -> Router:
         try:
             return recordings.read(view_or_404(store, run_id).run, step)
         except FileNotFoundError as error:
-            detail = f"run {run_id} has no recording that begins with step {step}"
+            detail = f"run {run_id} has no recording that begins with step {step:,}"
             raise HTTPException(status_code=404, detail=detail) from error
         except OSError as error:
             raise HTTPException(status_code=404, detail="this recording cannot be read") from error

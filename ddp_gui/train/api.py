@@ -216,7 +216,7 @@ class Api:
             placed = self._line.resume(run, checkpoint.step, checked, owners.owner_of(run) or "")
             is_end = checkpoint.step >= launcher.num_steps_from(checkpoint, checked)
             words = "All steps are done: the run finishes" if is_end else "Going on"
-            return self._answer_placed(placed, f"{words} from step {checkpoint.step}.")
+            return self._answer_placed(placed, f"{words} from step {checkpoint.step:,}.")
 
         return await waiting_in_plain_words(resume())
 

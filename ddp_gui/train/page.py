@@ -28,7 +28,8 @@ from trainers.contract.config import ConfigError
 from trainers.engines.base import Engine
 from trainers.machine.os_errors import explain
 
-HERO = """<header class="ddp-hero"><h1>Train a network on several GPUs at once</h1>
+HERO = f"""<header class="ddp-hero" id="{shell.FORM}" tabindex="-1">
+<h1>Train a network on several GPUs at once</h1>
 <p>Pick a model and data, press Start, and watch every process of a real <code>torchrun</code> job.</p>
 </header>"""
 NO_COMMAND = "# no command yet: see the message above"

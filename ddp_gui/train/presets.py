@@ -20,7 +20,7 @@ class Preset:
 PRESETS = (
     Preset(
         name="fashion",
-        title="Fashion-MNIST in a minute",
+        title="Fashion-MNIST, a first run",
         words="A small network learns to tell shirts from shoes. See which images it gets wrong.",
         # About 110 CPU seconds: shifted, and with weight decay, the 8,000 images are not memorised by then.
         values={

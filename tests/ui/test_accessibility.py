@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
+from playwright.sync_api import TimeoutError as NotInTime
 
 from benchmarks.made_writer import finished_run, live_run
 from tools import page_driver
@@ -124,3 +126,117 @@ def _in_words(violation: dict[str, Any]) -> str:
         lines.append(f"  {' '.join(map(str, node['target']))}\n    {node['html'][:200]}")
         lines.extend(f"    {line}" for line in node["failureSummary"].splitlines()[1:])
     return "\n".join(lines)
+
+
+SMALL_WINDOWS = {
+    "low": (1440, 657),
+    "zoomed to 200%": (720, 450),
+    "phone": (390, 844),
+    "phone, on its side": (844, 390),
+}
+# The bar that covers the focused element at some place, or nothing.
+COVERED_BY = """() => {
+  const element = document.activeElement, box = element.getBoundingClientRect();
+  const popups = '[role=listbox], [role=tooltip], .ddp-toasts';
+  for (const y of [box.top + 2, (box.top + box.bottom) / 2, box.bottom - 2]) {
+    let above = document.elementFromPoint((box.left + box.right) / 2, y);
+    while (above && !above.contains(element) && !element.contains(above)) {
+      const stays = ["fixed", "sticky"].includes(getComputedStyle(above).position);
+      if (stays && !above.matches(popups)) return above.className || above.id;
+      above = above.parentElement;
+    }
+  }
+  return "";
+}"""
+FOCUSED = "() => document.activeElement.outerHTML.slice(0, 120)"
+# Chart by chart: whether a tool lies on the words of the horizontal axis.
+COVERS_TITLE = """() => [...document.querySelectorAll('.ddp-chart')].filter((chart) => {
+  const title = chart.querySelector('.xtitle')?.getBoundingClientRect();
+  return title && [...chart.querySelectorAll('.modebar-btn')].some((tool) => {
+    const box = tool.getBoundingClientRect();
+    return box.left < title.right && title.left < box.right &&
+      box.top < title.bottom && title.top < box.bottom;
+  });
+}).map((chart) => chart.dataset.chart)"""
+
+NUM_STOPS = """(bars) => bars.map((bar) =>
+  [...bar.querySelectorAll('button')].filter((tool) => tool.tabIndex === 0).length)"""
+
+
+@pytest.mark.parametrize("size", SMALL_WINDOWS)
+@pytest.mark.parametrize("has_tour", [True, False], ids=["tour", "no tour"])
+def test_what_has_the_focus_is_never_below_a_bar(
+    browser: Browser, site: Site, size: str, has_tour: bool
+) -> None:
+    """Forwards and backwards through the first page (WCAG 2.4.11)."""
+    width, height = SMALL_WINDOWS[size]
+    page = browser.new_page(viewport={"width": width, "height": height})
+    page.goto(site.address)
+    page.locator(".ddp-equation").wait_for()
+    tour = page.get_by_role("region", name="A short tour")
+    tour.wait_for()
+    if not has_tour:
+        tour.get_by_role("button", name="Close").click()
+    page.evaluate("document.activeElement.blur()")
+    covered = []
+    for key in ["Tab"] * 40 + ["Shift+Tab"] * 40:
+        page.keyboard.press(key)
+        with contextlib.suppress(NotInTime):
+            page.wait_for_function(f"() => ({COVERED_BY})() === ''", timeout=2_000)
+        bar = page.evaluate(COVERED_BY)
+        if bar:
+            covered.append(f"{bar} covers {page.evaluate(FOCUSED)}")
+    page.close()
+    assert not covered, "\n".join(covered)
+
+
+@pytest.mark.parametrize("path", ["", "runs", "queue", "machine", "learn", "run?id=ended"])
+def test_each_page_begins_with_a_skip_link_and_asks_for_nothing_that_is_not_there(
+    browser: Browser, site: Site, path: str
+) -> None:
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    missing: list[str] = []
+    page.on("response", lambda answer: missing.append(answer.url) if answer.status >= 400 else None)
+    page.goto(f"{site.address}/{path}")
+    page.locator("h1").first.wait_for()
+    page.wait_for_function(HAS_LOADED)
+    page.keyboard.press("Tab")
+    skip = page.locator(":focus")
+    assert "ddp-skip" in str(skip.get_attribute("class"))
+    place = str(skip.get_attribute("href"))
+    page.keyboard.press("Enter")
+    page.wait_for_function("(place) => document.activeElement.matches(place)", arg=place)
+    page.close()
+    assert not missing
+
+
+def test_the_tools_of_a_chart_are_one_stop_and_cover_no_title(browser: Browser, site: Site) -> None:
+    page = _open(browser, f"{site.address}/run?id={site.ended_run_id}", "light")
+    page.wait_for_function("() => document.querySelectorAll('.ddp-chart .modebar').length >= 5")
+    for axis in ("step", "time"):
+        page.get_by_label("Drawn over").select_option(axis)
+        for width in (1440, 1010, 720, 480, 390):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.wait_for_function(f"() => ({COVERS_TITLE})().length === 0", timeout=20_000)
+    page.set_viewport_size({"width": 1440, "height": 900})
+    stops = page.locator(".modebar").evaluate_all(NUM_STOPS)
+    assert set(stops) == {1} and len(stops) >= 5
+    tools = page.locator("[data-chart=loss] .modebar button")
+    tools.first.focus()
+    for key, at in (("ArrowLeft", -1), ("ArrowRight", 0), ("ArrowRight", 1), ("End", -1), ("Home", 0)):
+        page.keyboard.press(key)
+        assert tools.nth(at).evaluate("(tool) => tool === document.activeElement && tool.tabIndex === 0"), key
+    zoom_in = page.locator("[data-chart=loss] .modebar [data-title='Zoom in']")
+    zoom_in.press("Enter")
+    page.wait_for_function(
+        "() => document.querySelector('[data-chart=loss] .js-plotly-plot').layout.xaxis.range[0] > 0"
+    )
+    assert zoom_in.evaluate("(tool) => tool === document.activeElement"), (
+        "a drawing keeps the tools, and the focus"
+    )
+    toolbar = page.locator("[data-chart=loss] .modebar")
+    assert (toolbar.get_attribute("role"), toolbar.get_attribute("aria-label")) == (
+        "toolbar",
+        "Tools of the chart: Loss",
+    )
+    page.close()

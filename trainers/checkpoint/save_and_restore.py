@@ -219,7 +219,7 @@ class Checkpointer:
             files.change_reason(self._run, step, reason)
         except OSError as error:
             self._announce(
-                CheckpointError(f"step {step} is saved, but may be deleted later: {explain(error)}")
+                CheckpointError(f"step {step:,} is saved, but may be deleted later: {explain(error)}")
             )
 
     def _check_binding(self, step: int, binding: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:

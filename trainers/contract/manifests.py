@@ -79,7 +79,9 @@ def read_state(item: Checkpoint) -> dict[str, Any]:
     if unknown := sorted(state["progress"].keys() - _PROGRESS.keys()):
         raise DamageError(f"progress in {STATE} has {unknown[0][:80]!r}, which is not known here")
     if state["progress"]["step"] != item.step:
-        raise DamageError(f"{STATE} is of step {state['progress']['step']}, its folder of step {item.step}")
+        raise DamageError(
+            f"{STATE} is of step {state['progress']['step']:,}, its folder of step {item.step:,}"
+        )
     for name, value in state["binding"].items():
         if not isinstance(value, int | str):
             raise DamageError(f"binding in {STATE} has no number or text as {name[:80]!r}")
@@ -108,7 +110,7 @@ def _check_manifest(manifest: dict[str, Any], step: int) -> None:
     # An older checkpoint has no number of threads, one of a run on GPUs has null.
     _require({"num_threads": None, **manifest}, _MANIFEST, MANIFEST)
     if manifest["step"] != step:
-        raise DamageError(f"{MANIFEST} is of step {manifest['step']}, its folder of step {step}")
+        raise DamageError(f"{MANIFEST} is of step {manifest['step']:,}, its folder of step {step:,}")
     files = manifest["files"]
     if not files:
         raise DamageError(f"{MANIFEST} names no files")

@@ -75,9 +75,9 @@ def read(run: RunDirectory, step: int) -> dict[str, Any]:
         raise FileNotFoundError(f"{run.recordings} is a link")
     raw = read_json(path_of(run, step))
     if not isinstance(raw, dict) or raw.get("version") != VERSION:
-        raise ValueError(f"The recording of step {step} is of another version, or damaged.")
+        raise ValueError(f"The recording of step {step:,} is of another version, or damaged.")
     if not _fits(raw, _RECORDING):
-        raise ValueError(f"The recording of step {step} is damaged.")
+        raise ValueError(f"The recording of step {step:,} is damaged.")
     return raw
 
 

@@ -32,18 +32,20 @@ __all__ = ["Checkpoint", "RunDirectory", "Status"]
 DISK_RESERVE_BYTES = 2**30
 _STEP_DIRECTORY = re.compile(r"step_([0-9]{1,15})")
 _LAUNCH_GRACE_S = 20.0
+_MAX_REASON_CHARACTERS = 40
 # The year 9999.
 _LATEST_UNIX_S = 253_402_300_800.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A whole checkpoint: its step and where it lies."""
+    """A whole checkpoint: its step, where it lies, and why it was saved, or an empty text."""
 
     step: int
     path: Path
     size_bytes: int
     saved_unix_s: float
+    reason: str = ""
 
 
 class RunDirectory:
@@ -195,13 +197,17 @@ class RunDirectory:
                 manifest = read_json(path / "manifest.json")
                 size = sum(entry["size_bytes"] for entry in manifest["files"].values())
                 saved_unix_s = float(manifest["saved_unix_s"])
+                reason = manifest.get("reason")
             except (OSError, ValueError, LookupError, TypeError, AttributeError):
                 continue
             if not (isinstance(size, int) and math.isfinite(saved_unix_s)):
                 continue
             if not 0 <= saved_unix_s < _LATEST_UNIX_S:
                 saved_unix_s = 0.0  # what is saved later must be able to be newer
-            found.append(Checkpoint(step=step, path=path, size_bytes=size, saved_unix_s=saved_unix_s))
+            why = reason[:_MAX_REASON_CHARACTERS] if isinstance(reason, str) else ""
+            found.append(
+                Checkpoint(step=step, path=path, size_bytes=size, saved_unix_s=saved_unix_s, reason=why)
+            )
         return sorted(found, key=lambda item: item.step)
 
     def _step_directories(self) -> Iterator[tuple[int, Path]]:

@@ -1,6 +1,7 @@
 // One chart: a Plotly plot that keeps the user's zoom while points come in, and draws only what can be seen.
 
 import { el, freeId, setText, show } from "../shared/dom.js";
+import { oneTabStop } from "./controls.js";
 import { growLines, lineParts, noteDrawn } from "./lines.js";
 import { fitted, roomFor } from "./room.js";
 import { baseLayout, CONFIG, merge, textSize } from "./style.js";
@@ -172,6 +173,7 @@ export class Chart {
     this.config ??= { ...CONFIG, modeBarButtonsToAdd: [this.wholeButton()] };
     await this.plotly.react(this.plot, data, fitted(merge(base, layout), this.room), this.config);
     this.drawn = noteDrawn(this.plot);
+    oneTabStop(this.plot.querySelector(".modebar"), `Tools of the chart: ${this.title.textContent}`);
     if (!this.isDrawn) {
       this.isDrawn = true;
       this.plot.on("plotly_afterplot", () => (this.drawn = noteDrawn(this.plot)));

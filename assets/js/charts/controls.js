@@ -1,4 +1,4 @@
-// What is chosen for a chart: small selects beside its title.
+// What is chosen for a chart: small selects beside its title, and its tools.
 
 import { el } from "../shared/dom.js";
 
@@ -14,4 +14,32 @@ export function select(label, options, chosen, onChoose) {
   made.append(...options.map(([value, words]) => el("option", { value, selected: value === chosen }, words)));
   made.addEventListener("change", () => onChoose(made.value));
   return made;
+}
+
+/** @type {WeakSet<HTMLElement>} Toolbars that listen to their keys. */
+const withKeys = new WeakSet();
+
+/**
+ * Makes the buttons of a toolbar one stop of the Tab key; arrow keys, Home and End move between them.
+ * @param {HTMLElement | null} toolbar
+ * @param {string} label
+ */
+export function oneTabStop(toolbar, label) {
+  const buttons = [...(toolbar?.querySelectorAll("button") ?? [])];
+  if (!toolbar || buttons.filter(({ tabIndex }) => tabIndex === 0).length < 2) return;
+  for (const button of buttons.slice(1)) button.tabIndex = -1;
+  toolbar.role = "toolbar";
+  toolbar.ariaLabel = label;
+  if (withKeys.has(toolbar)) return; // only its buttons are new
+  withKeys.add(toolbar);
+  toolbar.addEventListener("keydown", (event) => {
+    const now = [...toolbar.querySelectorAll("button")];
+    const at = now.findIndex((button) => button === document.activeElement);
+    const { length } = now;
+    const to = { ArrowRight: at + 1, ArrowLeft: at + length - 1, Home: 0, End: length - 1 }[event.key];
+    if (at < 0 || to === undefined) return;
+    event.preventDefault();
+    for (const [index, button] of now.entries()) button.tabIndex = index === to % length ? 0 : -1;
+    now[to % length].focus();
+  });
 }

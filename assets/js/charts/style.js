@@ -4,7 +4,8 @@ import { count } from "../shared/format.js";
 import { chartColors } from "../shared/theme.js";
 
 export const CONFIG = {
-  displaylogo: false,
+  // No logo. Of `false` Plotly believes that it has changed at each drawing, and replaces all tools: the focus is lost.
+  displaylogo: undefined,
   // It would send the points to somebody else's server.
   showSendToCloud: false,
   // Nothing hovers over a screen that is touched.
@@ -15,6 +16,9 @@ export const CONFIG = {
   // Two clicks show the whole again; the chart does it itself.
   doubleClick: false,
 };
+
+// The tools have a strip of their own below the title of the axis, however long that is.
+const TOOLS_STRIP = CONFIG.displayModeBar ? 26 : 0;
 
 // A date axis counts from here: a number of four digits would be taken for a year.
 export const DAY_ZERO_MS = Date.UTC(2000, 0, 1);
@@ -60,7 +64,7 @@ export function baseLayout(dataRevision, yRevision, zoomRevision) {
     uirevision: "ddp",
     datarevision: dataRevision,
     // Half of the last tick's label stands beyond the end of the axis; it would be hidden if it did not fit.
-    margin: { l: 58 * room, r: 20 * room, t: 30 * room, b: 42 * room },
+    margin: { l: 58 * room, r: 20 * room, t: 30 * room, b: 42 * room + TOOLS_STRIP },
     paper_bgcolor: colors.paper,
     plot_bgcolor: colors.paper,
     font: { family: typeface(), size, color: colors.text },

@@ -21,13 +21,29 @@ const COMMAND_WORDS = new Map([
   ["set_lr", "learning rate"],
   ["slow_rank", "slow a rank down"],
 ]);
-const SAVED_BECAUSE = {
-  button: "Checkpoint was pressed",
-  schedule: "as planned",
-  stop: "before stopping",
-  end: "at the end",
-  best: "the best so far",
-};
+/** Why a checkpoint was saved. */
+const SAVED_BECAUSE = new Map([
+  ["button", "on request"],
+  ["schedule", "as planned"],
+  ["stop", "before stopping"],
+  ["end", "at the end"],
+  ["best", "the best so far"],
+]);
+
+/**
+ * Why a checkpoint was saved; null for a reason that this version does not know.
+ * @param {unknown} reason
+ */
+export const savedBecause = (reason) => SAVED_BECAUSE.get(String(reason)) ?? null;
+
+/**
+ * What the mark of a checkpoint says under the pointer.
+ * @param {{ step: number, size_bytes: number, reason?: unknown }} item
+ */
+export function checkpointWords(item) {
+  const why = savedBecause(item.reason);
+  return `checkpoint at step ${count(item.step)}${why ? `, ${why}` : ""}, ${bytes(item.size_bytes)}`;
+}
 
 export class CheckpointTable {
   constructor(runId, { num_steps: numSteps, may_change: mayChange, mistake }, afterAction) {
@@ -106,6 +122,7 @@ export class CheckpointTable {
         { "data-label": "step" },
         count(item.step),
         item.step === this.best ? el("span", { class: "ddp-best" }, "best") : null,
+        item.reason === "button" ? el("span", { class: "ddp-best ddp-requested" }, "on request") : null,
       ),
       el("td", { "data-label": "size" }, bytes(item.size_bytes)),
       el("td", { "data-label": "saved", title: dateTime(item.saved_unix_s) }, clock(item.saved_unix_s)),
@@ -129,7 +146,7 @@ export class CheckpointTable {
         class: "ddp-button ddp-button-small",
         download: "",
         href: runAddress(this.runId, `checkpoints/${step}/download`),
-        "aria-label": `Download the checkpoint of step ${step}`,
+        "aria-label": `Download the checkpoint of step ${count(step)}`,
       },
       "Download",
     );
@@ -151,6 +168,7 @@ export class EventList {
   constructor() {
     this.list = el("ol", { class: "ddp-events-list", tabindex: 0, "aria-label": "Events, newest first" });
     this.newest = -1;
+    this.filter = new EventFilter();
     this.element = section("What happened", "events", this.list);
   }
 
@@ -158,21 +176,69 @@ export class EventList {
     if (isSnapshot) {
       this.list.replaceChildren();
       this.newest = -1;
+      this.filter = new EventFilter();
     }
     for (const mark of marks) {
       if (mark.seq <= this.newest) continue;
       this.newest = mark.seq;
-      this.list.prepend(eventItem(mark));
+      const { isNew, replaces } = this.filter.take(mark);
+      if (replaces !== null) this.list.querySelector(`[data-seq="${replaces}"]`)?.remove();
+      if (isNew) this.list.prepend(eventItem(mark));
     }
     while (this.list.childElementCount > MAX_EVENTS) this.list.lastElementChild.remove();
   }
+}
+
+// Commands whose outcome a state event reports.
+const REPORTED_BY_STATE = new Set(["stop", "pause", "resume"]);
+
+/** Selects the events that are listed, so that one action is one entry. */
+export class EventFilter {
+  constructor() {
+    /** @type {number | null} The entry "stopping", until the run has stopped. */
+    this.stopping = null;
+    /** @type {Set<number>} Steps of checkpoints on request whose command is not answered yet. */
+    this.saved = new Set();
+    /** @type {string | null} The message of a refused command, until the next event. */
+    this.refusal = null;
+  }
+
+  /**
+   * Returns whether to list an event, and the `seq` of the entry that it replaces.
+   * @param {Record<string, any>} mark
+   * @returns {{ isNew: boolean, replaces: number | null }}
+   */
+  take(mark) {
+    const refusal = this.refusal;
+    this.refusal = mark.kind === "command" && !mark.accepted ? mark.message : null;
+    if (mark.kind === "checkpoint" && mark.reason === "button") this.saved.add(mark.step);
+    if (mark.kind === "command" && mark.accepted) {
+      const isReported =
+        REPORTED_BY_STATE.has(mark.name) || (mark.name === "checkpoint" && this.saved.delete(mark.step));
+      return { isNew: !isReported, replaces: null };
+    }
+    if (mark.kind !== "state") return { isNew: true, replaces: null };
+    const replaces = mark.state === "stopped" ? this.stopping : null;
+    this.stopping = mark.state === "stopping" ? mark.seq : null;
+    // After a refused stop the run continues, with the same message as its reason.
+    return { isNew: refusal === null || mark.reason !== refusal, replaces };
+  }
+}
+
+/**
+ * What a command did, or why it was refused; the command is named where the message does not name it.
+ * @param {Record<string, any>} mark
+ */
+export function commandWords({ name, message }) {
+  const word = COMMAND_WORDS.get(name) ?? String(name);
+  return String(message).toLowerCase().includes(word) ? message : `${capital(word)}: ${message}`;
 }
 
 function eventItem(mark) {
   const [shape, words] = describe(mark);
   const time = el("time", { datetime: isoTime(mark.time_unix_s), title: dateTime(mark.time_unix_s) });
   setText(time, clock(mark.time_unix_s));
-  return el("li", { "data-kind": mark.kind }, time, icon(shape), el("span", {}, words));
+  return el("li", { "data-kind": mark.kind, "data-seq": mark.seq }, time, icon(shape), el("span", {}, words));
 }
 
 /** The icon and the plain words of an event. */
@@ -185,7 +251,7 @@ function describe(mark) {
     return [shape, saysIt ? reason : `${capital(word)}. ${reason}`];
   }
   if (mark.kind === "checkpoint") {
-    const why = SAVED_BECAUSE[mark.reason] ?? mark.reason;
+    const why = savedBecause(mark.reason) ?? mark.reason;
     const saved = `Checkpoint at step ${count(mark.step)}, ${why}: ${bytes(mark.size_bytes)}, training paused for ${shortTime(mark.stall_s)}.`;
     return ["save", `${saved}${removedWords(mark.removed ?? [])}`];
   }
@@ -201,10 +267,7 @@ function describe(mark) {
     ];
   }
   if (mark.kind === "command") {
-    return [
-      mark.accepted ? "flag" : "cross",
-      `${capital(COMMAND_WORDS.get(mark.name) ?? mark.name)}: ${mark.message}`,
-    ];
+    return [mark.accepted ? "flag" : "cross", commandWords(mark)];
   }
   return [mark.kind === "error" ? "cross" : "warning", `${mark.message}${hint}`];
 }

@@ -78,15 +78,16 @@ export function outlines(slices) {
 }
 
 /**
- * How long a rank's steps took over the run; too few samples have no median worth the name.
- * @param {number} numSamples
- * @param {number | null} medianS
- * @param {number | null} p95S
+ * How long a rank's sampled steps took, and which these are; too few samples have no median, or no 95th percentile.
+ * @param {{ num_samples: number, first_step: number, last_step: number, median_s: number | null, p95_s: number | null }} history
  */
-export function stepWords(numSamples, medianS, p95S) {
-  const samples = `${count(numSamples)} sample${numSamples === 1 ? "" : "s"}`;
-  if (numSamples < LEAST_SAMPLES) return `the run: ${samples}, too few for a median`;
-  return `the run: median step ${shortTime(medianS)}, 95th percentile ${shortTime(p95S)} (${samples})`;
+export function stepWords(history) {
+  const { num_samples: number, first_step: first, last_step: last, p95_s: p95S } = history;
+  const steps = `sampled step${number === 1 ? "" : "s"}`;
+  if (number < LEAST_SAMPLES) return `${count(number)} ${steps}: too few for a median`;
+  const which = `${count(number)} ${steps} (${count(first)} to ${count(last)})`;
+  const slow = p95S === null ? "too few for a 95th percentile" : `95th percentile ${shortTime(p95S)}`;
+  return `median ${shortTime(history.median_s)} of ${which}; ${slow}`;
 }
 
 export class HistoryStrip {
@@ -102,11 +103,13 @@ export class HistoryStrip {
     this.element = el("div", {}, this.picture, this.words);
   }
 
-  update({ slices, num_samples: numSamples, median_s: median, p95_s: p95 }) {
-    const named = slices.map((slice) => Object.fromEntries(FIELDS.map((field, at) => [field, slice[at]])));
+  update(history) {
+    const named = history.slices.map((slice) =>
+      Object.fromEntries(FIELDS.map((field, at) => [field, slice[at]])),
+    );
     const shapes = outlines(named.map(divide));
     for (const name of STACKED) this.path(name).setAttribute("d", shapes[name] ?? "");
-    const words = stepWords(numSamples, median, p95);
+    const words = stepWords(history);
     setText(this.words, words);
     setAttribute(this.picture, "aria-label", words);
   }

@@ -50,7 +50,7 @@ export class RanksPanel {
       el(
         "p",
         { class: "ddp-caption" },
-        `${summary.strategy_sharing} The bars show the newest measured step, the strips below them the whole run.`,
+        `${summary.strategy_sharing} The bars show the newest measured step, the strips below them the whole run. About one step a second is sampled, so a rank's median can differ from that of all steps, which is at the top of the page.`,
       ),
       this.communication,
       this.replicas.element,

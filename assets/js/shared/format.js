@@ -247,7 +247,7 @@ export function worldSize(config) {
 export function ranks(num, device) {
   if (!isNumber(num)) return UNKNOWN;
   const word = DEVICE_WORDS[device ?? ""] ?? "rank";
-  return `${num} ${word}${num === 1 ? "" : "s"}`;
+  return `${count(num)} ${word}${num === 1 ? "" : "s"}`;
 }
 
 /** @type {Record<string, string[]>} */

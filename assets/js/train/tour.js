@@ -1,4 +1,4 @@
-// The first visit: four short remarks, each beside what it is about; never in the way, and gone for good when closed.
+// The first visit: five short remarks, each with what it is about in sight; never in the way, gone for good when closed.
 
 import { el, icon, setText } from "../shared/dom.js";
 import { prefer, preference } from "../shared/prefs.js";
@@ -7,7 +7,7 @@ const STEPS = [
   [
     ".ddp-presets",
     "Begin with a click",
-    "Each of these fills in the whole form. The first one takes a minute, on any machine.",
+    "Each of these fills in the whole form. The first one is a good start: small, and quick to learn.",
   ],
   [
     "#main-fields",
@@ -24,10 +24,18 @@ const STEPS = [
     "Nothing gets lost",
     "Every run stays under Runs, even when you close this page. Compare runs there.",
   ],
+  [
+    ".ddp-nav a[href$=learn]",
+    "New to this? Learn",
+    "Short lessons, each with real runs: predict what happens, start them, and see.",
+  ],
 ];
 
-/** Shows the tour on a first visit, and adds the button that shows it again; returns a function that ends it. */
-export function mountTour(place) {
+/**
+ * Shows the tour on a first visit, and adds the button that shows it again; returns a function that ends it.
+ * `uncover(element)` scrolls an element out from below a bar.
+ */
+export function mountTour(place, uncover) {
   let step = 0;
   let marked = null;
   const title = el("strong", {});
@@ -56,6 +64,7 @@ export function mountTour(place) {
     setText(where, `${step + 1} of ${STEPS.length}`);
     setText(next, step === STEPS.length - 1 ? "Done" : "Next");
     mark(document.querySelector(selector));
+    bringIntoSight(marked, uncover);
   };
   const end = () => {
     box.hidden = true;
@@ -83,4 +92,12 @@ export function mountTour(place) {
   place.replaceChildren(el("div", { class: "ddp" }, box, again));
   if (preference("tour", "new") === "new") show();
   return () => mark(null);
+}
+
+/** Scrolls only where it must; of what is larger than the window, to its beginning. */
+function bringIntoSight(element, uncover) {
+  if (!element) return;
+  const isLarge = element.getBoundingClientRect().height > window.innerHeight;
+  element.scrollIntoView({ block: isLarge ? "start" : "nearest", inline: "nearest" });
+  uncover(element);
 }

@@ -147,11 +147,15 @@ def _loss_rises(series: Series, config: Config) -> Insight | None:
     means = learning.loss_in_parts(series)
     if means is None or means[-1] <= min(means) + CLEARLY_RISEN * abs(means[0]):
         return None
-    lowest = means.index(min(means))
+    loss, lowest = series.steps.column("loss"), means.index(min(means))
+    was, now = f"{short(loss[0])} in the first step", f"{short(loss[-1])} in the newest"
+    if lowest > 0:  # a mean is compared with a mean, a step with a step
+        tenths = [f"{part[0]:,} to {part[-1]:,}" for part in np.array_split(series.steps.x("step"), 10)]
+        was = f"{short(means[lowest])} on average over steps {tenths[lowest]}"
+        now = f"{short(means[-1])} over steps {tenths[-1]}"
     return Insight(
         code="loss_rises",
-        message=f"The loss rises: it was {short(means[lowest])} on average and is {short(means[-1])} now. "
-        "The learning rate is too high.",
+        message=f"The loss rises: it was {was} and is {now}. The learning rate is too high.",
         evidence=_evidence_of_loss(series),
         action=_lower_rate(series, config),
     )
@@ -164,10 +168,11 @@ def _loss_does_not_fall(series: Series, config: Config) -> Insight | None:
         return None
     if means[-1] > min(means) + CLEARLY_RISEN * abs(means[0]):
         return None  # it rises, which another rule reports
+    first, last, num_steps = learning.loss_at_ends(series, 1)
     return Insight(
         code="loss_does_not_fall",
-        message=f"The loss does not fall: {short(means[0])} at first, {short(means[-1])} now. "
-        "The learning rate may be too high.",
+        message=f"The loss does not fall: it was {short(first)} and is {short(last)} "
+        f"({learning.ends_in_words(num_steps)}). The learning rate may be too high.",
         evidence=_evidence_of_loss(series),
         action=_lower_rate(series, config),
     )
@@ -187,8 +192,8 @@ def _memorises(series: Series, config: Config) -> Insight | None:
     return Insight(
         code="memorises",
         message=f"Validation rises ({short(best['loss'])} at step {best['step']:,}, "
-        f"{short(newest['loss'])} now) while training falls ({short(then)} to {short(now)}): "
-        "the model is overfitting.",
+        f"{short(newest['loss'])} now) while training falls ({short(then)} to {short(now)}, "
+        f"means of at most {learning.NEWEST_STEPS} steps each): the model is overfitting.",
         evidence="the eval events since then and the step events between them",
         action=None if patience else _again("Start again and stop early", early_stopping_patience=3),
     )

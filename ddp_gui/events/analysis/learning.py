@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 
 from ddp_gui.events.series import Series
 from trainers.contract import events
@@ -20,6 +21,7 @@ SMALL_RISE = 0.05  # a loss near zero wobbles by factors
 FEWEST_STEPS_OF_A_RUN = 10
 CLEARLY_BETTER = 0.9
 NEWEST_STEPS = 30
+STEPS_AT_EACH_END = 10  # as many as the loss chart smooths over by default
 
 
 def loss_in_parts(series: Series) -> list[float] | None:
@@ -37,6 +39,32 @@ def loss_in_parts(series: Series) -> list[float] | None:
     # The baseline is the first step, before any update: with a rate that is far too high, the second step's
     # loss is already off.
     return [float(parts[0][0]), *(float(np.mean(part)) for part in parts[1:])]
+
+
+def loss_at_ends(series: Series, direction: int) -> tuple[float, float, int]:
+    """Return the mean loss of the first and of the last n steps, and n.
+
+    n is the first of 10, a tenth of the run and 1 for which the loss changed as claimed.
+
+    Args:
+        direction: -1 where the loss is said to fall, 1 where it is said to rise.
+    """
+    loss = series.steps.column("loss")
+    tenth = max(1, len(loss) // 10)
+    found = [
+        (_mean(loss[:num]), _mean(loss[-num:]), num) for num in (min(STEPS_AT_EACH_END, tenth), tenth, 1)
+    ]
+    return next((ends for ends in found if (ends[1] - ends[0]) * direction > 0), found[0])
+
+
+def ends_in_words(num_steps: int) -> str:
+    """Return which steps `loss_at_ends` compared."""
+    return "first and last step" if num_steps == 1 else f"means of the first and the last {num_steps:,} steps"
+
+
+def _mean(loss: npt.NDArray[np.float32]) -> float:
+    finite = loss[np.isfinite(loss)]
+    return float(np.mean(finite, dtype=np.float64)) if len(finite) else math.nan
 
 
 def training_loss_at(series: Series, step: int) -> float | None:

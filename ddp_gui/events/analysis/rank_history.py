@@ -1,4 +1,7 @@
-"""How each rank's step divided over the run: slices of time for a picture, median and 95th percentile."""
+"""How each rank's step divided over the run: slices of time for a picture, median and 95th percentile.
+
+The steps are those of the `ranks` events, about one a second: their median is not that of all steps.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from ddp_gui.events.series import RANK_PARTS, Series
 from ddp_gui.events.tables import Table
 
 MAX_SLICES = 40
+# Below this, a 95th percentile is little more than the largest sample.
+FEWEST_FOR_P95 = 20
 DIGITS = 4
 EXACT = 9
 
@@ -18,6 +23,8 @@ EXACT = 9
 def of_run(series: Series) -> list[dict[str, Any]]:
     """Return for each rank median and 95th percentile of its sampled steps, and the means of slices.
 
+    `p95_s` is null for fewer than `FEWEST_FOR_P95` samples; `first_step` and `last_step` are the range of the
+    sampled steps.
     A slice is a list of seconds, in the order of `RANK_PARTS`; null where a part was not measured.
     """
     return [
@@ -34,9 +41,11 @@ def _of_rank(table: Table) -> dict[str, Any]:
         means = [np.nanmean(piece, axis=1) for piece in slices]
     return {
         "num_samples": table.length,
+        "first_step": int(table.x("step")[0]),
+        "last_step": int(table.x("step")[-1]),
         # The page rounds them once more: twice to few digits is not to the nearest.
         "median_s": _rounded(float(np.median(step)), EXACT),
-        "p95_s": _rounded(float(np.percentile(step, 95)), EXACT),
+        "p95_s": _rounded(float(np.percentile(step, 95)), EXACT) if table.length >= FEWEST_FOR_P95 else None,
         "slices": [[_rounded(float(value)) for value in mean] for mean in means],
     }
 

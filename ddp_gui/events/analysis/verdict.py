@@ -55,14 +55,14 @@ def judge(series: Series, state: State, found: Sequence[Insight]) -> Verdict | N
 def _while_it_runs(series: Series) -> Verdict:
     means = _means(series)
     if series.steps.length < TELLING_STEPS or means is None:
-        reason = f"{_steps(series.steps.length)} so far; the loss is judged from step {TELLING_STEPS} on."
+        reason = f"{_steps(series.steps.length)} so far; the loss is judged from step {TELLING_STEPS:,} on."
         return Verdict(code="too_early", title="Too early to say whether it learns.", reason=reason)
     best = learning.overfits_since(series)
     if best is not None:
         return _memorised(series, best, "It only memorises now.")
     first, last = means[0], means[-1]
     if last < insights.HARDLY_FALLEN * abs(first):
-        return Verdict(code="learning", title="It is learning.", reason=_fall(series, first, last))
+        return Verdict(code="learning", title="It is learning.", reason=_fall(series))
     return Verdict(code="too_early", title="Too early to say whether it learns.", reason=_numbers(series))
 
 
@@ -82,7 +82,7 @@ def _at_the_end(series: Series) -> Verdict:
         return Verdict(
             code="did_not_learn", title="Did not learn: start again with a lower rate.", reason=chance
         )
-    reason = _fall(series, means[0], means[-1])
+    reason = _fall(series)
     if _still_improves(series, means):
         return Verdict(code="still_improving", title="Still improving: train longer.", reason=reason)
     return Verdict(code="learnt", title="Learnt.", reason=reason)
@@ -139,9 +139,11 @@ def _falls_to_the_end(series: Series, means: Sequence[float]) -> bool:
     return newest == min(losses) and newest < STILL_FALLING * half_way and newest < means[0]
 
 
-def _fall(series: Series, first: float, last: float) -> str:
-    """Say how the training loss fell, and what the best evaluation says."""
-    words = f"The training loss fell from {short(first)} to {short(last)}"
+def _fall(series: Series) -> str:
+    """Return how the training loss changed, over equally many steps, and the best evaluation."""
+    first, last, num_steps = learning.loss_at_ends(series, -1)
+    change = f"fell from {short(first)} to" if last < first else f"was {short(first)} and is"
+    words = f"The training loss {change} {short(last)} ({learning.ends_in_words(num_steps)})"
     best = series.evaluations.best
     if best is None:
         return f"{words}."

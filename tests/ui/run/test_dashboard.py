@@ -403,6 +403,46 @@ def test_a_rate_that_is_too_high_is_seen_and_lowered_by_a_click(
     page.wait_for_function(f"() => ({NAMES})().includes('command')")
 
 
+def test_the_rate_of_a_live_run_is_set_on_its_page(
+    server: Server, client: Client, watched: Watched, runs_dir: Path
+) -> None:
+    config = {**LONG, "learning_rate": 0.002, "lr_schedule": "cosine", "warmup_steps": 1_000_000}
+    run_id = client.predict(config, api_name="/start_run")["run_id"]
+    run = RunDirectory(runs_dir / run_id)
+    page = open_run(watched, server, run_id)
+    rate = page.get_by_role("spinbutton", name="New full learning rate")
+    expect(rate).to_be_enabled()
+    rate.fill("1000")
+    rate.press("Enter")
+    refusal = re.compile("is 1000, but allowed is: a number above 0")
+    expect(page.locator(".ddp-toast-error")).to_have_text(refusal)
+    rate.fill("0.5")
+    page.get_by_role("button", name="Set", exact=True).click()
+    answer: dict[str, Any] = wait_until(
+        "the answer",
+        lambda: next((e for e in all_events(run) if e["kind"] == "command"), None),
+        ANSWER_TIMEOUT_S,
+    )
+    assert answer["accepted"] and answer["arguments"] == {"learning_rate": 0.5}
+    expect(page.locator(".ddp-toast").filter(has_text=answer["message"])).to_be_visible()
+    expect(page.locator(".ddp-events-list")).to_contain_text(answer["message"])
+    page.wait_for_function(f"() => ({NAMES})().includes('command')")
+
+    def rates() -> dict[int, float]:
+        return {event["step"]: event["lr"] for event in all_events(run) if event["kind"] == "step"}
+
+    first = answer["step"] + 1
+    wait_until("a step at the new rate", lambda: first in rates(), ANSWER_TIMEOUT_S)
+    assert rates()[first] == pytest.approx(0.5 * first / 1_000_000), "it rises to the new full rate"
+    client.predict(run_id, False, api_name="/stop_run")
+    expect(rate).to_be_disabled()
+    expect(rate).to_have_attribute("title", "The run does not train now.")
+    expect(page.locator(".ddp-events-list li[data-kind=state]").first).to_contain_text("Stopped")
+    assert "Stopping" not in page.locator(".ddp-events-list").inner_text()
+    page.goto(f"{server.address}/run?id={run_id}&watch=1")
+    expect(rate).to_be_hidden()
+
+
 def test_a_healthy_run_gets_no_remarks(
     server: Server, client: Client, watched: Watched, runs_dir: Path
 ) -> None:
@@ -423,20 +463,31 @@ def test_a_healthy_run_gets_no_remarks(
     assert seen <= {"slow_rank", "others_use_the_processor"}
 
 
-def test_the_tour_has_four_steps_and_is_gone_for_good(server: Server, watched: Watched) -> None:
+@pytest.mark.parametrize("size", [(1440, 900), (1440, 657), (720, 450), (390, 844)])
+def test_the_tour_shows_what_it_describes_and_is_gone_for_good(
+    server: Server, watched: Watched, size: tuple[int, int]
+) -> None:
+    """Also in a low window, on a phone and at 200%: it takes a third at most."""
     page = watched.page
+    page.set_viewport_size({"width": size[0], "height": size[1]})
     page.goto(server.address)
     tour = page.get_by_role("region", name="A short tour")
-    for number in range(1, 5):
-        expect(tour).to_contain_text(f"{number} of 4")
-        expect(page.locator(".ddp-tour-target")).to_have_count(1)
-        tour.get_by_role("button", name="Done" if number == 4 else "Next").click()
+    words = ""
+    for number in range(1, 6):
+        expect(tour).to_contain_text(f"{number} of 5")
+        words += tour.inner_text()
+        box, target = tour.bounding_box(), page.locator(".ddp-tour-target").bounding_box()
+        assert box and target and box["height"] <= size[1] / 3, box
+        seen = min(target["y"] + target["height"], box["y"]) - max(target["y"], 0)
+        assert seen >= min(target["height"], box["y"] - 20) - 1, (number, target, box)
+        tour.get_by_role("button", name="Done" if number == 5 else "Next").click()
+    assert "Learn" in words and "minute" not in words
     expect(tour).to_be_hidden()
     page.reload()
     page.wait_for_selector(".ddp-equation")
     expect(tour).to_be_hidden()
     page.get_by_role("button", name="Show the tour").click()
-    expect(tour).to_contain_text("1 of 4")
+    expect(tour).to_contain_text("1 of 5")
     page.keyboard.press("Tab")
     tour.get_by_role("button", name="Close").click()
     expect(tour).to_be_hidden()

@@ -166,15 +166,20 @@ def test_every_rank(page: Page, of_kind: Events) -> None:
         total, *parts = numbers_in(re.findall(r".* = .*", row)[0])
         total.is_(entry["step_time_s"], significant=3)
         assert abs(sum(part.value for part in parts) / total.value - 1) <= 0.02, row
-        own = [
-            found["step_time_s"]
+        own = {
+            found["step"]: found["step_time_s"]
             for event in ranks
             for found in event["ranks"]
             if found["rank"] == rank and found["step_time_s"] is not None
-        ]
-        if len(own) > 1:
-            median, _, _ = numbers_in(re.findall(r"median step .*", row)[0].replace("95th", ""))
-            median.is_(statistics.median(own), significant=3)
+        }
+        if len(own) > 2:
+            said = re.findall(r"median .* of .*", row)[0].replace("95th", "")
+            median, num, first, last = numbers_in(said)[:4]
+            median.is_(statistics.median(own.values()), significant=3)
+            num.is_(len(own))
+            first.is_(min(own))
+            last.is_(max(own))
+            assert ("too few for a 95th percentile" in row) == (len(own) < 20), row
 
 
 def test_what_the_model_mixes_up_and_predicts(page: Page, of_kind: Events) -> None:

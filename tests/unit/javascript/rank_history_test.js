@@ -53,7 +53,10 @@ Deno.test("the areas of the history lie on each other, and the highest slice fil
   );
 });
 
-Deno.test("one or two samples have no median", () => {
-  assert.equal(stepWords(1, 0.01, 0.01), "the run: 1 sample, too few for a median");
-  assert.equal(stepWords(3, 0.01, 0.02), "the run: median step 10.0 ms, 95th percentile 20.0 ms (3 samples)");
+Deno.test("a rank's numbers name their steps; few samples have no 95th percentile, and fewer no median", () => {
+  const of = (number, p95_s) =>
+    stepWords({ num_samples: number, first_step: 12, last_step: 1310, median_s: 0.01, p95_s });
+  assert.equal(of(1, null), "1 sampled step: too few for a median");
+  assert.equal(of(6, null), "median 10.0 ms of 6 sampled steps (12 to 1,310); too few for a 95th percentile");
+  assert.equal(of(20, 0.02), "median 10.0 ms of 20 sampled steps (12 to 1,310); 95th percentile 20.0 ms");
 });

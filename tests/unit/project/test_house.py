@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -64,3 +67,35 @@ def test_numbers_for_people_are_written_in_one_place(repository: Path) -> None:
     scripts = (repository / "assets" / "js").rglob("*.js")
     writers = {path.name for path in scripts if ".toLocaleString(" in path.read_text(encoding="utf-8")}
     assert writers == {"format.js"}
+
+
+# Texts and not numbers, and a file for another program.
+NO_STEP_NUMBERS = {"when", "tenths[lowest]", "tenths[-1]", "number_words.count(best['step'])", "step['step']"}
+
+
+def test_a_step_number_in_a_sentence_has_separators_for_thousands(repository: Path) -> None:
+    """Else "step 1210" stands next to "1,210"; log lines have none."""
+    plain = [
+        f"{path.relative_to(repository)}: {found}"
+        for package in ("ddp_gui", "trainers")
+        for path in (repository / package).rglob("*.py")
+        for found in plain_step_numbers(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    written = re.compile(r"steps? \$\{(?!count\(|which)[^}]*\}", re.IGNORECASE)
+    plain += [
+        f"{path.relative_to(repository)}: {found}"
+        for path in (repository / "assets" / "js").rglob("*.js")
+        for found in written.findall(path.read_text(encoding="utf-8"))
+    ]
+    assert plain == []
+
+
+def plain_step_numbers(tree: ast.Module) -> Iterator[str]:
+    """Yield the expressions that f-strings show behind "step " without a format."""
+    for text in (node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)):
+        for before, shown in zip(text.values, text.values[1:], strict=False):
+            is_number = isinstance(before, ast.Constant) and re.search(r"\bsteps? $", str(before.value), re.I)
+            if is_number and isinstance(shown, ast.FormattedValue) and shown.format_spec is None:
+                expression = ast.unparse(shown.value)
+                if expression not in NO_STEP_NUMBERS:
+                    yield expression

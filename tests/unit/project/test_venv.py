@@ -222,3 +222,22 @@ def test_where_another_user_has_installed_it_the_true_cause_is_said(broken: str,
             assert f"You cannot write to this folder, so its owner has to do that: {folder}" in ended.stderr
         else:
             assert ended.stderr == ""
+
+
+def test_the_start_is_reported_from_its_first_second_on(tmp_path: Path) -> None:
+    """A pipe gets each line at once, and the first ones before anything that takes long."""
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "venv.sh").write_text("PYTHON=true\nmake_venv() { echo installed; }\n")
+    shutil.copy(REPOSITORY / "run.sh", tmp_path)
+    for options, expected in (
+        ([], "Checking the environment in .venv …\ninstalled\n"),
+        (["--help"], "installed\n"),
+    ):
+        assert subprocess.check_output(["bash", tmp_path / "run.sh", *options], text=True) == expected
+    command = [sys.executable, "app.py", "--no-browser", "--no-standby", "--runs-dir", str(tmp_path / "runs")]
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as page:
+        assert page.stdout is not None
+        lines = [page.stdout.readline() for _ in range(2)]
+        page.kill()
+    assert lines[0].startswith("Starting the page: ")
+    assert lines[1].startswith("Importing Gradio")

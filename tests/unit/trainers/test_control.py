@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -13,10 +14,12 @@ from torch import nn
 from trainers import control
 from trainers.checkpoint.checkpoint_files import CheckpointError, PeersGoneError
 from trainers.checkpoint.save_and_restore import Progress
+from trainers.contract import config
 from trainers.contract.commands import COMMAND_NAMES, Command
 from trainers.contract.config import Config
 from trainers.control import Stopped
 from trainers.job import SaveAnswers, hint_of
+from trainers.optimisation.optimizers import LearningRate
 from trainers.report.observer import Observer
 from trainers.report.reporter import NullReporter
 from trainers.report.step_clock import StepClock
@@ -41,6 +44,7 @@ def paused_job(monkeypatch: pytest.MonkeyPatch, *commands: Command | None) -> Si
         world=SimpleNamespace(rank=1, world_size=2),
         strategy=SimpleNamespace(model=nn.Linear(1, 1)),
         slowed=None,
+        rate=LearningRate(Config(), num_replicas=1, num_train=100),
     )
     job.observer._stood_still_s = 1.0
 
@@ -104,6 +108,27 @@ def test_learning_rate_can_be_set_during_a_pause_without_ending_it(monkeypatch: 
     job = paused_job(monkeypatch, *commands)
     control.stay_paused(job, "Paused.")
     assert job.progress.learning_rate == 0.5
+
+
+@pytest.mark.parametrize(
+    ("schedule", "first"),
+    [
+        ({}, None),
+        ({"warmup_steps": 16}, "0.25"),
+        ({"warmup_steps": 4}, None),
+        ({"lr_schedule": "linear"}, "0.464646"),
+    ],
+)
+def test_the_answer_names_the_rate_that_warm_up_and_schedule_make_of_it(
+    monkeypatch: pytest.MonkeyPatch, schedule: dict[str, Any], first: str | None
+) -> None:
+    job, answers = paused_job(monkeypatch), []
+    job.config = config.parse({"max_steps": 100, **schedule})
+    job.rate = LearningRate(job.config, num_replicas=1, num_train=10_000)
+    job.reporter.answer = lambda _, *, message, **__: answers.append(message)
+    control.obey(job, Command(name="set_lr", learning_rate=0.5))
+    assert (f": {first} in that step" in answers[0]) == (first is not None), answers
+    assert "0.5 from step 8 on" in answers[0]
 
 
 def test_at_the_end_of_a_run_there_is_nothing_left_to_record(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,4 +100,4 @@ class Bench:
 def fault_of(run: RunDirectory, step: int) -> str | None:
     """Return what is wrong with the checkpoint of a step, or None."""
     found = next((item for item in run.list_checkpoints() if item.step == step), None)
-    return f"there is none of step {step}" if found is None else manifests.find_fault(found)
+    return f"there is none of step {step:,}" if found is None else manifests.find_fault(found)

@@ -95,7 +95,7 @@ class Job:
             JobError: when the job ends before, or hangs.
             CancelledError: when somebody ended the check.
         """
-        self._wait(f"step {step}", lambda: any(known >= step for known in self.losses))
+        self._wait(f"step {step:,}", lambda: any(known >= step for known in self.losses))
 
     def ask(self, name: str, **arguments: Any) -> Event:
         """Give a command and return its answer.
@@ -125,7 +125,7 @@ class Job:
         def saved() -> Event | None:
             return next((event for event in self.events("checkpoint") if event["step"] == step), None)
 
-        return self._wait(f"the checkpoint of step {step}", saved)
+        return self._wait(f"the checkpoint of step {step:,}", saved)
 
     def wait_for_end(self) -> Status:
         """Wait until the job ends by itself, and return how it ended.

@@ -51,7 +51,7 @@ def check_strategy(bench: Bench, strategy: Strategy, ddp_losses: Losses) -> Outc
     if apart is not None and apart > MOST_DIFFERENCE:
         return bench.failed(f"Its first losses are up to {apart:.2g} off DDP's; rounding makes far less.")
     bench.done()
-    values = [Value(name=f"start to step {NUM_STEPS}", value=began_s, unit="s")]
+    values = [Value(name=f"start to step {NUM_STEPS:,}", value=began_s, unit="s")]
     as_ddp = ""
     if apart is not None:
         values.append(Value(name="apart from DDP's losses", value=apart, unit="loss"))

@@ -47,10 +47,10 @@ class DdpChecks:
             return self._bench.failed("The checkpoint is not whole:", fault)
         self._saved_step = saved["step"]
         values = (
-            Value(name=f"start to step {NUM_STEPS}", value=began_s, unit="s"),
+            Value(name=f"start to step {NUM_STEPS:,}", value=began_s, unit="s"),
             Value(name="training stood still", value=saved["stall_s"], unit="s", is_compared=False),
         )
-        words = f"Saved at step {saved['step']} while it trained on, and every file is whole."
+        words = f"Saved at step {saved['step']:,} while it trained on, and every file is whole."
         return Outcome.passed(words, values=values)
 
     def kill(self) -> Outcome:
@@ -86,8 +86,10 @@ class DdpChecks:
         job.wait_for_step(self._saved_step + NUM_STEPS)
         first = min(job.losses)
         if first != self._saved_step + 1:
-            return self._bench.failed(f"Resumed at step {self._saved_step}, it went on with step {first}.")
-        return Outcome.passed(f"Went on with step {first}, from the checkpoint before the kill.")
+            return self._bench.failed(
+                f"Resumed at step {self._saved_step:,}, it went on with step {first:,}."
+            )
+        return Outcome.passed(f"Went on with step {first:,}, from the checkpoint before the kill.")
 
     def stop(self) -> Outcome:
         """Stop the resumed job, with a save."""
@@ -105,7 +107,7 @@ class DdpChecks:
         self._disturbed.append(job.losses)
         self._stopped_step = step
         self._bench.done()
-        words = f"Stopped at step {step} and saved; the last process was gone after {took_s:.1f} s."
+        words = f"Stopped at step {step:,} and saved; the last process was gone after {took_s:.1f} s."
         return Outcome.passed(words, values=(Value(name="Stop to end", value=took_s, unit="s"),))
 
     def exact(self) -> Outcome:
@@ -123,11 +125,13 @@ class DdpChecks:
             return self._bench.failed("What the undisturbed run saved is not whole:", fault)
         self.losses = job.losses
         if (different := first_difference(self.losses, self._disturbed)) is not None:
-            return self._bench.failed(f"The resumed run has another loss at step {different}.")
+            return self._bench.failed(f"The resumed run has another loss at step {different:,}.")
         if weights_digest(job.run, step) != weights_digest(self._run, step):
-            return self._bench.failed(f"The losses are the same, but not the weights of step {step}.")
+            return self._bench.failed(f"The losses are the same, but not the weights of step {step:,}.")
         self._bench.done()
-        words = f"All losses, and the weights of step {step}, have the same bits as without kill and resume."
+        words = (
+            f"All losses, and the weights of step {step:,}, have the same bits as without kill and resume."
+        )
         return Outcome.passed(words)
 
 

@@ -133,7 +133,7 @@ def what_is_kept(run: RunDirectory, num_steps: int | None) -> str:
     whole = manifests.newest_whole(run, sum_bytes=manifests.QUICK_BYTES)
     if whole is None:
         return "None of its checkpoints is whole: start it again."
-    damaged = "" if whole == there[-1] else f"The checkpoint of step {there[-1].step} is damaged. "
+    damaged = "" if whole == there[-1] else f"The checkpoint of step {there[-1].step:,} is damaged. "
     if num_steps is not None and whole.step >= num_steps:
         return f"{damaged}All {num_steps:,} steps are done and saved: Resume finishes the run."
-    return f"{damaged}Resume continues from the checkpoint of step {whole.step}."
+    return f"{damaged}Resume continues from the checkpoint of step {whole.step:,}."

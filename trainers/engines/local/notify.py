@@ -73,7 +73,9 @@ def run_ended(run: RunDirectory, state: State, reason: str) -> Cause | None:
 def sentence(run: RunDirectory, state: State, reason: str) -> str:
     """Say in one sentence which run ended, how, why, and how good it was."""
     best = _best_evaluation(run.events)
-    how_good = "" if best is None else f" Best {best[0].replace('_', ' ')}: {best[1]:.4g} at step {best[2]}."
+    how_good = (
+        "" if best is None else f" Best {best[0].replace('_', ' ')}: {best[1]:.4g} at step {best[2]:,}."
+    )
     try:
         name = run.read_config().name
     except (OSError, ValueError):

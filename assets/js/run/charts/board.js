@@ -3,10 +3,12 @@
 import { Chart, loadPlotly } from "../../charts/chart.js";
 import { CheckpointMenu } from "./checkpoint_menu.js";
 import { el } from "../../shared/dom.js";
-import { checkpointWords, lossFigure, metricFigure, placeFromChart, stepFigure } from "./figures.js";
+import { lossFigure, metricFigure, placeFromChart, stepFigure } from "./figures.js";
 import { firstEvaluationWords, lossWords, stepWords } from "./empty_words.js";
 import { smoothingOf } from "../../charts/style.js";
+import { checkpointWords, commandWords } from "../history.js";
 import { GrowingAxis } from "../../charts/growing_axis.js";
+import { LearningRateControl } from "./learning_rate.js";
 import { LossControls, MetricControls } from "./loss_controls.js";
 import { LIVE_STATES } from "../../shared/format.js";
 import { fetchJson, runAddress } from "../../shared/net.js";
@@ -46,6 +48,7 @@ export class Board {
       this.redrawAll();
     });
     this.metricControls = new MetricControls(() => this.redrawAll());
+    this.rate = onResume ? new LearningRateControl(runId, summary, onResume) : null;
     this.charts = this.makeCharts(summary);
     this.menu = new CheckpointMenu(runId, onResume);
     this.charts[0].box.append(this.menu.element);
@@ -105,6 +108,7 @@ export class Board {
         emptyWords: (head) => stepWords(head, about),
         watches: (name) => name === about.column,
         figure: (fine) => stepFigure(this.traces, fine, this.look, about, this.head),
+        controls: about.column === "learning_rate" ? this.rate?.element : null,
       }),
     );
     return [
@@ -141,6 +145,7 @@ export class Board {
     this.head = payload.head;
     const { state, num_steps: numSteps } = payload.head;
     const isLive = LIVE_STATES.has(state);
+    this.rate?.update(payload);
     this.step = payload.head.step;
     if (isLive !== this.isLive || numSteps !== this.numSteps) {
       [this.isLive, this.numSteps] = [isLive, numSteps];
@@ -184,11 +189,13 @@ export class Board {
         kind: "checkpoint",
         step: item.step,
         active_s: saved.get(item.step)?.active_s,
+        reason: item.reason,
         words: checkpointWords(item),
       })),
       ...this.happened
-        .filter((mark) => mark.kind === "command")
-        .map((mark) => ({ ...mark, words: `${mark.name}: ${mark.message}` })),
+        // A checkpoint on request has a mark of its own.
+        .filter((mark) => mark.kind === "command" && !(mark.name === "checkpoint" && mark.accepted))
+        .map((mark) => ({ ...mark, words: commandWords(mark) })),
       ...this.happened
         .filter((mark) => mark.kind === "warning" || mark.kind === "error")
         .map((mark) => ({ ...mark, kind: "warning", words: mark.message })),

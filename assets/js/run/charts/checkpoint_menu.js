@@ -2,6 +2,8 @@
 
 import { el, setText, show } from "../../shared/dom.js";
 import { bytes, clock, count } from "../../shared/format.js";
+import { CHECKPOINT } from "./figures.js";
+import { savedBecause } from "../history.js";
 import { resumeFrom } from "../resume_from.js";
 import { runAddress } from "../../shared/net.js";
 
@@ -39,7 +41,7 @@ export class CheckpointMenu {
     if (this.plot === plot || !plot.on) return;
     this.plot = plot;
     plot.on("plotly_click", ({ points, event }) => {
-      const point = points.find((candidate) => candidate.data.name === "checkpoint");
+      const point = points.find((candidate) => candidate.data.name.startsWith(CHECKPOINT));
       if (point) this.open(point.customdata, event);
     });
   }
@@ -53,7 +55,9 @@ export class CheckpointMenu {
     const item = this.checkpoints.find((candidate) => candidate.step === step);
     if (!item) return;
     this.step = step;
-    setText(this.words, `Step ${count(step)}, ${bytes(item.size_bytes)}, saved ${clock(item.saved_unix_s)}`);
+    const why = savedBecause(item.reason);
+    const when = `saved ${why ? `${why}, ` : ""}${clock(item.saved_unix_s)}`;
+    setText(this.words, `Step ${count(step)}, ${bytes(item.size_bytes)}, ${when}`);
     this.download.href = runAddress(this.runId, `checkpoints/${step}/download`);
     show(this.element, true);
     const box = this.element.parentElement.getBoundingClientRect();

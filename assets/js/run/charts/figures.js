@@ -1,10 +1,12 @@
 // What each chart of a run shows, from the traces that are held.
 
-import { bytes, count, isLossNaN, metricLabel, number, SHARES } from "../../shared/format.js";
+import { count, isLossNaN, metricLabel, number, SHARES } from "../../shared/format.js";
 import { chartColors, color, line } from "../../shared/theme.js";
 import { DAY_ZERO_MS, smoothingOf, timeTicks } from "../../charts/style.js";
 import { refine, valueAt } from "../../charts/traces.js";
 
+/** How the names of the traces of checkpoints begin. */
+export const CHECKPOINT = "checkpoint";
 const PREFERRED_METRICS = ["perplexity", "rmse", "accuracy"];
 
 /** Training and validation loss, with marks on the curve for what happened on the way; a narrow legend is short. */
@@ -29,7 +31,7 @@ export function lossFigure(traces, fine, look, marks, lossWords) {
         })
       : null,
     scatter("validation", validation, look, evaluations(1)),
-    checkpointTrace(marks, look),
+    ...checkpointTraces(marks, look),
     ...markTraces(marks, hasSmooth ? smooth : training, look),
   ].filter((trace) => trace !== null && trace.x.length > 0);
   const words = lossWords ? `loss (${lossWords})` : "loss";
@@ -53,16 +55,26 @@ export function lossFigure(traces, fine, look, marks, lossWords) {
 
 const hasNumber = ({ y }) => y.some((value) => value !== null);
 
-/** Ticks on the axis of steps, one for each checkpoint that is on disk. */
-function checkpointTrace(marks, look) {
-  const shown = marksOf("checkpoint", marks, look);
-  return scatter("checkpoint", { x: shown.map((mark) => mark.x), y: shown.map(() => 0.02) }, look, {
-    mode: "markers",
-    yaxis: "y2",
-    cliponaxis: false,
-    marker: { symbol: "line-ns", size: 14, line: { color: color(2), width: 3 } },
-    ...wordsOf(shown),
-  });
+/** Ticks on the axis of steps, one for each checkpoint that is on disk; those on request are crosses. */
+function checkpointTraces(marks, look) {
+  const all = marksOf("checkpoint", marks, look);
+  const trace = (name, symbol, shown) =>
+    scatter(name, { x: shown.map((mark) => mark.x), y: shown.map(() => 0.02) }, look, {
+      mode: "markers",
+      yaxis: "y2",
+      cliponaxis: false,
+      marker: { symbol, size: 14, line: { color: color(2), width: 3 } },
+      ...wordsOf(shown),
+    });
+  const isRequested = ({ reason }) => reason === "button";
+  return [
+    trace(
+      CHECKPOINT,
+      "line-ns",
+      all.filter((mark) => !isRequested(mark)),
+    ),
+    trace(`${CHECKPOINT} on request`, "cross-thin", all.filter(isRequested)),
+  ];
 }
 
 function marksOf(kind, marks, look) {
@@ -210,9 +222,4 @@ function evaluations(index) {
 function scatter(name, trace, look, looks) {
   const x = look.axis === "step" ? trace.x : trace.x.map((seconds) => DAY_ZERO_MS + seconds * 1000);
   return { type: "scatter", mode: "lines", name, x, y: trace.y, connectgaps: false, ...looks };
-}
-
-/** What a mark says under the pointer. */
-export function checkpointWords(item) {
-  return `checkpoint at step ${count(item.step)}, ${bytes(item.size_bytes)}`;
 }

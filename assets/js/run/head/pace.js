@@ -23,6 +23,7 @@ export function paceInWords({ state, step, pace }) {
   }
   const samples = number(pace.samples_per_s, 3);
   const time = shortTime(pace.step_time_s);
+  // All steps with a full global batch; the ranks further down sample about one a second.
   const steps = `${count(pace.num_steps)} steps`;
   if (!pace.is_whole_run) {
     return { samples: [samples, "all ranks together"], step: [time, `mean of the newest ${steps}`] };

@@ -63,7 +63,7 @@ export class Progress {
     setText(this.where, isWaiting ? "waiting in the queue" : position);
     const passed = duration(this.elapsedSeconds(head));
     const isOver = !LIVE_STATES.has(head.state);
-    const running = isOver ? `took ${passed}` : `${passed} elapsed`;
+    const running = `${isOver ? `took ${passed}` : `${passed} elapsed`}${pausedWords(head.paused_s)}`;
     setText(this.elapsed, isWaiting ? `for ${passed}` : running);
     setText(this.note, this.words(head) || RESERVED);
     this.problem.update(head);
@@ -72,7 +72,7 @@ export class Progress {
   position(head) {
     const parts = [`step ${count(head.step)}${head.num_steps ? ` of ${count(head.num_steps)}` : ""}`];
     if (head.num_epochs) {
-      parts.unshift(`epoch ${Math.min(head.epoch + 1, head.num_epochs)} of ${count(head.num_epochs)}`);
+      parts.unshift(`epoch ${count(Math.min(head.epoch + 1, head.num_epochs))} of ${count(head.num_epochs)}`);
     }
     const isTraining = head.state === "running" && !head.detail;
     if (head.eta_s !== null && isTraining) parts.push(`${duration(head.eta_s)} left`);
@@ -95,6 +95,9 @@ export class Progress {
     return head.state === "failed" ? "" : (head.reason ?? "");
   }
 }
+
+/** The part of a run's time that it was paused; shorter than half a second is none. */
+const pausedWords = (seconds) => (seconds >= 0.5 ? `, of which ${duration(seconds)} paused` : "");
 
 class Problem {
   constructor() {

@@ -2,6 +2,7 @@
 // Samples that are drawn: the plane as the model divides it, and the curve it has learnt.
 
 import { el } from "../../shared/dom.js";
+import { count } from "../../shared/format.js";
 import { Drawing, drawPoint, legendMark } from "./axes.js";
 import { chartColors, color } from "../../shared/theme.js";
 
@@ -25,7 +26,7 @@ export class SurfaceView extends Drawing {
       "aria-label",
       `Map of the model's answers; ${of} validation points lie on their own class.`,
     );
-    return `The decision regions of the model after step ${step}: letters and colours are its predictions, paler where it is less sure. ${of} validation points lie in the region of their own class.`;
+    return `The decision regions of the model after step ${count(step)}: letters and colours are its predictions, paler where it is less sure. ${of} validation points lie in the region of their own class.`;
   }
 
   saidAt(x, y) {
@@ -97,7 +98,7 @@ export class CurveView extends Drawing {
     this.show(content);
     const name = content.feature_names[0] ?? "x";
     this.canvas.setAttribute("aria-label", `The predicted number over ${name}, and validation points.`);
-    return `The curve the model has learnt after step ${step}, over points of the validation split.`;
+    return `The curve the model has learnt after step ${count(step)}, over points of the validation split.`;
   }
 
   axes() {

@@ -1,7 +1,7 @@
 // Samples that are lists: images, texts and rows of a table, each with what the model says of it.
 
 import { el, icon, setText } from "../../shared/dom.js";
-import { number, percent } from "../../shared/format.js";
+import { count, number, percent } from "../../shared/format.js";
 
 const SURE = "The percentage says how sure the model is.";
 
@@ -66,7 +66,7 @@ export class ImagesView {
 
   update(images, step) {
     this.pictures.update(images);
-    return `Validation images after step ${step}: ${score(images)}. ${SURE}`;
+    return `Validation images after step ${count(step)}: ${score(images)}. ${SURE}`;
   }
 }
 
@@ -116,7 +116,7 @@ export class TextsView {
 
   update(texts, step) {
     this.texts.update(texts);
-    return `Validation texts after step ${step}: ${score(texts)}. ${SURE}`;
+    return `Validation texts after step ${count(step)}: ${score(texts)}. ${SURE}`;
   }
 }
 
@@ -155,9 +155,9 @@ export class RowsView {
       this.head.replaceChildren(...names.map((name) => el("th", { scope: "col" }, name)));
     }
     this.rows.update(rows);
-    if (!isNumber) return `Validation rows after step ${step}: ${score(rows)}. ${SURE}`;
+    if (!isNumber) return `Validation rows after step ${count(step)}: ${score(rows)}. ${SURE}`;
     const off = rows.reduce((sum, row) => sum + Math.abs(row.error), 0) / Math.max(1, rows.length);
-    return `Validation rows after step ${step}: off by ${number(off, 3)} on average.`;
+    return `Validation rows after step ${count(step)}: off by ${number(off, 3)} on average.`;
   }
 }
 

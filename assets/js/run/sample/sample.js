@@ -42,6 +42,6 @@ class TextView {
 
   update(text, step) {
     setText(this.element, text.trim());
-    return `Text that the model generated after step ${step}.`;
+    return `Text that the model generated after step ${count(step)}.`;
   }
 }

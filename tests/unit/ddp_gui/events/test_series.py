@@ -147,3 +147,16 @@ def test_best_is_highest_accuracy_or_lowest_perplexity(
         evaluations.add(evaluation(number, number, **{name: value}))
     assert evaluations.best is not None
     assert evaluations.best["value"] == best
+
+
+def test_paused_time_is_known_and_ends_with_a_resume_a_stop_or_a_restart() -> None:
+    """Between a kill during a pause and the restart, a run is neither active nor paused."""
+    series = Series()
+    series.feed([state("starting", 0, 1000.0), state("running", 1, 1001.0), state("paused", 2, 1010.0)])
+    assert (series.paused_s(), series.paused_s(1025.0)) == (0.0, 15.0)
+    series.feed([state("running", 3, 1030.0), state("paused", 4, 1040.0), step(1, 5, time_unix_s=1043.0)])
+    assert series.paused_s() == pytest.approx(23.0)
+    series.feed([state("starting", 6, 2000.0), state("running", 7, 2001.0), step(2, 8, time_unix_s=2009.0)])
+    assert series.paused_s(2050.0) == pytest.approx(23.0)
+    series.feed([state("paused", 9, 2010.0), state("stopping", 10, 2015.0), state("stopped", 11, 2016.0)])
+    assert (series.active_s(), series.paused_s()) == (pytest.approx(59.0), pytest.approx(28.0))

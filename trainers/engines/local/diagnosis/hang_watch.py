@@ -286,4 +286,4 @@ def _place(rank: int, watches: Sequence[RankWatch], standing: Mapping[int, Stack
 def _words(watch: RankWatch) -> str:
     if watch.beat is None:
         return "before its first heartbeat"
-    return f"at step {watch.beat.step + 1}, {watch.beat.words}"
+    return f"at step {watch.beat.step + 1:,}, {watch.beat.words}"

@@ -44,6 +44,19 @@ def test_median_and_95th_percentile_are_those_of_the_samples() -> None:
         assert entry["num_samples"] == 500
 
 
+def test_few_samples_have_no_95th_percentile_and_a_step_counts_once() -> None:
+    """A paused rank goes on reporting its last step, once a second."""
+    found = {num: rank_history.of_run(run(num, lambda *_: 0.1))[0] for num in (6, 19, 20)}
+    assert [entry["p95_s"] for entry in found.values()] == [None, None, pytest.approx(0.1)]
+    assert (found[6]["num_samples"], found[6]["first_step"], found[6]["last_step"]) == (6, 0, 5)
+    series = run(3, lambda _, number: 0.1 * (number + 1))
+    last = {"rank": 0, "step": 2, "step_time_s": 0.3}
+    again = [{"seq": 3 + n, "time_unix_s": 1003.0 + n, "kind": "ranks", "ranks": [last]} for n in range(50)]
+    series.feed(again)
+    paused = rank_history.of_run(series)[0]
+    assert (paused["num_samples"], paused["median_s"]) == (3, pytest.approx(0.2))
+
+
 def test_slices_are_means_in_order_and_never_many() -> None:
     (first, _) = rank_history.of_run(run(400, lambda _, number: float(number), wait_time_s=0.5))
     steps = [part[PLACE["step"]] for part in first["slices"]]

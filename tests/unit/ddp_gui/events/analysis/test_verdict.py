@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from ddp_gui.events import run_view
-from ddp_gui.events.analysis import insights, verdict
+from ddp_gui.events.analysis import insights, learning, verdict
+from ddp_gui.events.analysis.wording import short
 from ddp_gui.events.series import Series
 from tests.unit.ddp_gui.events.analysis.test_insights import PLAIN, falling, found, steps
 from tests.unit.ddp_gui.events.test_series import evaluation, state, step
@@ -113,10 +115,33 @@ def test_a_run_that_failed_has_no_verdict(now: str) -> None:
 
 def test_while_it_runs_a_line_says_whether_it_learns_and_why() -> None:
     assert code([*steps(50, falling)], "running") == "too_early"
-    said = judged([*steps(400, falling)], "running")
+    trained = [*steps(400, falling)]
+    said = judged(trained, "running")
     assert said is not None and said.code == "learning"
-    assert "from 2.6" in said.reason and "to 0.4" in said.reason
+    first, last = (
+        statistics.fmean(event["loss"] for event in part) for part in (trained[:10], trained[-10:])
+    )
+    fell = f"fell from {short(first)} to {short(last)} (means of the first and the last 10 steps)."
+    assert said.reason == f"The training loss {fell}"
     assert code([*steps(1000, lambda n: 2.3)], "running") == "did_not_learn"
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        (lambda n: 2.3 if n == 1 else 0.5, (0.68, 0.5, 10)),
+        (lambda n: 0.4 if n <= 10 else 0.9 - n / 1000, (0.76, 0.52, 40)),
+        (lambda n: 2.3 if n == 1 else 0.1 + n / 200, (2.3, 2.1, 1)),
+        (lambda _: 1.0, (1.0, 1.0, 10)),
+    ],
+)
+def test_as_many_steps_are_compared_at_both_ends(
+    loss: Callable[[int], float], expected: tuple[float, float, int]
+) -> None:
+    """Those that show what is said; where none do, ten."""
+    series = Series()
+    series.feed([step(n, n - 1, loss=loss(n)) for n in range(1, 401)])
+    assert learning.loss_at_ends(series, -1) == pytest.approx(expected, abs=0.01)
 
 
 def test_memorising_is_not_told_of_a_loss_near_zero_whose_accuracy_stays() -> None:

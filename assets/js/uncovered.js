@@ -1,0 +1,55 @@
+// Keeps the focused element out from under sticky and fixed bars (WCAG 2.4.11).
+
+const GAP = 12;
+const STAYS = new Set(["fixed", "sticky"]);
+// They close with the next key, or can be closed, and stand next to what they belong to.
+const POPUPS = '[role="listbox"], [role="tooltip"], .ddp-menu, .ddp-toasts, .ddp-drop, dialog';
+
+/** Starts to scroll each element that gets the keyboard focus out from under a bar. */
+export function beginUncovering() {
+  document.addEventListener("focusin", ({ target }) => {
+    if (!(target instanceof HTMLElement) || !target.matches(":focus-visible")) return;
+    // After the browser's own scrolling.
+    requestAnimationFrame(() => uncover(target));
+  });
+}
+
+/**
+ * Scrolls an element out from under a bar; shows the start of an element that does not fit.
+ * @param {Element} element
+ */
+export function uncover(element) {
+  const box = element.getBoundingClientRect();
+  const bar = barOver(element, box)?.getBoundingClientRect();
+  if (!bar) return;
+  const isBelow = bar.top + bar.bottom > window.innerHeight;
+  const down = Math.min(box.bottom - bar.top + GAP, box.top - GAP);
+  window.scrollBy({ top: isBelow ? down : box.top - bar.bottom - GAP, behavior: "instant" });
+}
+
+/**
+ * Returns the bar that covers a part of an element.
+ * @param {Element} element
+ * @param {DOMRect} box
+ */
+function barOver(element, box) {
+  const [low, high] = [Math.max(box.top, 0), Math.min(box.bottom, window.innerHeight)];
+  const rows = [low + 1, (low + high) / 2, high - 1];
+  const columns = [box.left + 1, (box.left + box.right) / 2, box.right - 1];
+  const places = rows.flatMap((y) => columns.map((x) => document.elementFromPoint(x, y)));
+  return places.map((above) => barOf(above, element)).find((bar) => bar !== null);
+}
+
+/**
+ * Returns the bar that contains an element, unless the two overlap in the document.
+ * @param {Element | null} element
+ * @param {Element} below
+ */
+function barOf(element, below) {
+  let above = element;
+  while (above && !above.contains(below) && !below.contains(above)) {
+    if (STAYS.has(getComputedStyle(above).position)) return above.matches(POPUPS) ? null : above;
+    above = above.parentElement;
+  }
+  return null;
+}
