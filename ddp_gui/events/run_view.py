@@ -11,6 +11,7 @@ from ddp_gui.events import event_reader, fold
 from ddp_gui.events.analysis import contention, insights, rank_history, verdict
 from ddp_gui.events.analysis.insights import Insight
 from ddp_gui.events.analysis.verdict import Verdict
+from ddp_gui.events.event_reader import DAMAGE
 from ddp_gui.events.series import Series
 from trainers.contract import events
 from trainers.contract.events import Event
@@ -25,8 +26,6 @@ SHOWN_AT_LEAST_S = 10.0
 # A run that goes on says something every second; after a longer silence its disk is tried out.
 SILENCE_S = 3.0
 MAX_CHECKPOINTS_SHOWN = 50
-# The errors that an event with missing or invalid fields can cause.
-DAMAGE = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 class RunView:
