@@ -10,7 +10,7 @@ import orjson
 from trainers.contract import events
 from trainers.contract.event_check import is_whole
 from trainers.contract.events import Event
-from trainers.files.json_files import read_lines
+from trainers.files.json_files import is_too_large, read_lines
 from trainers.files.plain_files import open_plain
 
 # Small enough that the parsed events of one batch stay in the processor's cache.
@@ -70,7 +70,7 @@ def _whole_lines_at(file: BinaryIO, start: int) -> list[Event]:
 
 def _parse(lines: bytes) -> list[Event]:
     """Parse lines of JSON, all at once."""
-    if len(lines) > BATCH_BYTES:  # one long line, which may be above the limits
+    if is_too_large(lines):  # one line of it may be
         return _parse_carefully(lines)
     joined = b"[" + lines.strip(b"\n").replace(b"\n", b",") + b"]"
     try:

@@ -91,7 +91,7 @@ class Known:
 def preview(view: RunView) -> Payload:
     """Return a preview of a run with a long file: some of its points, until all are read."""
     unread, size = view.unread()
-    series = Series()
+    series = Series(view.config.world_size)
     series.feed(event_reader.taste(view.run.events))
     return {
         "type": "snapshot",

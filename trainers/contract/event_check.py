@@ -12,7 +12,7 @@ Check = Callable[[Any], bool]
 
 
 def parse_line(line: bytes) -> dict[str, Any] | None:
-    """Return the event of one line of the file; None if it is damaged, or above the limits of `parse_json`."""
+    """Return the event of one line of the file; None if it is damaged or above the limits of JSON."""
     try:
         value = parse_json(line)
     except ValueError:
@@ -42,7 +42,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_step(value: Any) -> bool:
-    return _is_count(value) and value >= 1
+    return _is_count(value) and 1 <= value < 2**53  # as far as a browser counts
 
 
 def _is_number(value: Any) -> bool:

@@ -73,7 +73,7 @@ CHECKPOINT_REASONS = ("button", "schedule", "best", "stop", "end")
 PRIMARY_METRICS: Mapping[str, bool] = {"perplexity": False, "rmse": False, "accuracy": True}
 
 _BLOCK_BYTES = 256 * 1024
-# No event is longer. Readers skip a longer line, and one with more than MAX_JSON_VALUES values.
+# No event is longer. Readers skip a longer line, and one above the other limits of JSON.
 MAX_LINE_BYTES = MAX_JSON_BYTES
 # The effort of a search from the end of the file: bytes parsed, a line counting as at least this many.
 _MOST_PARSED_BYTES = 8 * 1024 * 1024
@@ -121,7 +121,7 @@ def read(path: Path, offset: int = 0, kinds: tuple[str, ...] = ()) -> tuple[list
 
 def last(path: Path) -> Event | None:
     """Return the newest whole event without reading the whole file."""
-    return _newest(path, b"", lambda event: True)
+    return _newest(path, b"", lambda _: True)
 
 
 def parse_line(line: bytes) -> Event | None:
@@ -170,10 +170,10 @@ def _newest(path: Path, mark: bytes, is_wanted: Callable[[Event], bool]) -> Even
 
 
 def _lines_backwards(file: BinaryIO, mark: bytes) -> Iterator[bytes]:
-    """Yield the whole lines with a mark in them, newest first, each once; longer ones than allowed are skipped."""
+    """Yield the whole lines with a mark in them, newest first, each once; too long ones are skipped."""
     end = file.seek(0, os.SEEK_END)
-    # The end of a line that begins in an earlier block. The last line of the file is no event until it has its
-    # newline, so it is skipped like one that is too long.
+    # The end of a line that begins in an earlier block. The last line of the file is no event until it has
+    # its newline, so it is skipped like one that is too long.
     rest, is_skipped = b"", True
     while end > 0:
         start = max(0, end - _BLOCK_BYTES)

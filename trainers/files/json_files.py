@@ -14,9 +14,10 @@ from typing import Any, BinaryIO
 from trainers.files.plain_files import open_plain
 from trainers.files.private_files import open_own
 
-# Parsing holds the interpreter's lock, so a file or line that another user may have written is limited to what
-# takes about 30 ms: in bytes, and in values (commas and opening brackets are counted).
+# Parsing holds the interpreter's lock. So a file or line that another user may have written is limited to
+# what takes about 30 ms: in bytes, in lists and objects, and in values (commas are counted).
 MAX_JSON_BYTES = 4 * 2**20
+MAX_JSON_LISTS = 20_000
 MAX_JSON_VALUES = 100_000
 # Encoders refuse deeper values: orjson from 254 levels on.
 MAX_JSON_DEPTH = 64
@@ -58,7 +59,8 @@ def parse_json(content: bytes | str) -> Any:
     """
     if is_too_large(content):
         raise ValueError(
-            f"it is longer than {MAX_JSON_BYTES // 2**20} MB, or holds more than {MAX_JSON_VALUES:,} values"
+            f"it is longer than {MAX_JSON_BYTES // 2**20} MB, or holds more than {MAX_JSON_LISTS:,} lists "
+            f"and objects, or {MAX_JSON_VALUES:,} values"
         )
     return _parsed(content)
 
@@ -68,17 +70,24 @@ def is_too_large(content: bytes | str) -> bool:
     if len(content) > MAX_JSON_BYTES:
         return True
     raw = content.encode("utf-8", errors="surrogatepass") if isinstance(content, str) else content
-    return len(raw) > MAX_JSON_VALUES and sum(map(raw.count, (b",", b"[", b"{"))) > MAX_JSON_VALUES
+    if len(raw) <= MAX_JSON_LISTS:
+        return False
+    return raw.count(b"[") + raw.count(b"{") > MAX_JSON_LISTS or raw.count(b",") > MAX_JSON_VALUES
 
 
-def is_shallow(value: Any, levels: int = MAX_JSON_DEPTH) -> bool:
-    """True if lists and objects are nested at most this deep."""
-    if not isinstance(value, dict | list):
-        return True
-    within = value.values() if isinstance(value, dict) else value
-    return levels > 0 and all(
-        is_shallow(item, levels - 1) for item in within if isinstance(item, dict | list)
-    )
+def is_shallow(value: Any) -> bool:
+    """True if lists and objects are nested at most `MAX_JSON_DEPTH` levels deep."""
+    level = [value]
+    for _ in range(MAX_JSON_DEPTH + 1):
+        level = [
+            item
+            for each in level
+            if isinstance(each, dict | list)
+            for item in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return True
+    return False
 
 
 def _parsed(content: bytes | str) -> Any:
