@@ -87,6 +87,10 @@ class Known:
         self.insights = view.insights()
         self.rank_history = view.rank_history()
 
+    def same_as(self, other: Known) -> tuple[bool, ...]:
+        """Return which of the parts are those of another time."""
+        return tuple(value is getattr(other, name) for name, value in vars(self).items())
+
 
 def preview(view: RunView) -> Payload:
     """Return a preview of a run with a long file: some of its points, until all are read."""

@@ -170,7 +170,7 @@ def _can_be_divided(x: npt.NDArray[Any], num_ranges: int) -> bool:
     first, last = float(x[0]), float(x[-1])
     precision = np.finfo(np.float64).eps * max(abs(first), abs(last), SHORTEST_AXIS)
     # The library divides into four times as many ranges; the rest is a margin.
-    return math.isfinite(last - first) and last - first > 128 * num_ranges * precision
+    return bool(math.isfinite(last - first) and last - first > 128 * num_ranges * precision)
 
 
 def shown(values: npt.NDArray[np.floating]) -> Numbers:

@@ -21,7 +21,8 @@ from ddp_gui.run.follow import EventStream, Followers
 from ddp_gui.run.summary import describe_configuration, summarise
 from ddp_gui.runs.runs import RunStore
 
-MAX_SMOOTHING = 10_000
+# The next larger one is used, so that many viewers share few encodings.
+SMOOTHINGS = (0, 10, 20, 30, 50, 100, 200, 300, 500, 1_000, 2_000, 5_000, 10_000)
 MAX_CURSOR = 2**53  # as far as a browser counts
 CHECK_AGAIN_AFTER_S = 1.0
 _EVENT_ID = re.compile(r"\d{1,15}", re.ASCII)
@@ -45,7 +46,9 @@ def view_from(
     """Return the chart settings in a request's query."""
     smoothed = ("loss", "throughput") if smooth_throughput else ("loss",)
     shown = None if nodes is None else frozenset(int(node[:5]) for node in nodes.split(",") if node)
-    smoothing = min(max(0, smoothing), MAX_SMOOTHING)
+    if smoothing <= 1:
+        smoothing, smoothed = 0, ("loss",)  # nothing is smoothed
+    smoothing = next((span for span in SMOOTHINGS if span >= smoothing), SMOOTHINGS[-1])
     return ChartView(axis=axis, smoothing=smoothing, smoothed=smoothed, nodes=shown)
 
 
@@ -112,7 +115,7 @@ async def while_shown(messages: AsyncGenerator[bytes], is_shown: Callable[[], bo
         async for message in messages:
             if time.monotonic() - looked_s > CHECK_AGAIN_AFTER_S:
                 looked_s = time.monotonic()
-                if not is_shown():
+                if not await CLICKS.run(is_shown):
                     return
             yield message
 

@@ -43,8 +43,7 @@ def _asked(mark: Event) -> tuple[int, int] | None:
         return None
     arguments = mark.get("arguments") or {}
     rank, delay_ms = arguments.get("rank"), arguments.get("delay_ms")
-    is_whole = isinstance(rank, int) and isinstance(delay_ms, int)
-    return (rank, delay_ms) if is_whole else None
+    return (rank, delay_ms) if isinstance(rank, int) and isinstance(delay_ms, int) else None
 
 
 def in_words(spans: Sequence[Slowed], ended_at: int | None) -> str:
