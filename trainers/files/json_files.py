@@ -29,11 +29,12 @@ _ODD = re.compile(r"\\u[dD][89a-fA-F]|\d{19}")
 _HALF = re.compile("[\ud800-\udfff]")
 
 
-def read_json(path: Path, *, must_be_ours: bool = False) -> Any:
+def read_json(path: Path, *, must_be_ours: bool = False, times: int = 1) -> Any:
     """Return the value of a JSON file.
 
     Args:
         must_be_ours: it is believed, not only shown.
+        times: the limits are multiplied with it.
 
     Raises:
         OSError: when it cannot be read.
@@ -42,14 +43,14 @@ def read_json(path: Path, *, must_be_ours: bool = False) -> Any:
             is limited only in its bytes and depth).
     """
     with open_own(path) if must_be_ours else open_plain(path) as file:
-        most_bytes = MAX_OWN_JSON_BYTES if must_be_ours else MAX_JSON_BYTES
+        most_bytes = MAX_OWN_JSON_BYTES if must_be_ours else times * MAX_JSON_BYTES
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
         raise ValueError(f"{path.name} is larger than {most_bytes // 2**20} MB")
-    return _parsed(content) if must_be_ours else parse_json(content)
+    return _parsed(content) if must_be_ours else parse_json(content, times)
 
 
-def parse_json(content: bytes | str) -> Any:
+def parse_json(content: bytes | str, times: int = 1) -> Any:
     """Return the value of some JSON, such that every encoder accepts it.
 
     Half a surrogate pair becomes U+FFFD, and a number of more than 64 bits is rounded.
@@ -57,22 +58,23 @@ def parse_json(content: bytes | str) -> Any:
     Raises:
         ValueError: when it is not JSON, or above one of the limits.
     """
-    if is_too_large(content):
+    if is_too_large(content, times):
         raise ValueError(
-            f"it is longer than {MAX_JSON_BYTES // 2**20} MB, or holds more than {MAX_JSON_LISTS:,} lists "
-            f"and objects, or {MAX_JSON_VALUES:,} values"
+            f"it is longer than {times * MAX_JSON_BYTES // 2**20} MB, or holds more than "
+            f"{times * MAX_JSON_LISTS:,} lists and objects, or {times * MAX_JSON_VALUES:,} values"
         )
     return _parsed(content)
 
 
-def is_too_large(content: bytes | str) -> bool:
-    """True if some JSON is above the limits of bytes or values; it is not parsed for that."""
-    if len(content) > MAX_JSON_BYTES:
+def is_too_large(content: bytes | str, times: int = 1) -> bool:
+    """True if some JSON is above the limits, each multiplied with `times`; it is not parsed for that."""
+    if len(content) > times * MAX_JSON_BYTES:
         return True
     raw = content.encode("utf-8", errors="surrogatepass") if isinstance(content, str) else content
     if len(raw) <= MAX_JSON_LISTS:
         return False
-    return raw.count(b"[") + raw.count(b"{") > MAX_JSON_LISTS or raw.count(b",") > MAX_JSON_VALUES
+    num_lists = raw.count(b"[") + raw.count(b"{")
+    return num_lists > times * MAX_JSON_LISTS or raw.count(b",") > times * MAX_JSON_VALUES
 
 
 def is_shallow(value: Any) -> bool:

@@ -8,6 +8,7 @@ import {
   dateTime,
   isoTime,
   LIVE_STATES,
+  shortName,
   shortTime,
   state as stateWords,
 } from "../shared/format.js";
@@ -205,6 +206,9 @@ function describe(mark) {
       mark.accepted ? "flag" : "cross",
       `${capital(COMMAND_WORDS.get(mark.name) ?? mark.name)}: ${mark.message}`,
     ];
+  }
+  if (mark.kind !== "warning" && mark.kind !== "error") {
+    return ["flag", `An event from a newer version of this program (${shortName(mark.kind)}).`];
   }
   return [mark.kind === "error" ? "cross" : "warning", `${mark.message}${hint}`];
 }

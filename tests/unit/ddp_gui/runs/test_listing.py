@@ -47,9 +47,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     catch_up = Digest.catch_up
 
-    def noted(digest: Digest, path: Path) -> None:
+    def noted(digest: Digest, path: Path, time_limit_s: float) -> bool:
         found.append(path.parent.name)
-        catch_up(digest, path)
+        return catch_up(digest, path, time_limit_s)
 
     monkeypatch.setattr(Digest, "catch_up", noted)
     return found
