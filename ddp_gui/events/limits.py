@@ -16,6 +16,7 @@ from trainers.contract.events import Event
 MAX_RANKS = 4_096
 MAX_METRICS = 32
 MAX_CLASSES = 50
+MAX_CLASS_NAME = 40
 MAX_NAME = 100
 MAX_TEXT = 4_000
 MAX_TRACEBACK = 20_000
@@ -48,13 +49,15 @@ def kept_of(event: Event, num_ranks: int) -> Event:
         }
         kept["confusion"] = _small_square(event.get("confusion"))
     elif kind == "sample":
-        kept["content"] = cut(event.get("content"), MAX_SAMPLE_TEXT, MAX_SAMPLE_ITEMS)
+        kept["content"] = _sample(event.get("content"), event.get("type"))
     elif kind == "fingerprints":
         kept["hashes"] = [value[:MAX_HASH] for value in event["hashes"][:num_ranks]]
         kept["distances"] = event["distances"][:num_ranks]
     else:
         traceback = cut(event.get("traceback"), MAX_TRACEBACK)
         kept = cut(kept, MAX_TEXT) | ({"traceback": traceback} if "traceback" in kept else {})
+        if kind == "plan":
+            kept["class_names"] = cut(event.get("class_names"), MAX_CLASS_NAME)
     return kept
 
 
@@ -91,6 +94,17 @@ def _by_rank(
     return [
         {name: cut(entry[name], MAX_NAME) for name in fields if name in entry} for entry in newest.values()
     ]
+
+
+def _sample(content: Any, kind: Any) -> Any:
+    """Return the content of a sample; names of columns and classes, and a table's cells, are short."""
+    if kind == "rows":
+        return cut(content, MAX_NAME)
+    content = cut(content, MAX_SAMPLE_TEXT, MAX_SAMPLE_ITEMS)
+    for entry in content if isinstance(content, list) else ():
+        if isinstance(entry, dict):
+            entry |= {name: cut(entry[name], MAX_NAME) for name in ("label", "prediction") if name in entry}
+    return content
 
 
 def _first(values: Mapping[str, Any], most: int) -> Iterable[tuple[str, Any]]:

@@ -11,7 +11,7 @@ _ADVICE = re.compile(
     r"|CUDA_LAUNCH_BLOCKING|ALLOC_CONF|KMP_DUPLICATE_LIB_OK|from a trusted source|arbitrary code",
     re.IGNORECASE,
 )
-_ASIDE = re.compile(r"\s*\([^()]*\)")
+_ASIDE = re.compile(r"(?<!\s)\s*\([^()]*\)")  # without the first part quadratic in the length of a space
 _END_OF_SENTENCE = re.compile(r"(?<=[.!?:;])[^\S\n]+")
 
 

@@ -80,7 +80,7 @@ def is_too_large(content: bytes | str, times: int = 1) -> bool:
 def is_shallow(value: Any) -> bool:
     """True if lists and objects are nested at most `MAX_JSON_DEPTH` levels deep."""
     level = [value]
-    for _ in range(MAX_JSON_DEPTH + 1):
+    for _ in range(MAX_JSON_DEPTH):
         level = [
             item
             for each in level
