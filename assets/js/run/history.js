@@ -178,7 +178,6 @@ function eventItem(mark) {
 
 /** The icon and the plain words of an event. */
 function describe(mark) {
-  const hint = mark.hint ? ` ${mark.hint}` : "";
   if (mark.kind === "state") {
     const [shape, word] = stateWords(mark.state);
     const reason = String(mark.reason ?? "");
@@ -207,10 +206,15 @@ function describe(mark) {
       `${capital(COMMAND_WORDS.get(mark.name) ?? mark.name)}: ${mark.message}`,
     ];
   }
-  if (mark.kind !== "warning" && mark.kind !== "error") {
-    return ["flag", `An event from a newer version of this program (${shortName(mark.kind)}).`];
-  }
-  return [mark.kind === "error" ? "cross" : "warning", `${mark.message}${hint}`];
+  return describeMessage(mark);
+}
+
+/** A warning or an error; a kind that is not known here is a newer version's. */
+function describeMessage(mark) {
+  const hint = mark.hint ? ` ${mark.hint}` : "";
+  if (mark.kind === "error") return ["cross", `${mark.message}${hint}`];
+  if (mark.kind === "warning") return ["warning", `${mark.message}${hint}`];
+  return ["flag", `An event from a newer version of this program (${shortName(mark.kind)}).`];
 }
 
 function removedWords(steps) {

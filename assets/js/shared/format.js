@@ -101,7 +101,7 @@ export function metricLabel(name) {
  * @param {unknown} name
  */
 export function shortName(name, most = MOST_OF_A_NAME) {
-  const characters = [...String(name ?? "").slice(0, 2 * most + 2)];
+  const characters = Array.from(String(name ?? "").slice(0, 2 * most + 2));
   return characters.length > most ? `${characters.slice(0, most - 1).join("")}…` : characters.join("");
 }
 
