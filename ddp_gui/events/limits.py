@@ -16,7 +16,9 @@ from trainers.contract.events import Event
 MAX_RANKS = 4_096
 MAX_METRICS = 32
 MAX_CLASSES = 50
+# As training cuts them.
 MAX_CLASS_NAME = 40
+MAX_CELL = 40
 MAX_NAME = 100
 MAX_TEXT = 4_000
 MAX_TRACEBACK = 20_000
@@ -99,7 +101,7 @@ def _by_rank(
 def _sample(content: Any, kind: Any) -> Any:
     """Return the content of a sample; names of columns and classes, and a table's cells, are short."""
     if kind == "rows":
-        return cut(content, MAX_NAME)
+        return cut(content, MAX_CELL)
     content = cut(content, MAX_SAMPLE_TEXT, MAX_SAMPLE_ITEMS)
     for entry in content if isinstance(content, list) else ():
         if isinstance(entry, dict):
