@@ -9,6 +9,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.files.json_files import read_json, write_json_atomically
 
 FILE = "owner.json"
+MAX_NAME = 320  # the longest address of e-mail
 
 
 def owner_of(run: RunDirectory) -> str | None:
@@ -17,7 +18,7 @@ def owner_of(run: RunDirectory) -> str | None:
         owner = read_json(run.path / FILE)["owner"]
     except (OSError, ValueError, LookupError, TypeError):
         return None
-    return owner if isinstance(owner, str) and owner else None
+    return owner if isinstance(owner, str) and 0 < len(owner) <= MAX_NAME else None
 
 
 def note_owner(run: RunDirectory, name: str) -> None:

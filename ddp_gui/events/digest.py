@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-import math
-import os
-import re
-from collections.abc import Sequence
+import time
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import orjson
 
-from ddp_gui.events import fold
-from ddp_gui.events.curve import Curve, Losses
-from ddp_gui.events.fold import Fold, Steps
-from trainers.contract import events
-from trainers.contract.event_lines import encode
-from trainers.files.plain_files import open_plain
+from ddp_gui.events import event_reader, fold
+from ddp_gui.events.curve import Curve
+from ddp_gui.events.event_reader import DAMAGE
+from ddp_gui.events.fold import Fold
+from trainers.contract.events import Event
 
-# The errors that a damaged line can cause.
-DAMAGE = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
-_TAKEN = {
-    "step": ("step", "loss"),
-    "eval": ("step", "metrics"),
-    "plan": ("num_steps",),
-    "state": ("state",),
-}
-_SCAN_BYTES = 4 * 1024 * 1024
-_STEP_MARK = re.compile(rb'"kind":"step"')
-_STEP = re.compile(rb'"kind":"step","step":(\d+),[^\n]*?"loss":([^,}\n]+)')
-_STEP_LINE = re.compile(rb'^.*"kind":"step".*$', re.MULTILINE)
-_EVAL_LINE = re.compile(rb'^.*"kind":"eval".*$', re.MULTILINE)
-_START = re.compile(rb'^.*"kind":"state","state":"starting".*$', re.MULTILINE)
-_TIME = re.compile(rb'^\{"seq":\d+,"time_unix_s":([^,}\n]+)', re.MULTILINE)
+DEVICE_KINDS = ("cpu", "cuda")
 
 
 @dataclass
@@ -80,127 +61,65 @@ class Digest(Fold):
             return True
         return about.st_ino != self.inode or about.st_size < self.offset
 
-    def catch_up(self, path: Path) -> None:
-        """Read on from the end of the last read; a last line without its newline is left for later."""
+    def catch_up(self, path: Path, time_limit_s: float | None = None) -> bool:
+        """Read on from the end of the last read; return True if nothing is left to read.
+
+        A last line without its newline is left for later.
+
+        Args:
+            time_limit_s: stop after about this time, even if there is more.
+        """
+        ends_at = None if time_limit_s is None else time.monotonic() + time_limit_s
         try:
-            with open_plain(path) as file:
-                self.inode = os.fstat(file.fileno()).st_ino
-                size = _SCAN_BYTES
-                while True:
-                    file.seek(self.offset)
-                    chunk = file.read(size)
-                    end = chunk.rfind(b"\n") + 1
-                    if end:
-                        self._take_part(chunk[:end])
-                    elif len(chunk) < size:
-                        return
-                    elif size < events.MAX_LINE_BYTES:
-                        size *= 2  # one line longer than a chunk
-                    else:
-                        self.offset += len(chunk)  # longer than any event: skipped
+            self.inode = path.stat().st_ino
+            while self._take_batch(path):
+                if ends_at is not None and time.monotonic() > ends_at:
+                    return False
         except FileNotFoundError:
-            return
+            pass
+        return True
 
-    def _take_part(self, chunk: bytes) -> None:
+    def _take_batch(self, path: Path) -> bool:
         if self.is_careful:
-            whole = b"".join(
-                _anew(event) for line in chunk.split(b"\n") if (event := events.parse_line(line))
-            )
-            if whole:
-                self._take(whole)
-            self.offset += len(chunk)
+            batch, end, _ = event_reader.read_carefully(path, self.offset)
+            self._take(batch)
+        else:
+            try:
+                batch, end = event_reader.read_batch(path, self.offset)
+                self._take(batch)
+            except DAMAGE:
+                # Start over, because a batch that is partially added cannot be undone.
+                vars(self).update(vars(Digest(inode=self.inode, is_careful=True)))
+                return True
+        has_more, self.offset = end > self.offset, end
+        return has_more
+
+    def _take(self, batch: list[Event]) -> None:
+        steps: list[Event] = []
+        for event in batch:
+            # Each one's: the clock may have been set back anywhere.
+            self.take_time(event["time_unix_s"], is_start=fold.is_start(event))
+            kind = event["kind"]
+            if kind == "step":
+                steps.append(event)
+            elif kind == "eval":
+                self._take_steps(steps)
+                steps = []
+                self.take_evaluation(event["step"], event["metrics"])
+            elif kind == "plan":
+                self.num_steps = event["num_steps"]
+            elif kind == "devices" and self.device_kind is None and event["devices"]:
+                device_kind = event["devices"][0].get("kind")
+                self.device_kind = device_kind if device_kind in DEVICE_KINDS else None
+        self._take_steps(steps)
+
+    def _take_steps(self, batch: list[Event]) -> None:
+        if not batch:
             return
-        try:
-            self._take(chunk)
-            self.offset += len(chunk)
-        except DAMAGE:
-            # Start over: a partially added chunk cannot be undone.
-            vars(self).update(vars(Digest(inode=self.inode, is_careful=True)))
-
-    def _take(self, chunk: bytes) -> None:
-        self._take_time(chunk)
-        steps, losses = _steps_in(chunk)
-        parts = fold.parts_of(steps, self.step)
-        starts = [0, *_lines_of_steps(chunk, [part.begin for part in parts[1:]]), len(chunk)]
-        for part, (start, end) in zip(parts, pairwise(starts), strict=True):
-            if part.cut_from is not None:
-                self.cut_from(part.cut_from)
-                self.curve.cut_from(part.cut_from)
-            self._take_upwards(chunk[start:end], steps[part.begin : part.end], losses[part.begin : part.end])
-        if self.device_kind is None:
-            devices = _last_line_with(chunk, b'"kind":"devices"')
-            if devices is not None:
-                self.device_kind = orjson.loads(devices)["devices"][0]["kind"]
-
-    def _take_upwards(self, chunk: bytes, steps: Steps, losses: Losses) -> None:
-        """Add lines in which the steps only increase."""
-        if len(steps):
-            self.curve.add(steps, losses)
-            self.step = int(steps[-1])
-            self.loss = float(losses[-1]) if np.isfinite(losses[-1]) else None
-        for line in _EVAL_LINE.findall(chunk):
-            event = orjson.loads(line)
-            self.take_evaluation(event["step"], event["metrics"])
-        plan = _last_line_with(chunk, b'"kind":"plan"')
-        if plan is not None:
-            self.num_steps = orjson.loads(plan)["num_steps"]
-
-    def _take_time(self, chunk: bytes) -> None:
-        # All of them: the clock may have been set back anywhere.
-        begin = 0
-        for start in _START.finditer(chunk):
-            self._take_times_of(chunk[begin : start.start()])
-            (time_unix_s,) = _times_in(start[0] + b"\n")
-            self.take_time(time_unix_s, is_start=True)
-            begin = start.end() + 1
-        self._take_times_of(chunk[begin:])
-
-    def _take_times_of(self, lines: bytes) -> None:
-        if times := _times_in(lines):
-            self.take_times(times)
-
-
-def _anew(event: events.Event) -> bytes:
-    """Re-encode an event as one line with the fields that are used, in the usual order."""
-    taken = {name: event[name] for name in (*events.COMMON_FIELDS, *_TAKEN.get(event["kind"], ()))}
-    if event["kind"] == "devices":
-        kinds = [device.get("kind") for device in event["devices"][:1]]
-        if kinds not in (["cpu"], ["cuda"]):
-            return b""
-        taken["devices"] = [{"kind": kinds[0]}]
-    return encode(taken) + b"\n"
-
-
-def _times_in(lines: bytes) -> list[float]:
-    found = _TIME.findall(lines)
-    if len(found) == lines.count(b"\n"):
-        return list(map(float, found))
-    # Written by another program, with the fields in another order.
-    return [float(orjson.loads(line)["time_unix_s"]) for line in lines.splitlines()]
-
-
-def _steps_in(chunk: bytes) -> tuple[Steps, Losses]:
-    found = _STEP.findall(chunk)
-    if len(found) == len(_STEP_MARK.findall(chunk)):
-        numbers = [math.nan if loss == b"null" else float(loss) for _, loss in found]
-        steps = [int(step) for step, _ in found]
-    else:
-        # Written by another program, with the fields in another order.
-        lines = [orjson.loads(line) for line in _STEP_LINE.findall(chunk)]
-        numbers = [math.nan if line["loss"] is None else float(line["loss"]) for line in lines]
-        steps = [int(line["step"]) for line in lines]
-    return np.array(steps, dtype=np.int64), np.array(numbers, dtype=np.float64)
-
-
-def _lines_of_steps(chunk: bytes, numbers: Sequence[int]) -> list[int]:
-    """Return where the lines of some of a chunk's step events begin."""
-    marks = [mark.start() for mark in _STEP_MARK.finditer(chunk)] if numbers else []
-    return [chunk.rfind(b"\n", 0, marks[number]) + 1 for number in numbers]
-
-
-def _last_line_with(chunk: bytes, mark: bytes) -> bytes | None:
-    found = chunk.rfind(mark)
-    if found < 0:
-        return None
-    start = chunk.rfind(b"\n", 0, found) + 1
-    return chunk[start : chunk.index(b"\n", found)]
+        steps = np.array([event["step"] for event in batch], np.int64)
+        losses = np.array([event["loss"] for event in batch], np.float64)  # null becomes NaN
+        kept = self.take_batch(steps)
+        if kept.cut_from is not None:
+            self.curve.cut_from(kept.cut_from)
+        self.curve.add(steps[kept.places], losses[kept.places])
+        self.loss = float(losses[-1]) if np.isfinite(losses[-1]) else None

@@ -10,10 +10,13 @@ import orjson
 from trainers.contract import events
 from trainers.contract.event_check import is_whole
 from trainers.contract.events import Event
+from trainers.files.json_files import is_too_large, read_lines
 from trainers.files.plain_files import open_plain
 
 # Small enough that the parsed events of one batch stay in the processor's cache.
 BATCH_BYTES = 256 * 1024
+# The errors that an event with missing or invalid fields can cause.
+DAMAGE = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 TASTE_BLOCKS = 250
 TASTE_BLOCK_BYTES = 2 * 1024
 
@@ -26,8 +29,9 @@ def read_batch(path: Path, offset: int) -> tuple[list[Event], int]:
     Raises:
         OSError: when the file cannot be read.
     """
-    chunk, end = _next_part(path, offset)
-    return _parse(chunk), end
+    with open_plain(path) as file:
+        lines, end = read_lines(file, offset, BATCH_BYTES)
+    return _parse(lines), end
 
 
 def read_carefully(path: Path, offset: int) -> tuple[list[Event], int, int]:
@@ -38,24 +42,12 @@ def read_carefully(path: Path, offset: int) -> tuple[list[Event], int, int]:
     Raises:
         OSError: when the file cannot be read.
     """
-    chunk, end = _next_part(path, offset)
-    batch = _parse_carefully(chunk)
-    # Only the length of an oversized line has been read.
-    num_lines = chunk.count(b"\n") if chunk else int(end > offset)
-    return batch, end, num_lines - len(batch)
-
-
-def _next_part(path: Path, offset: int) -> tuple[bytes, int]:
     with open_plain(path) as file:
-        file.seek(offset)
-        chunk = file.read(BATCH_BYTES)
-        end = chunk.rfind(b"\n") + 1
-        if end == 0 and len(chunk) == BATCH_BYTES:  # one very long line
-            chunk += file.read(events.MAX_LINE_BYTES - BATCH_BYTES)
-            end = chunk.find(b"\n") + 1
-    if end == 0 and len(chunk) == events.MAX_LINE_BYTES:
-        return b"", offset + len(chunk)  # longer than any event: skipped
-    return chunk[:end], offset + end
+        lines, end = read_lines(file, offset, BATCH_BYTES)
+    batch = _parse_carefully(lines)
+    # Of a line that is too long only a part has been read.
+    num_lines = lines.count(b"\n") if lines else int(end > offset)
+    return batch, end, num_lines - len(batch)
 
 
 def taste(path: Path) -> list[Event]:
@@ -78,6 +70,8 @@ def _whole_lines_at(file: BinaryIO, start: int) -> list[Event]:
 
 def _parse(lines: bytes) -> list[Event]:
     """Parse lines of JSON, all at once."""
+    if is_too_large(lines):  # one line of it may be
+        return _parse_carefully(lines)
     joined = b"[" + lines.strip(b"\n").replace(b"\n", b",") + b"]"
     try:
         batch: list[Event] = orjson.loads(joined)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +60,10 @@ class Fingerprints:
 
     def cut_from(self, step: int) -> None:
         """Drop what an earlier start has said of `step` and later ones."""
-        self._all = [item for item in self._all if item.step < step or item.seq > self._started_at_seq]
+        # Both grow: what is dropped is one part of the list.
+        first = bisect_left(self._all, step, key=lambda item: item.step)
+        end = bisect_right(self._all, self._started_at_seq, key=lambda item: item.seq)
+        del self._all[first : max(first, end)]
 
     def shown(self) -> dict[str, Any] | None:
         """Return what the page shows; None while nothing has been compared."""

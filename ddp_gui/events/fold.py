@@ -20,6 +20,9 @@ Steps = npt.NDArray[np.int64]
 # Events of several threads may be written out of order by this much; more means that the clock was set back.
 CLOCK_NOISE_S = 1.0
 
+# Older ones would count only after a cut that goes back beyond all of these.
+MOST_RECORDS = 1_000
+
 
 class Part(NamedTuple):
     """A part of a batch in which the steps only go up.
@@ -33,6 +36,20 @@ class Part(NamedTuple):
     begin: int
     end: int
     cut_from: int | None
+
+
+class Kept(NamedTuple):
+    """What counts of the steps of a batch, once all parts of it are taken.
+
+    Attributes:
+        places: of the steps in the batch that no later step of it replaces.
+        cut_from: earlier entries at this step and after it are dropped; None: none are.
+        last_cut: where the steps go back for the last time; None where `cut_from` is.
+    """
+
+    places: Steps
+    cut_from: int | None
+    last_cut: int | None
 
 
 @dataclass
@@ -106,6 +123,22 @@ class Fold:
                 self.step = int(steps[part.end - 1])
             yield part
 
+    def take_batch(self, steps: Steps | Sequence[int]) -> Kept:
+        """Add the steps of a batch of events at once, however often they go back."""
+        steps = np.asarray(steps, np.int64)
+        if not len(steps):
+            return Kept(steps, None, None)
+        cuts = np.flatnonzero(np.diff(steps, prepend=self.step) <= 0)
+        if not len(cuts):
+            self.step = int(steps[-1])
+            return Kept(np.arange(len(steps)), None, None)
+        cut_from = int(steps[cuts].min())
+        self.cut_from(cut_from)
+        self.step = int(steps[-1])
+        lowest_after = np.minimum.accumulate(steps[::-1])[::-1]
+        is_kept = np.append(steps[:-1] < lowest_after[1:], True)
+        return Kept(np.flatnonzero(is_kept), cut_from, int(cuts[-1]))
+
     def take_evaluation(self, step: int, metrics: Mapping[str, float | None]) -> None:
         """Add an evaluation; it replaces those of its step and later ones."""
         name = events.primary_metric(metrics)
@@ -117,6 +150,7 @@ class Fold:
         value = metrics[name]
         if value is not None and events.is_better(name, value, self.records[-1][1] if self.records else None):
             self.records.append((step, value))
+            del self.records[:-MOST_RECORDS]
 
     def cut_from(self, step: int) -> None:
         """Drop this step and everything after it."""

@@ -87,11 +87,15 @@ class Known:
         self.insights = view.insights()
         self.rank_history = view.rank_history()
 
+    def same_as(self, other: Known) -> tuple[bool, ...]:
+        """Return which of the parts are those of another time."""
+        return tuple(value is getattr(other, name) for name, value in vars(self).items())
+
 
 def preview(view: RunView) -> Payload:
     """Return a preview of a run with a long file: some of its points, until all are read."""
     unread, size = view.unread()
-    series = Series()
+    series = Series(view.config.world_size)
     series.feed(event_reader.taste(view.run.events))
     return {
         "type": "snapshot",

@@ -28,15 +28,17 @@ def of_run(latest: Mapping[str, Event], num_nodes: int, num_ranks: int) -> list[
     """
     devices: Sequence[Mapping[str, Any]] = latest.get("devices", {}).get("devices", [])
     ranks: Sequence[Mapping[str, Any]] = latest.get("ranks", {}).get("ranks", [])
-    found = []
-    for node in range(num_nodes):
-        own = range(node * num_ranks // num_nodes, (node + 1) * num_ranks // num_nodes)
-        here = [device for device in devices if device["rank"] in own]
-        if here:
-            found.append(
-                {"node": node, **_devices(here), **_steps([each for each in ranks if each["rank"] in own])}
-            )
-    return found
+    on_node: dict[int, tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]] = {}
+    for number, entries in enumerate((devices, ranks)):
+        for entry in entries:
+            if entry["rank"] < num_ranks:
+                node = ((entry["rank"] + 1) * num_nodes - 1) // num_ranks
+                on_node.setdefault(node, ([], []))[number].append(entry)
+    return [
+        {"node": node, **_devices(here), **_steps(own)}
+        for node, (here, own) in sorted(on_node.items())
+        if here
+    ]
 
 
 def _devices(devices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

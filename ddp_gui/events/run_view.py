@@ -11,6 +11,8 @@ from ddp_gui.events import event_reader, fold
 from ddp_gui.events.analysis import contention, insights, rank_history, verdict
 from ddp_gui.events.analysis.insights import Insight
 from ddp_gui.events.analysis.verdict import Verdict
+from ddp_gui.events.event_reader import DAMAGE
+from ddp_gui.events.limits import MAX_RANKS
 from ddp_gui.events.series import Series
 from trainers.contract import events
 from trainers.contract.events import Event
@@ -25,8 +27,6 @@ SHOWN_AT_LEAST_S = 10.0
 # A run that goes on says something every second; after a longer silence its disk is tried out.
 SILENCE_S = 3.0
 MAX_CHECKPOINTS_SHOWN = 50
-# The errors that an event with missing or invalid fields can cause.
-DAMAGE = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 class RunView:
@@ -38,8 +38,8 @@ class RunView:
     def __init__(self, run: RunDirectory, expected_steps: int | None) -> None:
         self.run = run
         self.lock = threading.RLock()
-        self.series = Series()
         self.config = run.read_config()
+        self.series = Series(self.config.world_size)
         self.used_at = time.monotonic()
         self._expected_steps = expected_steps
         self._offset = 0
@@ -122,7 +122,7 @@ class RunView:
             return self._offset > before
 
     def _begin_anew(self) -> None:
-        self.series, self._offset = Series(), 0
+        self.series, self._offset = Series(self.config.world_size), 0
         self._num_events = self._num_damaged = 0
 
     def _read(self) -> None:
@@ -143,10 +143,11 @@ class RunView:
             self._read()
 
     def _take(self, batch: list[Event]) -> None:
-        self.series.feed(batch)
-        self._num_events += len(batch)
         if any(fold.is_start(event) for event in batch):
             self.config = self.run.read_config()  # a run can be resumed with another number of ranks
+            self.series.num_ranks = min(self.config.world_size, MAX_RANKS)
+        self.series.feed(batch)
+        self._num_events += len(batch)
 
     def status(self) -> Status:
         """Return the run's true state, read at most twice a second."""

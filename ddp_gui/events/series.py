@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ddp_gui.events import charts, fold
+from ddp_gui.events import charts, fold, limits
 from ddp_gui.events.evaluations import Evaluations
 from ddp_gui.events.fingerprints import Fingerprints
 from ddp_gui.events.fold import Fold
@@ -27,7 +27,7 @@ from ddp_gui.events.tables import (
     shown_x,
     thin,
 )
-from trainers.contract.events import Event
+from trainers.contract.events import FIELDS, Event
 
 __all__ = ["ChartView", "Evaluations", "Series"]
 
@@ -36,6 +36,10 @@ MAX_POINTS_OF_FEW_EVENTS = 20
 MAX_POINTS_OF_MANY_EVENTS = 400
 RATE_WINDOW_S = 10.0
 KEPT_RANKS_EVENTS = 10
+MAX_PLANS = 1_000
+# Sorted out when this is reached; twice what is kept of all kinds at most.
+MAX_MARKS = 2 * limits.MAX_MARKS_OF_A_KIND * (1 + len(FIELDS))
+PLAN_OF_SAMPLES = ("num_train", "dealing")
 
 # The columns of step events: the trace's name, and the event's field.
 STEP_FIELDS = {
@@ -72,11 +76,13 @@ class Series:
 
     Attributes:
         planned_at_step: from here on the newest plan's global batch holds.
-        plans: the `plan` event of each start.
+        plans: what the `plan` event of each start says of the samples.
         ranks_a_node: how many ranks each machine has.
+        num_ranks: entries of higher ranks are left out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, num_ranks: int = limits.MAX_RANKS) -> None:
+        self.num_ranks = min(num_ranks, limits.MAX_RANKS)
         self.steps = Table(tuple(STEP_FIELDS))
         self.devices: dict[int, Table] = {}
         self.ranks: dict[int, Table] = {}
@@ -88,14 +94,14 @@ class Series:
         self.evaluations = Evaluations()
         self.fingerprints = Fingerprints()
         self.plan: Event = {}
-        self.plans: list[Event] = []
+        self.plans: deque[Event] = deque(maxlen=MAX_PLANS)
         self.state: Event = {}
         self.problem: Event = {}
         self.marks: list[Event] = []
         self.latest: dict[str, Event] = {}
         self.newest_ranks: deque[Event] = deque(maxlen=KEPT_RANKS_EVENTS)
         self._fold = Fold()
-        self._recent: list[tuple[float, int]] = []
+        self._recent: deque[tuple[float, int]] = deque()
         self.planned_at_step = 0
         self.ranks_a_node = 1
         self._paused_s = 0.0
@@ -216,6 +222,7 @@ class Series:
         return traces | _all_of(table, first, last, sparse, chart_view, most)
 
     def _take(self, event: Event) -> None:
+        event = limits.kept_of(event, self.num_ranks)
         self.next_seq = event["seq"] + 1
         is_start = fold.is_start(event)
         if is_start:
@@ -233,7 +240,7 @@ class Series:
             if self.plan and self.plan.get("global_batch") != event.get("global_batch"):
                 self.planned_at_step = self.last_step.get("step", 0) + 1
             self.plan = event
-            self.plans.append(event)
+            self.plans.append({name: event[name] for name in PLAN_OF_SAMPLES if name in event})
         elif kind in ("ranks", "sample"):
             self.latest[kind] = event
             if kind == "ranks":
@@ -242,41 +249,43 @@ class Series:
             self._take_mark(event)
 
     def _take_steps(self, batch: Sequence[Event]) -> None:
-        for begin, end, cut_from in self._fold.take_steps([event["step"] for event in batch]):
-            part = batch[begin:end]
-            if cut_from is not None:
-                self._rewind(cut_from, part[0]["seq"])
-            if not part:
-                continue
-            # A missing number (null) becomes NaN.
-            values = np.array([[event[field] for event in part] for field in STEP_FIELDS.values()], float)
-            active_s = self._fold.take_times([event["time_unix_s"] for event in part])
-            self.steps.extend(
-                [event["seq"] for event in part],
-                [event["step"] for event in part],
-                active_s,
-                values,
-            )
-            self.last_step, self.next_seq = part[-1], part[-1]["seq"] + 1
-            self._keep_recent(active_s.tolist(), [event["step"] for event in part])
+        if not batch:
+            return
+        steps = [event["step"] for event in batch]
+        kept = self._fold.take_batch(steps)
+        if kept.cut_from is not None and kept.last_cut is not None:
+            self._rewind(kept.cut_from, batch[kept.last_cut]["seq"])
+        active_s = self._fold.take_times([event["time_unix_s"] for event in batch])
+        chosen = [batch[place] for place in kept.places.tolist()]
+        # A missing number (null) becomes NaN.
+        values = np.array([[event[field] for event in chosen] for field in STEP_FIELDS.values()], float)
+        self.steps.extend(
+            [event["seq"] for event in chosen],
+            [event["step"] for event in chosen],
+            active_s[kept.places],
+            values,
+        )
+        self.last_step, self.next_seq = batch[-1], batch[-1]["seq"] + 1
+        begin = kept.last_cut or 0
+        self._keep_recent(active_s[begin:].tolist(), steps[begin:])
 
     def _keep_recent(self, active_s: Sequence[float], steps: Sequence[int]) -> None:
-        since = active_s[-1] - RATE_WINDOW_S
-        pace = [entry for entry in self._recent if entry[0] >= since]
-        newest = pace[-1][0] if pace else -np.inf
         for at_s, step in zip(active_s, steps, strict=True):
-            if at_s >= since and at_s > newest:
-                newest = at_s
-                pace.append((newest, step))
-        # One older entry, so that a run of one step a minute has a pace too.
-        self._recent = pace if len(pace) > 1 else [*self._recent[-1:], (active_s[-1], steps[-1])]
+            if not self._recent or at_s > self._recent[-1][0]:
+                self._recent.append((at_s, step))
+        # One entry before the window, so that a run of one step a minute has a pace too.
+        since = active_s[-1] - RATE_WINDOW_S
+        while len(self._recent) > 2 and self._recent[0][0] < since:
+            self._recent.popleft()
 
     def _take_evaluation(self, event: Event) -> None:
         self.evaluations.add(event)
         values = {"validation_loss": event["loss"]}
         values |= {f"metric:{name}": value for name, value in event["metrics"].items()}
-        if values.keys() - self.evaluation_table.fields.keys():
-            self.evaluation_table = _with_fields(self.evaluation_table, values)
+        room = 1 + limits.MAX_METRICS - len(self.evaluation_table.fields)
+        new = [name for name in values if name not in self.evaluation_table.fields][:room]
+        if new:
+            self.evaluation_table = _with_fields(self.evaluation_table, new)
         self.evaluation_table.cut_from(event["step"])
         self.evaluation_table.append(event["seq"], event["step"], self.active_s(), values)
 
@@ -306,6 +315,8 @@ class Series:
         kind = event["kind"]
         step = event.get("step", self.last_step.get("step", 0))
         self.marks.append({"step": step, "active_s": round(self.active_s(), 2), **event})
+        if len(self.marks) > MAX_MARKS:
+            self.marks = limits.without_oldest(self.marks)
         if kind == "state":
             self.state = event
             self._paused_s = self.paused_s()

@@ -15,9 +15,10 @@ from tsdownsample import MinMaxLTTBDownsampler, NaNMinMaxLTTBDownsampler
 MAX_POINTS = 2_000
 # A zoom to slightly more points than that shows each of them.
 MAX_POINTS_OF_A_RANGE = 2_500
-SMALLEST_CAPACITY = 256
+SMALLEST_CAPACITY = 16
 GROWTH = 1.5
 SHOWN_DIGITS = 5
+SHORTEST_AXIS = 1e-6
 
 Axis = Literal["step", "time"]
 # What a moving average is taken over.
@@ -213,10 +214,17 @@ def thin(x: npt.NDArray[np.generic], y: npt.NDArray[np.floating], max_points: in
         return np.arange(len(x))
     sampler = NaNMinMaxLTTBDownsampler() if np.isnan(y).any() else MinMaxLTTBDownsampler()
     # The library needs contiguous memory, and an even number of at least four points.
-    chosen: Positions = sampler.downsample(
-        np.ascontiguousarray(x), np.ascontiguousarray(y), n_out=max_points
-    ).astype(np.int64)
+    axes = [np.ascontiguousarray(x)] if _can_be_divided(x, max_points) else []
+    chosen: Positions = sampler.downsample(*axes, np.ascontiguousarray(y), n_out=max_points).astype(np.int64)
     return chosen
+
+
+def _can_be_divided(x: npt.NDArray[Any], num_ranges: int) -> bool:
+    """True if an axis is long enough for its precision: the library panics (no Exception) where it is not."""
+    first, last = float(x[0]), float(x[-1])
+    precision = np.finfo(np.float64).eps * max(abs(first), abs(last), SHORTEST_AXIS)
+    # The library divides into four times as many ranges; the rest is a margin.
+    return bool(math.isfinite(last - first) and last - first > 128 * num_ranges * precision)
 
 
 def shown(values: npt.NDArray[np.floating]) -> Numbers:

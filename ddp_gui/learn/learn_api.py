@@ -12,6 +12,8 @@ from ddp_gui.learn.library import Library
 from ddp_gui.runs import notes
 from ddp_gui.runs.runs import RunStore, status_values
 from ddp_gui.train.api import Api
+from trainers.files.json_files import read_lines
+from trainers.files.plain_files import open_plain
 
 TAG = "lesson"
 
@@ -44,7 +46,10 @@ class LearnApi:
         """
         commands = self._library.find(lesson).runs[run].commands
         view = self._store.view(run_id)
-        sent = view.run.commands.read_bytes().count(b"\n") if view.run.commands.exists() else 0
+        sent = 0
+        if view.run.commands.exists():
+            with open_plain(view.run.commands) as file:
+                sent = read_lines(file, 0)[0].count(b"\n")
         if sent >= len(commands):
             return
         view.catch_up()

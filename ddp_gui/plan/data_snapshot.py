@@ -14,6 +14,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.files.json_files import read_json, write_json_atomically
 
 DATA = "data.json"
+MAX_WORDS = 2_000
 
 
 def note_data(run: RunDirectory, plan: Plan) -> None:
@@ -49,11 +50,15 @@ def _check(dataset: Dataset, counts: Any) -> None:
     for name, value in vars(dataset).items():
         is_number = name.startswith("num_")
         is_missing = value is None and name == "num_places"
-        if not is_missing and (not _is_count(value) if is_number else not isinstance(value, str)):
+        if not is_missing and not (_is_count(value) if is_number else _is_words(value)):
             raise TypeError(f"{name} of the noted data")
     for of_model in counts.values():
         if not all(map(_is_count, of_model.values())):
             raise TypeError("the noted numbers of parameters")
+
+
+def _is_words(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= MAX_WORDS
 
 
 def _is_count(value: Any) -> bool:

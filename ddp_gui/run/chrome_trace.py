@@ -1,19 +1,53 @@
-"""A recording in Chrome's trace format ("Trace Event Format"), as Perfetto and chrome://tracing open it.
+"""A recording as JSON: as it is, or in Chrome's "Trace Event Format" for Perfetto and chrome://tracing.
 
-A process is a rank; its threads are its computing, its all-reduces and its other collectives.
+In a trace a process is a rank; its threads are its computing, its all-reduces and its other collectives.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
+
+import orjson
+
+from ddp_gui.background.low_priority import printed_by
+from trainers.contract import recordings
+from trainers.contract.rundir import RunDirectory
+
+# A longer recording is read by a low-priority process: parsing holds the interpreter's lock.
+READ_HERE_BYTES = 1024 * 1024
 
 COMPUTING, ALL_REDUCES, ROUNDS, COLLECTIVES = range(4)
 _THREADS = ("computing", "all-reduce of buckets", "rounds through shared memory", "other collectives")
 _WORDS = {"both": "forward and backward"}
 
+GIVEN, REFUSED = b"given", b"refused"
+
 Recording = Mapping[str, Any]
 TraceEvent = dict[str, Any]
+
+
+def encoded(run: RunDirectory, step: int, *, as_trace: bool) -> bytes:
+    """Return a recording as JSON.
+
+    Raises:
+        OSError: when there is none.
+        ValueError: when it is damaged.
+    """
+    if recordings.path_of(run, step).stat().st_size <= READ_HERE_BYTES:
+        return _encoded(run, step, as_trace=as_trace)
+    asked = [str(run.path), step, as_trace]
+    mark, _, answer = b"".join(printed_by("ddp_gui.run.chrome_trace", asked)).partition(b"\n")
+    if mark == REFUSED:
+        raise ValueError(answer.decode())
+    return answer
+
+
+def _encoded(run: RunDirectory, step: int, *, as_trace: bool) -> bytes:
+    recording = recordings.read(run, step)
+    return orjson.dumps(of(recording, run.run_id) if as_trace else recording)
 
 
 def of(recording: Recording, name: str) -> dict[str, Any]:
@@ -72,3 +106,12 @@ def _span(pid: int, tid: int, name: str, began_s: float, ended_s: float, known: 
 def _meta(pid: int, tid: int, name: str, value: str | int) -> TraceEvent:
     key = "sort_index" if name == "process_sort_index" else "name"
     return {"ph": "M", "name": name, "pid": pid, "tid": tid, "ts": 0, "args": {key: value}}
+
+
+if __name__ == "__main__":
+    asked_path, asked_step, is_trace_asked = orjson.loads(sys.stdin.buffer.read())
+    try:
+        words = _encoded(RunDirectory(Path(asked_path)), asked_step, as_trace=is_trace_asked)
+        sys.stdout.buffer.write(GIVEN + b"\n" + words)
+    except ValueError as error:
+        sys.stdout.buffer.write(REFUSED + b"\n" + str(error).encode())

@@ -1,8 +1,9 @@
 """Follows runs for their viewers, and sends what is new as Server-Sent Events.
 
 One follower per run reads its files, however many people watch: each message is encoded once and written to
-all. Slow viewers never block others: each fetches what it has not seen when it is ready, and one that reads
-nothing for ten seconds is disconnected.
+all. Nothing is read or encoded on the event loop, because another user may have written it. Slow viewers
+never block others: each fetches what it has not seen when it is ready, and one that reads nothing for ten
+seconds is disconnected.
 """
 
 from __future__ import annotations
@@ -11,12 +12,11 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.responses import Response
 
-from ddp_gui.background.workers import CLICKS
+from ddp_gui.background.workers import CLICKS, Workers
 from ddp_gui.events import messages
 from ddp_gui.events.messages import Known
 from ddp_gui.events.run_view import RunView
@@ -42,6 +42,20 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
+# Separate, so that many settings of one viewer never delay the reading.
+READERS = Workers("live runs", at_once=2, per_person=2, most_asked=1_000)
+ENCODERS = Workers("live charts", at_once=2, per_person=1, most_asked=1_000)
+
+
+class Update(NamedTuple):
+    """An encoded message, the cursor after it, what its viewers know then, and whether it is the last one."""
+
+    encoded: bytes
+    cursor: int
+    known: Known
+    is_last: bool
+
+
 class Follower:
     """Reads one run's files while it has viewers, and notifies them of changes."""
 
@@ -51,7 +65,8 @@ class Follower:
         self._num_viewers = 0
         self._watching: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
-        self._encoded: dict[tuple[Any, ...], tuple[bytes, int]] = {}
+        self._encoded: dict[tuple[Any, ...], asyncio.Task[Update]] = {}
+        self._now: Known | None = None
         self._state = ""
         self._told_at = 0.0
         self._failure: Exception | None = None
@@ -68,15 +83,11 @@ class Follower:
                 yield loading
             cursor, known = since, None
             while True:
-                is_over = self._is_over()
                 news = self._news
-                # The first message may be a whole long run; later updates are small.
-                message = partial(self._message, cursor, look, known)
-                encoded, cursor_after = await CLICKS.run(message) if known is None else message()
-                known = Known(self.view)
-                yield encoded
-                cursor = cursor_after
-                if is_over:
+                update = await self._update(cursor, look, known)
+                yield update.encoded
+                cursor, known = update.cursor, update.known
+                if update.is_last:
                     yield b"event: end\ndata: {}\n\n"
                     return
                 await news.wait()
@@ -89,6 +100,7 @@ class Follower:
         self._num_viewers += 1
         if self._watching is None:
             self._watching = asyncio.create_task(self._watch())
+            self._watching.add_done_callback(self._end_of_watching)
 
     def _leave(self) -> None:
         self._num_viewers -= 1
@@ -100,61 +112,65 @@ class Follower:
 
     async def _load(self, since: int) -> AsyncGenerator[bytes]:
         """Read the existing events; yield a preview of a long file meanwhile."""
-        unread, _ = self.view.unread()
+        unread, _ = await CLICKS.run(self.view.unread)
         if since < 0 and unread > VERY_MUCH_BYTES:
-            first = await CLICKS.run(messages.preview, self.view)
-            yield _as_event(messages.encode(first), -1)
+            yield await CLICKS.run(lambda: _as_event(messages.encode(messages.preview(self.view)), -1))
         while unread > MUCH_BYTES:
             await CLICKS.run(self.view.catch_up, LOADING_PIECE_S)
-            unread, size = self.view.unread()
+            unread, size = await CLICKS.run(self.view.unread)
             share = round(1 - unread / max(1, size), 3)
             yield _as_event(messages.encode({"type": "loading", "loading": share}), since)
         await CLICKS.run(self.view.catch_up)
 
-    def _message(self, since: int, look: ChartView, known: Known | None) -> tuple[bytes, int]:
-        """Return the encoded update for a cursor, and the next cursor; equal updates are encoded once."""
-        now = Known(self.view)
-        knows = known is not None and (
-            known.checkpoints is now.checkpoints,
-            known.insights is now.insights,
-            known.rank_history is now.rank_history,
-        )
+    async def _update(self, since: int, look: ChartView, known: Known | None) -> Update:
+        """Return the update for a cursor; equal ones are encoded once."""
+        knows = None if known is None or self._now is None else known.same_as(self._now)
         key = (since, self.view.series.next_seq, look, knows)
         if key not in self._encoded:
+            encoding = ENCODERS.run(self._encode, since, look, known)
+            self._encoded[key] = asyncio.create_task(encoding)
+        # A viewer that leaves does not take it from the others.
+        return await asyncio.shield(self._encoded[key])
+
+    def _encode(self, since: int, look: ChartView, known: Known | None) -> Update:
+        is_last = self.view.status().state not in events.LIVE_STATES and not self.view.has_grown()
+        with self.view.lock:
+            now = Known(self.view)
             message = messages.message_for(self.view, since, look, known)
-            self._encoded[key] = _as_event(messages.encode(message), message["cursor"]), message["cursor"]
-        return self._encoded[key]
+        encoded = _as_event(messages.encode(message), message["cursor"])
+        return Update(encoded, message["cursor"], now, is_last)
 
     async def _watch(self) -> None:
-        try:
-            while True:
-                # Collect events between two messages, so that a fast loop causes few of them.
-                every_s = (
-                    SEND_EVERY_WHERE_CORES_ARE_FULL_S
-                    if cores_are_full(self.view.series.latest.get("devices"), NUM_CORES)
-                    else SEND_EVERY_S
-                )
-                rest_s = self._told_at + every_s - time.monotonic()
-                await asyncio.sleep(max(POLL_EVERY_S, rest_s))
-                if await self._is_news():
-                    self._tell()
-        except (OSError, ValueError) as error:
-            # This ends every viewer's connection; each then polls, and the answer says why.
+        while True:
+            # Collect events between two messages, so that a fast loop causes few of them.
+            every_s = (
+                SEND_EVERY_WHERE_CORES_ARE_FULL_S
+                if cores_are_full(self.view.series.latest.get("devices"), NUM_CORES)
+                else SEND_EVERY_S
+            )
+            rest_s = self._told_at + every_s - time.monotonic()
+            await asyncio.sleep(max(POLL_EVERY_S, rest_s))
+            if await READERS.run(self._is_news):
+                self._tell()
+
+    def _end_of_watching(self, watching: asyncio.Task[None]) -> None:
+        """End every viewer's connection after an error; each then polls, and the answer names it."""
+        if not watching.cancelled() and isinstance(error := watching.exception(), Exception):
             self._failure = error
             self._tell()
 
-    async def _is_news(self) -> bool:
+    def _is_news(self) -> bool:
         state = self.view.status().state
         is_live = state in events.LIVE_STATES
         is_news = state != self._state or (is_live and time.monotonic() - self._told_at >= HEAD_EVERY_S)
         self._state = state
-        if not self.view.has_grown():
-            return is_news
-        if self.view.unread()[0] > MUCH_BYTES:
-            await asyncio.to_thread(self.view.catch_up)
-        else:
+        has_grown = self.view.has_grown()
+        if has_grown:
             self.view.catch_up()
-        return True
+        if has_grown or is_news:
+            with self.view.lock:
+                self._now = Known(self.view)
+        return has_grown or is_news
 
     def _tell(self) -> None:
         self._told_at = time.monotonic()
@@ -162,13 +178,10 @@ class Follower:
         self._news, told = asyncio.Event(), self._news
         told.set()
 
-    def _is_over(self) -> bool:
-        return self.view.status().state not in events.LIVE_STATES and not self.view.has_grown()
-
 
 def cores_are_full(devices: events.Event | None, num_cores: int) -> bool:
     """Tell by the newest `devices` event whether CPU ranks leave no core free."""
-    if devices is None or not devices["devices"] or devices["devices"][0]["kind"] != "cpu":
+    if devices is None or not devices["devices"] or devices["devices"][0].get("kind") != "cpu":
         return False
     idle_percent = devices.get("idle_cpu_percent")
     return idle_percent is not None and idle_percent * num_cores < 100 * FREE_CORES

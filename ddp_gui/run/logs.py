@@ -18,6 +18,7 @@ LOG_BYTES = 64 * 1024
 SEARCHED_BYTES = 64 * 1024 * 1024
 SEARCHED_HERE_BYTES = 2 * 1024 * 1024
 MAX_LINES_FOUND = 500
+MAX_WORDS = 20
 MAX_LINE_BYTES = 2_000
 # A longer line is searched in pieces of this.
 MAX_LINE_READ_BYTES = 1024 * 1024
@@ -63,7 +64,7 @@ def search(path: Path, words: str) -> dict[str, Any]:
 
     Case does not matter. `is_whole` tells whether the whole log was searched or only its end.
     """
-    wanted = words.lower().encode("utf-8").split()
+    wanted = words.lower().encode("utf-8").split()[:MAX_WORDS]
     found: deque[bytes] = deque(maxlen=MAX_LINES_FOUND)
     count = 0
     try:

@@ -8,7 +8,6 @@ from fastapi import HTTPException
 from fastapi.responses import Response
 
 from ddp_gui.background.workers import SLOW, Router
-from ddp_gui.events import messages
 from ddp_gui.run import chrome_trace
 from ddp_gui.run.stream import view_or_404
 from ddp_gui.runs.runs import RunStore
@@ -20,9 +19,9 @@ def make_router(store: RunStore) -> Router:
     """Return the routes below `/live/runs/…/recordings`."""
     router = Router(prefix="/live/runs/{run_id}/recordings")
 
-    def read(run_id: str, step: int) -> dict[str, Any]:
+    def read(run_id: str, step: int, *, as_trace: bool = False) -> bytes:
         try:
-            return recordings.read(view_or_404(store, run_id).run, step)
+            return chrome_trace.encoded(view_or_404(store, run_id).run, step, as_trace=as_trace)
         except FileNotFoundError as error:
             detail = f"run {run_id} has no recording that begins with step {step:,}"
             raise HTTPException(status_code=404, detail=detail) from error
@@ -44,12 +43,12 @@ def make_router(store: RunStore) -> Router:
     @router.get("/{step}")
     @SLOW.handler
     def one(run_id: str, step: int) -> Response:
-        return Response(messages.encode(read(run_id, step)), media_type="application/json")
+        return Response(read(run_id, step), media_type="application/json")
 
     @router.get("/{step}/trace.json")
     @SLOW.handler
     def trace(run_id: str, step: int) -> Response:
-        content = messages.encode(chrome_trace.of(read(run_id, step), run_id))
+        content = read(run_id, step, as_trace=True)
         headers = {
             "Content-Disposition": f'attachment; filename="{file_stem(run_id)}-step-{step}.trace.json"',
             "Cache-Control": "no-store",

@@ -22,8 +22,8 @@ from ddp_gui.run.summary import describe_configuration, summarise
 from ddp_gui.runs.runs import RunStore
 from trainers.machine.os_errors import explain
 
-MAX_SMOOTHING = 10_000
-# Of samples or seconds the next larger one is used, so that many viewers share few encodings.
+# The next larger one is used, so that many viewers share few encodings: steps, and samples or seconds.
+SMOOTHINGS = (10, 20, 30, 50, 100, 200, 300, 500, 1_000, 2_000, 5_000, 10_000)
 SPANS = tuple(float(f"{digit}e{power}") for power in range(-2, 10) for digit in (1, 2, 3, 5))
 MAX_CURSOR = 2**53  # as far as a browser counts
 CHECK_AGAIN_AFTER_S = 1.0
@@ -53,11 +53,10 @@ def view_from(
     smoothed = ("loss", "throughput") if smooth_throughput else ("loss",)
     shown = None if nodes is None else frozenset(int(node[:5]) for node in nodes.split(",") if node)
     if not smoothing > 0 or (smooth_over == "step" and smoothing <= 1):
-        smoothing = 0  # nothing is smoothed
-    elif smooth_over == "step":
-        smoothing = min(smoothing, MAX_SMOOTHING)
+        smoothing, smoothed = 0, ("loss",)  # nothing is smoothed
     else:
-        smoothing = next((span for span in SPANS if span >= smoothing), SPANS[-1])
+        spans = SMOOTHINGS if smooth_over == "step" else SPANS
+        smoothing = next((span for span in spans if span >= smoothing), spans[-1])
     return ChartView(axis=axis, smoothing=smoothing, smooth_over=smooth_over, smoothed=smoothed, nodes=shown)
 
 
@@ -124,7 +123,7 @@ async def while_shown(messages: AsyncGenerator[bytes], is_shown: Callable[[], bo
         async for message in messages:
             if time.monotonic() - looked_s > CHECK_AGAIN_AFTER_S:
                 looked_s = time.monotonic()
-                if not is_shown():
+                if not await CLICKS.run(is_shown):
                     return
             yield message
 

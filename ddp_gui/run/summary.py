@@ -24,6 +24,8 @@ from trainers.engines import liveness
 
 # Where the page puts the step of a checkpoint.
 ANY_STEP = 987_654_321
+# Of the runs before, as many are opened in search of a readable one.
+MOST_TRIED = 50
 
 
 def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
@@ -140,7 +142,7 @@ def _run_before(run: RunDirectory, store: RunStore) -> tuple[RunDirectory, Confi
             continue
         if written <= born:
             older.append((written, path))
-    for _, path in sorted(older, reverse=True):
+    for _, path in sorted(older, reverse=True)[:MOST_TRIED]:
         try:
             other = store.open(path.name)
             return other, other.read_config()

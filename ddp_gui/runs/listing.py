@@ -118,9 +118,11 @@ class Listing:
             ValueError: when there is no such run.
         """
         rundir.open_run(self.runs_dir, run_id)
-        with self._lock:
-            self.read_again([run_id])
-            return self._entries[run_id].row
+        while True:  # a long file takes several turns, between which others get the lock
+            with self._lock:
+                self.read_again([run_id])
+                if run_id not in self._unread:
+                    return self._entries[run_id].row
 
     def changes(self, since: int = -1) -> Changes:
         """Return what has changed since a version; everything where the version is not known."""
@@ -226,6 +228,7 @@ class Listing:
             names = set()
         for run_id in [run_id for run_id in self._entries if run_id not in names]:
             self._drop(run_id)
+        half_read = [run_id for run_id in self._unread if run_id in self._entries]
         unread = []
         for run_id in names:
             if run_id in self._entries:
@@ -234,9 +237,11 @@ class Listing:
                 mark = stat_of(f"{self._dir}/{run_id}/{WATCHED[0]}")
                 if mark is not None:
                     unread.append((mark[2], run_id))
-        self._unread = [run_id for _, run_id in sorted(unread)]
+        self._unread = half_read + [run_id for _, run_id in sorted(unread)]
 
     def _read_if_changed(self, run_id: str, catalogue: Catalogue) -> None:
+        if run_id in self._unread:
+            return  # half read; its turn comes
         entry = self._entries[run_id]
         marks = stats_of(f"{self._dir}/{run_id}")
         if marks[0] is None:
@@ -254,6 +259,8 @@ class Listing:
                 self._read(run_id, marks, catalogue)
 
     def _drop(self, run_id: str) -> None:
+        if run_id in self._unread:
+            self._unread.remove(run_id)
         entry = self._entries.pop(run_id, None)
         if entry is not None:
             self._gone[entry.row["run_id"]] = self._version, entry.row["owner"]
@@ -263,6 +270,7 @@ class Listing:
         """Read a run's changes; if its row differs now, it gets the newest version."""
         run = RunDirectory(self.runs_dir / run_id)
         entry = self._entries.get(run_id) or Entry(row={"state": None, "owner": None})
+        is_read = True
         try:
             run_ids.require_run_id(run_id)
             plain_files.refuse_links(run.path)
@@ -273,7 +281,7 @@ class Listing:
             digest = _unfolded(entry.folded)
             if digest.is_of_another_file(run.events):
                 digest = Digest()
-            digest.catch_up(run.events)
+            is_read = digest.catch_up(run.events, READ_AT_MOST_S)
             entry.folded = digest.folded()
             row = row_of(run, entry.facts, digest, entry.created_unix_s)
         except FileNotFoundError:
@@ -282,7 +290,11 @@ class Listing:
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             entry.facts = entry.folded = None
             row = unreadable_row(run, entry.created_unix_s, error)
-        entry.marks, entry.is_settled = marks, are_settled(marks)
+        entry.marks, entry.is_settled = marks, is_read and are_settled(marks)
+        if run_id in self._unread:
+            self._unread.remove(run_id)
+        if not is_read:
+            self._unread.insert(0, run_id)  # the rest of a long file is read after the other runs
         if entry.row != row:
             entry.row, entry.version = row, self._version
         self._entries[run_id] = entry

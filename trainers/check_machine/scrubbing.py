@@ -40,7 +40,7 @@ _MAYBE_IPV6 = re.compile(
     r"(?<![\w:.])[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}(?:(?:\.\d{1,3}){3})?(?:%\w+)?(?![\w:])"
 )
 _DOMAINS = re.compile(r"\bNAME(?:\.[a-z][\w-]*)+")
-_MAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")  # not at each letter of a long word
 
 
 @dataclass(frozen=True, kw_only=True)

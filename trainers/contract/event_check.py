@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trainers.files.json_files import parse_json
+from trainers.files.json_files import is_shallow, parse_json
 
 Check = Callable[[Any], bool]
 
 
 def parse_line(line: bytes) -> dict[str, Any] | None:
-    """Return the event of one line of the file, or None where there is none that can be read."""
+    """Return the event of one line of the file; None if it is damaged or above the limits of JSON."""
     try:
         value = parse_json(line)
     except ValueError:
@@ -28,7 +28,7 @@ def is_whole(value: Any) -> bool:
     """
     if not (_has(value, _COMMON) and _has(value, _ESSENTIAL.get(value["kind"], {}))):
         return False
-    return all(_FURTHER[name](value[name]) for name in _FURTHER.keys() & value.keys())
+    return all(_FURTHER[name](value[name]) for name in _FURTHER.keys() & value.keys()) and is_shallow(value)
 
 
 def _has(value: Any, fields: Mapping[str, Check]) -> bool:
@@ -42,7 +42,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_step(value: Any) -> bool:
-    return _is_count(value) and value >= 1
+    return _is_count(value) and 1 <= value < 2**53  # as far as a browser counts
 
 
 def _is_number(value: Any) -> bool:

@@ -12,13 +12,14 @@ import fcntl
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from trainers.contract import event_check, fence
 from trainers.contract.event_lines import encode
 from trainers.files import private_files
+from trainers.files.json_files import MAX_JSON_BYTES, is_too_large, read_lines
 from trainers.files.plain_files import open_plain
 from trainers.machine import os_errors
 
@@ -73,8 +74,13 @@ CHECKPOINT_REASONS = ("button", "schedule", "best", "stop", "end")
 PRIMARY_METRICS: Mapping[str, bool] = {"perplexity": False, "rmse": False, "accuracy": True}
 
 _BLOCK_BYTES = 256 * 1024
-# No event is longer; so much is also read at once.
-MAX_LINE_BYTES = 16 * 1024 * 1024
+# No event is longer. Readers skip a longer line, and one above the other limits of JSON.
+MAX_LINE_BYTES = MAX_JSON_BYTES
+# The effort of a search from the end of the file: bytes parsed, a line counting as at least this many.
+_MOST_PARSED_BYTES = 8 * 1024 * 1024
+_LEAST_PARSED_BYTES = 200
+# In an event that would be too long, texts are cut to this many characters.
+_CUT_TEXT = 2_000
 _LOCK_WAIT_S = 1.0
 _LOCK_POLL_S = 0.005
 
@@ -94,8 +100,8 @@ def is_better(name: str, value: float | None, best: float | None) -> bool:
 def read(path: Path, offset: int = 0, kinds: tuple[str, ...] = ()) -> tuple[list[Event], int]:
     """Return the whole events after byte `offset` and the offset to read on from.
 
-    A missing file has no events, and a damaged line is none. At most 16 MiB are read at once; call again
-    for the rest.
+    A missing file has no events, and a damaged line is none. At most `MAX_LINE_BYTES` are read at once; call
+    again for the rest.
 
     Args:
         kinds: only these; the others' lines are not even parsed. None named are all.
@@ -103,41 +109,20 @@ def read(path: Path, offset: int = 0, kinds: tuple[str, ...] = ()) -> tuple[list
     marks = [b'"kind":"%b"' % kind.encode() for kind in kinds]
     try:
         with open_plain(path) as file:
-            file.seek(offset)
-            chunk = file.read(MAX_LINE_BYTES)
+            chunk, end = read_lines(file, offset)
     except FileNotFoundError:
         return [], offset
-    end = chunk.rfind(b"\n") + 1
-    if end == 0 and len(chunk) == MAX_LINE_BYTES:
-        return [], offset + len(chunk)  # longer than any event: passed over
-    lines = chunk[:end].split(b"\n")
+    lines = chunk.split(b"\n")
     if marks:
         lines = [line for line in lines if any(mark in line for mark in marks)]
     found = [event for line in lines if (event := parse_line(line))]
     # What is marked may be words within another event.
-    return [event for event in found if not marks or event["kind"] in kinds], offset + end
+    return [event for event in found if not marks or event["kind"] in kinds], end
 
 
 def last(path: Path) -> Event | None:
     """Return the newest whole event without reading the whole file."""
-    try:
-        with open_plain(path) as file:
-            size = file.seek(0, os.SEEK_END)
-            block = 64 * 1024
-            while True:
-                start = max(0, size - block)
-                file.seek(start)
-                chunk = file.read(size - start)
-                lines = chunk[: chunk.rfind(b"\n") + 1].split(b"\n")
-                whole = lines if start == 0 else lines[1:]
-                newest = next((event for line in reversed(whole) if (event := parse_line(line))), None)
-                if newest is not None:
-                    return newest
-                if start == 0 or block > MAX_LINE_BYTES:
-                    return None
-                block *= 8
-    except FileNotFoundError:
-        return None
+    return _newest(path, b"", lambda _: True)
 
 
 def parse_line(line: bytes) -> Event | None:
@@ -157,32 +142,57 @@ def read_all(path: Path) -> Iterator[Event]:
 
 
 def last_state(path: Path) -> State | None:
-    """Return the state the newest `state` event says, or None; looks from the end of the file."""
-    mark = b'"kind":"state"'
-    rest = b""
+    """Return the state of the newest `state` event, or None; searches from the end of the file."""
+    newest = _newest(
+        path, b'"kind":"state"', lambda event: event["kind"] == "state" and event["state"] in STATES
+    )
+    return None if newest is None else newest["state"]
+
+
+def _newest(path: Path, mark: bytes, is_wanted: Callable[[Event], bool]) -> Event | None:
+    """Return the newest wanted event; None if there is none before the effort is spent.
+
+    Args:
+        mark: only lines with these bytes are parsed, each once.
+    """
+    effort = 0
     try:
         with open_plain(path) as file:
-            end = file.seek(0, os.SEEK_END)
-            while end > 0:
-                start = max(0, end - _BLOCK_BYTES)
-                file.seek(start)
-                chunk = file.read(end - start) + rest
-                whole_until = chunk.rfind(b"\n")
-                found = chunk.rfind(mark, 0, max(0, whole_until))
-                while found >= 0 and (start == 0 or b"\n" in chunk[:found]):
-                    line = chunk[chunk.rfind(b"\n", 0, found) + 1 : chunk.index(b"\n", found)]
-                    event = parse_line(line)
-                    if event is not None and event.get("state") in STATES:
-                        state: State = event["state"]
-                        return state
-                    found = chunk.rfind(mark, 0, found)  # damaged: the one before counts
-                # The first line may begin in the block before; what follows it has been searched.
-                rest = chunk[: chunk.find(b"\n") + 1] or chunk
-                rest = rest if len(rest) <= MAX_LINE_BYTES else b""
-                end = start
+            for line in _lines_backwards(file, mark):
+                event = parse_line(line)
+                if event is not None and is_wanted(event):
+                    return event
+                effort += max(len(line), _LEAST_PARSED_BYTES)
+                if effort > _MOST_PARSED_BYTES:
+                    return None
     except FileNotFoundError:
         return None
     return None
+
+
+def _lines_backwards(file: BinaryIO, mark: bytes) -> Iterator[bytes]:
+    """Yield the whole lines with a mark in them, newest first, each once; too long ones are skipped."""
+    end = file.seek(0, os.SEEK_END)
+    # The end of a line that begins in an earlier block. The last line of the file is no event until it has
+    # its newline, so it is skipped like one that is too long.
+    rest, is_skipped = b"", True
+    while end > 0:
+        start = max(0, end - _BLOCK_BYTES)
+        file.seek(start)
+        chunk = file.read(end - start) + rest
+        end = start
+        begin = chunk.find(b"\n") + 1
+        if begin == 0 and start > 0:
+            is_skipped |= len(chunk) > MAX_LINE_BYTES
+            rest = b"" if is_skipped else chunk
+            continue
+        first = 0 if start == 0 else begin
+        if chunk.find(mark, first) >= 0:
+            lines = chunk[first:].split(b"\n")
+            if is_skipped:
+                lines.pop()
+            yield from (line for line in reversed(lines) if mark in line)
+        rest, is_skipped = chunk[:begin].removesuffix(b"\n"), False
 
 
 class EventFile:
@@ -218,7 +228,7 @@ class EventFile:
         seq = self.next_seq
         lines = []
         for time_unix_s, kind, fields in events:
-            lines.append(encode({"seq": seq, "time_unix_s": round(time_unix_s, 4), "kind": kind, **fields}))
+            lines.append(_line({"seq": seq, "time_unix_s": round(time_unix_s, 4), "kind": kind, **fields}))
             seq += 1
         if not lines:
             return 0
@@ -277,6 +287,23 @@ class EventFile:
         if keep != size:
             os.ftruncate(self._fd, keep)
         return keep
+
+
+def _line(event: Event) -> bytes:
+    """Return an event as a line that every reader accepts: where it would be too long, its texts are cut.
+
+    If that is not enough, a warning takes its place, because numbers must have no gap.
+    """
+    line = encode(event)
+    if not is_too_large(line):
+        return line
+    cut = {name: value[:_CUT_TEXT] if isinstance(value, str) else value for name, value in event.items()}
+    shorter = encode(cut)
+    if not is_too_large(shorter):
+        return shorter
+    message = f"An event of the kind {event['kind'][:40]} is too large to be written ({len(line):,} bytes)."
+    words = {"code": "event_too_large", "message": message, "hint": None, "rank": None, "traceback": None}
+    return encode({name: event[name] for name in COMMON_FIELDS} | {"kind": "warning"} | words)
 
 
 def _try_lock(fd: int) -> bool:

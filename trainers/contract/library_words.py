@@ -15,8 +15,8 @@ _ADVICE = re.compile(
     re.IGNORECASE,
 )
 # Where in a library's own source something was noticed.
-_SOURCE = re.compile(r"\[\S*/\S+\.(?:cc|cpp|h|hpp|cu):\d+\] ?")
-_ASIDE = re.compile(r"\s*\([^()]*\)")
+_SOURCE = re.compile(r"\[[^\s\[\]]{1,300}\.(?:cc|cpp|h|hpp|cu):\d{1,6}\] ?")
+_ASIDE = re.compile(r"(?<!\s)\s*\([^()]*\)")  # without the first part quadratic in the length of a space
 _END_OF_SENTENCE = re.compile(r"(?<=[.!?:;])[^\S\n]+")
 
 

@@ -19,6 +19,8 @@ PARTS = ("data", "forward", "backward", "both", "optimizer", "other")
 ROUND_FIELDS = ("began_s", "written_s", "met_s", "ended_s", "bytes")
 MOST_FILES = 200
 
+# A recording is larger than other files: by so much its limits are (`json_files`).
+LIMITS_TIMES = 16
 _NAME = re.compile(r"step_([0-9]{1,15})\.json")
 _LATEST_UNIX_S = 253_402_300_800.0
 
@@ -65,7 +67,7 @@ def list_recordings(run: RunDirectory) -> list[RecordingFile]:
 
 
 def read(run: RunDirectory, step: int) -> dict[str, Any]:
-    """Return the recording that begins with this step.
+    """Return the recording that begins with this step; it may take seconds.
 
     Raises:
         OSError: when there is none.
@@ -73,7 +75,7 @@ def read(run: RunDirectory, step: int) -> dict[str, Any]:
     """
     if run.recordings.is_symlink():
         raise FileNotFoundError(f"{run.recordings} is a link")
-    raw = read_json(path_of(run, step))
+    raw = read_json(path_of(run, step), times=LIMITS_TIMES)
     if not isinstance(raw, dict) or raw.get("version") != VERSION:
         raise ValueError(f"The recording of step {step:,} is of another version, or damaged.")
     if not _fits(raw, _RECORDING):

@@ -30,6 +30,7 @@ from trainers.machine import os_errors
 __all__ = ["Checkpoint", "RunDirectory", "Status"]
 
 DISK_RESERVE_BYTES = 2**30
+_MOST_MANIFEST_BYTES = 64 * 2**20
 _STEP_DIRECTORY = re.compile(r"step_([0-9]{1,15})")
 _LAUNCH_GRACE_S = 20.0
 _MAX_REASON_CHARACTERS = 40
@@ -190,10 +191,17 @@ class RunDirectory:
         return command_id
 
     def list_checkpoints(self) -> list[Checkpoint]:
-        """Return the whole checkpoints, oldest step first; one without its manifest is none."""
+        """Return the whole checkpoints, oldest step first; one without its manifest is none.
+
+        Of many with large manifests only the latest steps are returned.
+        """
         found = []
-        for step, path in self._step_directories():
+        num_bytes = 0
+        for step, path in sorted(self._step_directories(), reverse=True):
             try:
+                num_bytes += (path / "manifest.json").stat().st_size
+                if num_bytes > _MOST_MANIFEST_BYTES:
+                    break
                 manifest = read_json(path / "manifest.json")
                 size = sum(entry["size_bytes"] for entry in manifest["files"].values())
                 saved_unix_s = float(manifest["saved_unix_s"])

@@ -17,6 +17,7 @@ from trainers.files.plain_files import descriptor_of_plain
 
 SCHEMA_VERSION = 2
 MAX_NAME = 100
+MAX_ERROR = 10_000
 # The engine of runs that were started before there were others, or by hand.
 LOCAL = "local"
 
@@ -127,6 +128,7 @@ def read(path: Path) -> Status | None:
     pid, pid_start_time = values.pop("pid"), values.pop("pid_start_time")
     if "handle" not in raw and pid is not None:  # schema 1 knew one engine, whose runs are processes
         values["handle"] = process_handle(pid, pid_start_time)
+    values["error"] = None if values["error"] is None else values["error"][:MAX_ERROR]
     return Status(**values | {"engine": values["engine"] or LOCAL})
 
 

@@ -9,51 +9,116 @@ import re
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from trainers.files.plain_files import open_plain
 from trainers.files.private_files import open_own
 from trainers.machine import os_errors
 
-MAX_JSON_BYTES = 64 * 2**20
+# Parsing holds the interpreter's lock. So a file or line that another user may have written is limited to
+# what takes about 30 ms: in bytes, in lists and objects, and in values (commas are counted).
+MAX_JSON_BYTES = 4 * 2**20
+MAX_JSON_LISTS = 20_000
+MAX_JSON_VALUES = 100_000
+# Encoders refuse deeper values: orjson from 254 levels on.
+MAX_JSON_DEPTH = 64
+# A file that only this user or root can have written.
+MAX_OWN_JSON_BYTES = 64 * 2**20
 MAX_WHOLE_NUMBER = 2**63
 # What may be half a surrogate pair, or a number of more than 64 bits.
 _ODD = re.compile(r"\\u[dD][89a-fA-F]|\d{19}")
 _HALF = re.compile("[\ud800-\udfff]")
 
 
-def read_json(path: Path, *, must_be_ours: bool = False) -> Any:
+def read_json(path: Path, *, must_be_ours: bool = False, times: int = 1) -> Any:
     """Return the value of a JSON file.
 
     Args:
         must_be_ours: it is believed, not only shown.
+        times: the limits are multiplied with it.
 
     Raises:
         OSError: when it cannot be read.
         ForeignFileError: when it must be ours, and another user owns it.
-        ValueError: when it is not JSON, no plain file, far too large, or so deep that it cannot be held.
+        ValueError: when it is not JSON, no plain file, or above one of the limits (a file that must be ours
+            is limited only in its bytes and depth).
     """
     with open_own(path) if must_be_ours else open_plain(path) as file:
-        content = file.read(MAX_JSON_BYTES + 1)
-    if len(content) > MAX_JSON_BYTES:
-        raise ValueError(f"{path.name} is larger than {MAX_JSON_BYTES // 2**20} MB")
-    return parse_json(content)
+        most_bytes = MAX_OWN_JSON_BYTES if must_be_ours else times * MAX_JSON_BYTES
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise ValueError(f"{path.name} is larger than {most_bytes // 2**20} MB")
+    return _parsed(content) if must_be_ours else parse_json(content, times)
 
 
-def parse_json(content: bytes | str) -> Any:
-    """Return the value some JSON stands for, as every other program can take it on.
+def parse_json(content: bytes | str, times: int = 1) -> Any:
+    """Return the value of some JSON, such that every encoder accepts it.
 
-    Halves of surrogate pairs become marks of what is missing, and numbers of more than 64 bits rounded ones.
+    Half a surrogate pair becomes U+FFFD, and a number of more than 64 bits is rounded.
 
     Raises:
-        ValueError: when it is not JSON, or so deep that it cannot be held.
+        ValueError: when it is not JSON, or above one of the limits.
     """
+    if is_too_large(content, times):
+        raise ValueError(
+            f"it is longer than {times * MAX_JSON_BYTES // 2**20} MB, or holds more than "
+            f"{times * MAX_JSON_LISTS:,} lists and objects, or {times * MAX_JSON_VALUES:,} values"
+        )
+    return _parsed(content)
+
+
+def is_too_large(content: bytes | str, times: int = 1) -> bool:
+    """True if some JSON is above the limits, each multiplied with `times`; it is not parsed for that."""
+    if len(content) > times * MAX_JSON_BYTES:
+        return True
+    raw = content.encode("utf-8", errors="surrogatepass") if isinstance(content, str) else content
+    if len(raw) <= MAX_JSON_LISTS:
+        return False
+    num_lists = raw.count(b"[") + raw.count(b"{")
+    return num_lists > times * MAX_JSON_LISTS or raw.count(b",") > times * MAX_JSON_VALUES
+
+
+def is_shallow(value: Any) -> bool:
+    """True if lists and objects are nested at most `MAX_JSON_DEPTH` levels deep."""
+    level = [value]
+    for _ in range(MAX_JSON_DEPTH):
+        level = [
+            item
+            for each in level
+            if isinstance(each, dict | list)
+            for item in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return True
+    return False
+
+
+def _parsed(content: bytes | str) -> Any:
     text = content if isinstance(content, str) else content.decode("utf-8")
     try:
         value = json.loads(text)
-        return _passed_on(value) if _ODD.search(text) else value
     except RecursionError as error:
         raise ValueError("values are nested too deep") from error
+    if not is_shallow(value):
+        raise ValueError("values are nested too deep")
+    return _passed_on(value) if _ODD.search(text) else value
+
+
+def read_lines(file: BinaryIO, offset: int, most_bytes: int = MAX_JSON_BYTES) -> tuple[bytes, int]:
+    """Return the whole lines of a file from byte `offset` on, and the offset to read on from.
+
+    At most `most_bytes` are read, and of a line that is longer at most `MAX_JSON_BYTES`; one that is longer
+    than that is skipped, so there may be no lines although the offset moves.
+    """
+    file.seek(offset)
+    chunk = file.read(most_bytes)
+    end = chunk.rfind(b"\n") + 1
+    if end == 0 and len(chunk) == most_bytes < MAX_JSON_BYTES:
+        chunk += file.read(MAX_JSON_BYTES - most_bytes)
+        end = chunk.find(b"\n") + 1
+    if end == 0 and len(chunk) >= MAX_JSON_BYTES:
+        return b"", offset + len(chunk)
+    return chunk[:end], offset + end
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:

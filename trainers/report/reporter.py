@@ -21,7 +21,7 @@ from trainers.contract.commands import Command, arguments_of
 from trainers.contract.events import EventFile, State
 from trainers.contract.fence import SupersededError
 from trainers.contract.rundir import RunDirectory
-from trainers.files.json_files import parse_json
+from trainers.files.json_files import parse_json, read_lines
 from trainers.files.private_files import ForeignFileError, open_own
 from trainers.machine.clock import now_unix_s
 from trainers.machine.os_errors import explain
@@ -187,8 +187,7 @@ class Reporter(NullReporter):
             return
         try:
             with open_own(self._commands_path) as file:
-                file.seek(self._commands_offset)
-                chunk = file.read(size - self._commands_offset)
+                lines, end = read_lines(file, self._commands_offset)
         except ForeignFileError as error:
             self._commands_offset = sys.maxsize  # said once
             self.warning(
@@ -197,9 +196,11 @@ class Reporter(NullReporter):
                 "To stop the run, end its processes.",
             )
             return
-        end = chunk.rfind(b"\n") + 1
-        self._commands_offset += end
-        for line in chunk[:end].splitlines():
+        if end > self._commands_offset and not lines:
+            message = "A command could not be read: its line is too long."
+            self.warning("command_unreadable", message, "It was ignored.")
+        self._commands_offset = end
+        for line in lines.splitlines():
             self._take_line(line)
 
     def _take_line(self, line: bytes) -> None:

@@ -8,6 +8,7 @@ import {
   dateTime,
   isoTime,
   LIVE_STATES,
+  shortName,
   shortTime,
   state as stateWords,
 } from "../shared/format.js";
@@ -243,7 +244,6 @@ function eventItem(mark) {
 
 /** The icon and the plain words of an event. */
 function describe(mark) {
-  const hint = mark.hint ? ` ${mark.hint}` : "";
   if (mark.kind === "state") {
     const [shape, word] = stateWords(mark.state);
     const reason = String(mark.reason ?? "");
@@ -269,7 +269,15 @@ function describe(mark) {
   if (mark.kind === "command") {
     return [mark.accepted ? "flag" : "cross", commandWords(mark)];
   }
-  return [mark.kind === "error" ? "cross" : "warning", `${mark.message}${hint}`];
+  return describeMessage(mark);
+}
+
+/** A warning or an error; a kind that is not known here is a newer version's. */
+function describeMessage(mark) {
+  const hint = mark.hint ? ` ${mark.hint}` : "";
+  if (mark.kind === "error") return ["cross", `${mark.message}${hint}`];
+  if (mark.kind === "warning") return ["warning", `${mark.message}${hint}`];
+  return ["flag", `An event from a newer version of this program (${shortName(mark.kind)}).`];
 }
 
 function removedWords(steps) {

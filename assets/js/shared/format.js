@@ -13,6 +13,7 @@ const isTime = (value) => isNumber(value) && Math.abs(value) <= LAST_UNIX_S;
 /** @type {(value: Reading) => value is number} */
 const isAmount = (value) => isNumber(value) && value >= 0;
 // From here on digits say nothing and only make a card wide.
+const MOST_OF_A_NAME = 30;
 const TOO_LONG = 1e15;
 /** @type {Record<string, string>} */
 const DEVICE_WORDS = { cuda: "GPU", cpu: "CPU rank" };
@@ -91,7 +92,17 @@ const SHORT_NAMES = {
  */
 export function metricLabel(name) {
   // Plotly takes tags in a title for its own.
-  return SHORT_NAMES[name] ?? name.replaceAll("_", " ").replaceAll("<", "‹");
+  if (Object.hasOwn(SHORT_NAMES, name)) return SHORT_NAMES[name];
+  return shortName(name).replaceAll("_", " ").replaceAll("<", "‹");
+}
+
+/**
+ * A name from a run directory, cut to what has room in a legend or a table.
+ * @param {unknown} name
+ */
+export function shortName(name, most = MOST_OF_A_NAME) {
+  const characters = Array.from(String(name ?? "").slice(0, 2 * most + 2));
+  return characters.length > most ? `${characters.slice(0, most - 1).join("")}…` : characters.join("");
 }
 
 /**

@@ -21,17 +21,29 @@ class Slowed:
 def spans(marks: Iterable[Event]) -> list[Slowed]:
     """Return when which rank was slowed down, by the answers to `slow_rank`; a new start sleeps nowhere."""
     found: list[Slowed] = []
+    going_on: dict[int, int] = {}  # by rank, the place in what was found
     for mark in marks:
-        if mark["kind"] == "state" and mark["state"] == "starting":
-            found = [_ended(each, mark["step"]) for each in found]
-        if mark["kind"] != "command" or mark["name"] != "slow_rank" or not mark.get("accepted"):
-            continue
-        asked = mark.get("arguments") or {}
-        rank, delay_ms, step = asked.get("rank"), asked.get("delay_ms"), mark["step"]
-        found = [_ended(each, step) if each.rank == rank else each for each in found]
-        if isinstance(rank, int) and delay_ms:
-            found.append(Slowed(rank=rank, delay_ms=int(delay_ms), after_step=step))
+        asked = _asked(mark)
+        if asked is not None:
+            ended = [asked[0]] if asked[0] in going_on else []
+        else:
+            ended = list(going_on) if mark["kind"] == "state" and mark["state"] == "starting" else []
+        for rank in ended:
+            place = going_on.pop(rank)
+            found[place] = replace(found[place], until_step=mark["step"])
+        if asked is not None and asked[1]:
+            going_on[asked[0]] = len(found)
+            found.append(Slowed(rank=asked[0], delay_ms=asked[1], after_step=mark["step"]))
     return [each for each in found if each.until_step is None or each.until_step > each.after_step]
+
+
+def _asked(mark: Event) -> tuple[int, int] | None:
+    """Return rank and delay of an accepted `slow_rank` command; None for any other event."""
+    if mark["kind"] != "command" or mark["name"] != "slow_rank" or not mark.get("accepted"):
+        return None
+    arguments = mark.get("arguments") or {}
+    rank, delay_ms = arguments.get("rank"), arguments.get("delay_ms")
+    return (rank, delay_ms) if isinstance(rank, int) and isinstance(delay_ms, int) else None
 
 
 def in_words(spans: Sequence[Slowed], ended_at: int | None) -> str:
@@ -51,7 +63,3 @@ def in_words(spans: Sequence[Slowed], ended_at: int | None) -> str:
         f"Somebody {lets} rank {newest.rank} sleep {newest.delay_ms} ms in each step {when}{more}: "
         "do not compare this run's times with those of other runs."
     )
-
-
-def _ended(span: Slowed, step: int) -> Slowed:
-    return span if span.until_step is not None else replace(span, until_step=step)

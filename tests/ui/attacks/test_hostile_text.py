@@ -21,6 +21,8 @@ from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
 from trainers.files.json_files import write_json_atomically
 
+LONG = "m" * 3_000
+
 
 @pytest.fixture(scope="module")
 def runs(runs_dir: Path) -> tuple[RunDirectory, RunDirectory]:
@@ -49,6 +51,9 @@ def runs(runs_dir: Path) -> tuple[RunDirectory, RunDirectory]:
             ),
             (now_s, "sample", {"step": 300, "type": "text", "content": ACTING}),
             (now_s, "error", words),
+            (now_s, "newer_kind", {"message": ACTING}),
+            (now_s, "eval", {"step": 300, "epoch": 13, "loss": 1.0, "metrics": {"accuracy": 0.5, LONG: 0.5}}),
+            (now_s, "sample", {"step": 300, "type": "rows", "content": {"columns": [LONG], "rows": []}}),
             (now_s, "state", {"state": "failed", "reason": ACTING}),
         ]
     )
@@ -104,6 +109,12 @@ def test_the_run_s_page_shows_words_as_text(
     log.scroll_into_view_if_needed()
     expect(log).to_contain_text("⟨ESC⟩]0;title⟨U+0007⟩ ⟨U+0000⟩")
     expect(log).to_contain_text("bar 1%\nbar 2%")
+    expect(page.locator(".ddp-events-list")).to_contain_text(
+        "An event from a newer version of this program (newer"
+    )
+    expect(page.locator(".ddp-events-list")).not_to_contain_text("undefined")
+    expect(page.get_by_role("option", name="m" * 29 + "…")).to_be_attached()
+    assert page.evaluate("document.documentElement.scrollWidth") == 1440
     assert_quiet(guarded)
     page.get_by_label("Search this log").fill("<img onerror=alert(1)>")
     expect(page.locator("#ddp-log-text mark").first).to_be_visible()

@@ -32,6 +32,16 @@ says(format.loss, [
   [123.456, "123.5"],
   [Number.POSITIVE_INFINITY, "–"],
 ]);
+says(format.metricLabel, [
+  ["macro_f1", "macro F1"],
+  ["own_metric", "own metric"],
+  ["m".repeat(3_000), `${"m".repeat(29)}…`],
+]);
+says(format.shortName, [
+  ["🎈".repeat(30), "🎈".repeat(30)],
+  ["🎈".repeat(31), `${"🎈".repeat(29)}…`],
+  [null, ""],
+]);
 says(format.percent, [
   [0.872, "87.2%"],
   [1, "100.0%"],

@@ -1,6 +1,6 @@
 // What each chart of a run shows, from the traces that are held.
 
-import { count, isLossNaN, metricLabel, number, SHARES } from "../../shared/format.js";
+import { isLossNaN, metricLabel, number, SHARES } from "../../shared/format.js";
 import { chartColors, color, line } from "../../shared/theme.js";
 import { DAY_ZERO_MS, smoothingOf, timeTicks } from "../../charts/style.js";
 import { refine, valueAt } from "../../charts/traces.js";

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ddp_gui.events import digest as digest_module
+from ddp_gui.events import event_reader
 from ddp_gui.events.curve import LEVELS, MAX_POINTS, NOTHING, Curve
 from ddp_gui.events.digest import Digest
 from trainers.contract.events import EventFile
@@ -63,7 +63,7 @@ def test_reading_in_pieces_comes_to_the_same_as_at_once(
     assert (at_once.step, at_once.loss, at_once.took_s) == (150, 1 / 150, 651.0 - 300.0)
     assert at_once.best == {"name": "accuracy", "value": 0.5, "step": 150}, "what was replaced counts no more"
     for size in (64, 1000, 3333):
-        monkeypatch.setattr(digest_module, "_SCAN_BYTES", size)
+        monkeypatch.setattr(event_reader, "BATCH_BYTES", size)
         assert_alike(digest_of(run), at_once)
 
 
@@ -89,8 +89,9 @@ def test_a_half_written_line_waits(run: RunDirectory) -> None:
 
 def test_fields_in_another_order_are_read_too(run: RunDirectory) -> None:
     lines = [
-        {"loss": 0.5, "step": 7, "kind": "step", "seq": 0, "time_unix_s": 1.0},
-        {"loss": None, "step": 8, "kind": "step", "seq": 1, "time_unix_s": 2.0},
+        {"loss": loss, **steps(number, number)[0][2], "kind": "step", "seq": seq, "time_unix_s": 1.0 + seq}
+        | {"loss": loss}
+        for seq, (number, loss) in enumerate([(7, 0.5), (8, None)])
     ]
     run.events.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
     digest = digest_of(run)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ddp_gui.events import event_reader
 from ddp_gui.events.digest import Digest
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.runs import facts, listing_cache, notes
@@ -47,9 +48,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     catch_up = Digest.catch_up
 
-    def noted(digest: Digest, path: Path) -> None:
+    def noted(digest: Digest, path: Path, time_limit_s: float) -> bool:
         found.append(path.parent.name)
-        catch_up(digest, path)
+        return catch_up(digest, path, time_limit_s)
 
     monkeypatch.setattr(Digest, "catch_up", noted)
     return found
@@ -237,3 +238,21 @@ def test_the_row_does_not_change_by_being_looked_at(listing: Listing, runs_dir: 
 def test_a_persons_own_data_is_called_by_its_file(config: dict[str, str], label: str) -> None:
     known = SimpleNamespace(own_data={"own": "Your own data"}, datasets={})
     assert facts.dataset_label(Config(**config), known) == label  # type: ignore[arg-type]
+
+
+def test_a_long_file_is_read_in_turns_with_the_other_runs(
+    listing: Listing, runs_dir: Path, reads: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catch_up = Digest.catch_up
+    # A turn is one batch.
+    monkeypatch.setattr(Digest, "catch_up", lambda digest, path, _: catch_up(digest, path, 0.0))
+    monkeypatch.setattr(event_reader, "BATCH_BYTES", 1_000)
+    monkeypatch.setattr(listing_module, "READ_AT_MOST_S", 5.0)
+    long, short = make_run(runs_dir, until=50), make_run(runs_dir)
+    settle(runs_dir)
+    rows = {row["run_id"]: row["step"] for row in listing.rows()}
+    assert rows == {long.run_id: 50, short.run_id: 10}
+    assert reads[: reads.index(short.run_id) + 2].count(long.run_id) <= 2 < reads.count(long.run_id)
+    assert listing.changes().num_unread == 0
+    reads.clear()
+    assert listing.row(long.run_id)["step"] == 50 and reads == [long.run_id]

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainers.files.json_files import parse_json
+from trainers.files.json_files import parse_json, read_lines
 from trainers.files.private_files import ForeignFileError, open_own
 
 # Whoever reads may have been asleep; more than this is the clock that was set, not time that passed.
@@ -34,8 +34,7 @@ class StopRequests:
         """Return the stop requests that have come since the last read."""
         try:
             with open_own(self._path) as file:
-                file.seek(self.offset)
-                chunk = file.read()
+                lines, self.offset = read_lines(file, self.offset)
         except FileNotFoundError:
             return []
         except ForeignFileError as error:
@@ -43,9 +42,7 @@ class StopRequests:
                 print(f"commands cannot be read: {error}", flush=True)
             self._is_refused = True
             return []
-        end = chunk.rfind(b"\n") + 1
-        self.offset += end
-        return [found for line in chunk[:end].split(b"\n") if (found := _stop_request(line)) is not None]
+        return [found for line in lines.split(b"\n") if (found := _stop_request(line)) is not None]
 
 
 def _stop_request(line: bytes) -> StopRequest | None:
