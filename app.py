@@ -57,6 +57,7 @@ def main() -> None:
         if arguments.until_silence:
             lifeline.end_without(sys.stdin.fileno(), lambda: os.kill(os.getpid(), signal.SIGTERM))
         check_files(options)
+        _check_accounts(options.auth_file)
         # Gradio reads it at import; its default is a folder that all users of this machine share.
         os.environ["GRADIO_TEMP_DIR"] = str(make_folders(options.runs_dir))
     except (ValueError, OSError) as error:
@@ -292,6 +293,25 @@ def checked_options(arguments: argparse.Namespace) -> Options:
     )
     options.check(found)
     return found
+
+
+def _check_accounts(file: Path | None) -> None:
+    """Refuse a file of accounts that cannot be read or has none, before seconds of imports.
+
+    Raises:
+        ValueError: naming the option and the command that makes such a file.
+    """
+    from ddp_gui.auth.account_file import AccountError, AccountFile
+
+    if file is None:
+        return
+    add = f"python -m ddp_gui.accounts {file} add YOUR-NAME --role teacher"
+    try:
+        accounts = AccountFile(file).read()
+    except AccountError as error:
+        raise ValueError(f"--auth-file: {error}. Name a file made by: {add}") from error
+    if not accounts:
+        raise ValueError(f"--auth-file: {file} has no account, so nobody could log in: {add}")
 
 
 def _num_accounts(arguments: argparse.Namespace) -> int | None:

@@ -12,7 +12,6 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddp_gui.auth.account_file import AccountError, AccountFile
 from ddp_gui.http import local_users
 from ddp_gui.http.hosts import LAST_PORT
 from trainers.contract.status import LOCAL
@@ -149,16 +148,6 @@ def check_files(options: Options) -> None:
     Raises:
         ValueError: saying what to do.
     """
-    if options.auth_file is not None:
-        add = f"python -m ddp_gui.accounts {options.auth_file} add YOUR-NAME --role teacher"
-        try:
-            accounts = AccountFile(options.auth_file).read()
-        except AccountError as error:
-            raise ValueError(f"--auth-file: {error}. Name a file made by: {add}") from error
-        if not accounts:
-            raise ValueError(
-                f"--auth-file: {options.auth_file} has no account, so nobody could log in: {add}"
-            )
     for folder in options.data_dirs:
         if not folder.is_dir():
             raise ValueError(f"--data-dir: there is no folder {folder}")

@@ -21,6 +21,7 @@ from ddp_gui.gradio_routes.uploads import Uploads
 from ddp_gui.http import policies
 from ddp_gui.http.asgi import App, Message, Receive, Refused, Scope, Send, answer
 
+_MAX_PATH, _MAX_NAME = 1000, 200
 _NAME = r"[A-Za-z0-9_]+"
 _READ = re.compile(
     r"/|/config/?|/theme\.css|/robots\.txt|/favicon\.ico"
@@ -55,8 +56,9 @@ def route_path(scope: Scope) -> str:
 def is_open(method: str, path: str) -> bool:
     """Tell whether Gradio may answer this."""
     wanted = {"GET": _READ, "HEAD": _READ, "POST": _WRITE}.get(method)
-    # No valid name contains two dots.
-    return wanted is not None and ".." not in path and bool(wanted.fullmatch(path))
+    # No valid name contains two dots, or is longer than a file system allows: that would be an error of ours.
+    is_name = ".." not in path and len(path) < _MAX_PATH and max(map(len, path.split("/"))) < _MAX_NAME
+    return wanted is not None and is_name and bool(wanted.fullmatch(path))
 
 
 class _Allowlist:

@@ -86,15 +86,21 @@ class Listener(socket.socket):
         self._most = min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Accept a connection.
+        """Accept the next connection for which there is room.
 
         Raises:
-            ConnectionAbortedError: when there is no room for it.
-            BlockingIOError: when there is none, or the event loop has accepted some already.
+            BlockingIOError: when there is none, or some were accepted in a row.
         """
-        self._in_a_row = (self._in_a_row + 1) % MAX_IN_A_ROW
-        if not self._in_a_row:
-            raise BlockingIOError
+        while self._in_a_row < MAX_IN_A_ROW:
+            self._in_a_row += 1
+            connection, address = self._accept_any()
+            if self._make_room(connection):
+                return connection, address
+            connection.close()
+        self._in_a_row = 0
+        raise BlockingIOError
+
+    def _accept_any(self) -> tuple[Connection, Any]:
         accepted, address = super().accept()
         connection = Connection(fileno=accepted.detach())
         connection.listener, connection.since_s = self, time.monotonic()
@@ -106,9 +112,6 @@ class Listener(socket.socket):
         elif self._is_one_users or self._believes_names:
             connection.identify = identify
         self._open[connection.fileno()] = connection
-        if not self._make_room(connection.network):
-            connection.close()
-            raise ConnectionAbortedError
         return connection, address
 
     def note(self, number: int, *, waits: bool) -> None:
@@ -139,11 +142,14 @@ class Listener(socket.socket):
         """Forget a connection that is being closed."""
         self._open.pop(number, None)
 
-    def _make_room(self, network: str | None) -> bool:
-        """Tell whether the newest connection may stay, if necessary by closing another one."""
+    def _make_room(self, newest: Connection) -> bool:
+        """Return True if the newest connection may stay, if necessary by closing another one."""
         counts = Counter(each.network for each in self._open.values() if not each.is_ending)
+        network = newest.network
         if network is not None and counts[network] > MAX_OF_ONE_ADDRESS:
-            return self._end_longest_waiting(network)
+            # Another user's requests are only refused: thousands of connections must cost next to nothing.
+            is_refused_anyway = newest.is_foreign and not self.lets_phones_in
+            return not is_refused_anyway and self._end_longest_waiting(network)
         if counts.total() > self._most:
             return self._end_longest_waiting(counts.most_common(1)[0][0])
         return True

@@ -151,5 +151,5 @@ def test_without_a_proxy_to_believe_the_page_does_not_start(tmp_path: Path) -> N
     for words in ([], ["--proxy-from", "*"]):
         command = [sys.executable, "app.py", "--no-browser", "--auth-header", "X-Remote-User", *words]
         code, said = run_to_end([*command, "--runs-dir", str(tmp_path / "runs")], ANSWER_TIMEOUT_S)
-        assert code == 1 and "it needs --proxy-from with the addresses of the proxy" in said
+        assert code == 2 and "it needs --proxy-from with the addresses of the proxy" in said
     assert not (tmp_path / "runs").exists()
