@@ -168,3 +168,16 @@ def test_a_job_that_was_submitted_elsewhere_a_moment_ago_is_not_gone(
     put(tmp_path, "squeue", "echo '12|PENDING|Priority|'")
     write(run, has_begun=False)
     assert liveness.read_status(run).state == "queued"
+
+
+def test_accounts_that_do_not_answer_are_asked_once_for_all_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database that is down would cost seconds for each run of a list."""
+    line = SHOWN.format(run="other", state="CANCELLED", nodes="(null)")
+    engine_with(tmp_path, monkeypatch, squeue="true", sacct=NO_ACCOUNTS, scontrol=f"echo '{line}'")
+    for number in range(5):
+        run = create_run(tmp_path / "runs")
+        run.write_status(Status(state="queued", engine="slurm", handle={"job_id": str(number)}))
+        assert liveness.read_status(run).state == "lost"
+    assert (tmp_path / "asked").read_text().count("sacct") == 1
