@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import subprocess
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,6 +20,8 @@ TIME_LIMIT_S = 8.0
 SUBMIT_LIMIT_S = 30.0
 JOBS_FRESH_S = 2.0
 JOBS_USABLE_S = 8.0
+ACCOUNTS_LIMIT_S = 3.0
+ACCOUNTS_AGAIN_S = 300.0
 PARTITIONS_FRESH_S = 30.0
 PLACES_FRESH_S = 30.0
 SEPARATOR = "|"
@@ -66,6 +68,7 @@ class Slurm:
         self._listed = Remembered(self._ask_for_list, JOBS_FRESH_S, outlives_failures=True)
         self._places = Remembered(self._ask_for_places, PLACES_FRESH_S, outlives_failures=True)
         self._estimates = Estimates(self._ask_for_start)
+        self._accounts_again_at = 0.0
         self._ends = Estimates(self._ask_for_end, first_again_s=JOBS_FRESH_S)
         self._partitions = Remembered(self._ask_for_partitions, PARTITIONS_FRESH_S, outlives_failures=True)
 
@@ -194,8 +197,12 @@ class Slurm:
         accounts = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job_id}"]
         form = f"--format={','.join(endings.ACCOUNT_COLUMNS)}"
         found = None
-        with contextlib.suppress(SlurmError):  # many clusters have no accounts
-            found = endings.from_accounts(self._ask([*accounts, form], TIME_LIMIT_S, variables=jobs.TIMES))
+        if time.monotonic() >= self._accounts_again_at:
+            try:
+                said = self._ask([*accounts, form], ACCOUNTS_LIMIT_S, variables=jobs.TIMES)
+                found = endings.from_accounts(said)
+            except SlurmError:  # many clusters have no accounts, and a database that is down costs seconds
+                self._accounts_again_at = time.monotonic() + ACCOUNTS_AGAIN_S
         if found is not None and found.name:
             return found
         # The accounts may be late, or lack the name of a job that was cancelled at once.

@@ -196,11 +196,11 @@ def settled(run: RunDirectory, status: Status, ending: Ending, ended_unix_s: flo
         recorded = status_file.read(run.status)
         if recorded is None or recorded.handle != status.handle or recorded.error is not None:
             return recorded or found  # resumed meanwhile, or written by another page
+        run.write_status(found)  # first: once it is there, no event is written twice
         if recorded.ended_unix_s is None:
             cause = None if is_good else Cause(code=CODE, message=ending.message, hint=hint)
             words = final_events.of_an_end(ending.state, ending.message, cause, (), is_said=False)
             final_events.append(run, words)
-        run.write_status(found)
     except (OSError, ValueError) as error:
         print(f"the end of run {run.run_id} could not be written: {error}", flush=True)
     finally:

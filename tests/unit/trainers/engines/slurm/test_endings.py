@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from tests.harness import all_events, create_run, wait_until
 from tests.unit.trainers.engines.slurm.test_slurm import put
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.engines import liveness, registry
+from trainers.engines.local import final_events
 from trainers.engines.slurm import remembered
 from trainers.engines.slurm.engine import SlurmEngine
 
@@ -168,3 +171,37 @@ def test_a_job_that_was_submitted_elsewhere_a_moment_ago_is_not_gone(
     put(tmp_path, "squeue", "echo '12|PENDING|Priority|'")
     write(run, has_begun=False)
     assert liveness.read_status(run).state == "queued"
+
+
+def test_accounts_that_do_not_answer_are_asked_once_for_all_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database that is down would cost seconds for each run of a list."""
+    line = SHOWN.format(run="other", state="CANCELLED", nodes="(null)")
+    engine_with(tmp_path, monkeypatch, squeue="true", sacct=NO_ACCOUNTS, scontrol=f"echo '{line}'")
+    for number in range(5):
+        run = create_run(tmp_path / "runs")
+        run.write_status(Status(state="queued", engine="slurm", handle={"job_id": str(number)}))
+        assert liveness.read_status(run).state == "lost"
+    assert (tmp_path / "asked").read_text().count("sacct") == 1
+
+
+def test_where_no_event_can_be_written_the_end_is_shown_and_written_once(
+    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(run, has_begun=False)
+    num_tried = 0
+
+    def disk_is_full(run: RunDirectory, words: object) -> None:
+        nonlocal num_tried
+        num_tried += 1
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(final_events, "append", disk_is_full)
+    engine_with(
+        tmp_path, monkeypatch, squeue="echo '12|CANCELLED|None|'", sacct=NO_ACCOUNTS, scontrol="exit 1"
+    )
+    for _ in range(3):
+        found = liveness.read_status(run)
+        assert (found.state, found.error) == ("stopped", "Its Slurm job was cancelled before it began.")
+    assert liveness.status_file.read(run.status) == found and num_tried == 1
