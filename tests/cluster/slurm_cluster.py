@@ -55,7 +55,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 MpiDefault=none
 SwitchType=switch/none
-ReturnToService=2
+ReturnToService={returns_to_service}
 SlurmdTimeout={node_timeout_s}
 InactiveLimit=0
 KillWait=5
@@ -75,11 +75,13 @@ class Shape:
     Attributes:
         partitions: lines of slurm.conf.
         node_timeout_s: after which Slurm takes a node that does not answer for down.
+        returns_to_service: 2: every node that answers; 1: but none that was set down by hand.
         gpus: of a node, by type. Slurm gives them to jobs like real ones; there is no device behind them.
     """
 
     partitions: Sequence[str] = (LAB,)
     node_timeout_s: int = 300
+    returns_to_service: int = 2
     gpus: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
@@ -233,6 +235,7 @@ def _write_configuration(folder: Path, made: Network, socket: Path, shape: Shape
             socket=socket,
             folder=folder,
             node_timeout_s=shape.node_timeout_s,
+            returns_to_service=shape.returns_to_service,
             nodes="\n".join(nodes),
             partitions="\n".join(shape.partitions),
         )
