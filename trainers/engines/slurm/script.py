@@ -88,7 +88,7 @@ _COUNT = 'now=$(squeue --noheader --states=all --jobs="$SLURM_JOB_ID" --Format=R
 _IF_THIS_START = f'{_COUNT} && {{ [ "$((now))" -gt "$RESTART" ] || '
 AGAIN = _IF_THIS_START + 'scontrol requeue "$SLURM_JOB_ID"; }'
 CANCEL = _IF_THIS_START + 'scancel "$SLURM_JOB_ID"; }'
-# Prints whether Slurm has put the job back into its queue, and which of its nodes are down: that first, because
+# Prints whether Slurm has put the job back into its queue, and which of its nodes are down: that first, as
 # a node that answers may soon be up again.
 WHY = (
     'down=$(scontrol --oneliner show node "$SLURM_JOB_NODELIST" | '
