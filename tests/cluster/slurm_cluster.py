@@ -66,7 +66,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 MpiDefault=none
 SwitchType=switch/none
-ReturnToService=2
+ReturnToService={returns_to_service}
 SlurmdTimeout={node_timeout_s}
 InactiveLimit=0
 KillWait=5
@@ -101,6 +101,7 @@ class Shape:
     Attributes:
         partitions: lines of slurm.conf.
         node_timeout_s: after which Slurm takes a node that does not answer for down.
+        returns_to_service: 2: every node that answers; 1: but none that was set down by hand.
         gpus: of a node, by type. Slurm gives them to jobs like real ones; there is no device behind them.
         has_accounting: slurmdbd with a database of its own, QOS `low` and `high`, and a second administrator.
         forgets_after_s: squeue lists a job that has ended for this long.
@@ -109,6 +110,7 @@ class Shape:
 
     partitions: Sequence[str] = (LAB,)
     node_timeout_s: int = 300
+    returns_to_service: int = 2
     gpus: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     has_accounting: bool = False
     forgets_after_s: int = 300
@@ -292,6 +294,7 @@ def _write_configuration(folder: Path, made: Network, socket: Path, shape: Shape
             socket=socket,
             folder=folder,
             node_timeout_s=shape.node_timeout_s,
+            returns_to_service=shape.returns_to_service,
             nodes="\n".join(nodes),
             partitions="\n".join(shape.partitions),
             lines="\n".join(shape.lines),

@@ -82,7 +82,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
     """Start a cluster that gives up a node after a minute."""
     if missing := what_is_missing():
         pytest.skip(f"NOT RUN: {missing}")
-    with slurm_cluster(tmp_path_factory.mktemp("slurm"), Shape(node_timeout_s=NODE_TIMEOUT_S)) as made:
+    shape = Shape(node_timeout_s=NODE_TIMEOUT_S, returns_to_service=1)
+    with slurm_cluster(tmp_path_factory.mktemp("slurm"), shape) as made:
         yield made
 
 
@@ -206,6 +207,7 @@ def test_a_node_that_is_set_down_is_named_in_one_state(watched: Watched, cluster
     cluster.ask("scontrol", "update", "NodeName=node2", "State=DOWN", "Reason=power")
     watched.watch_until("the run waiting", lambda: watched.is_in("queued"), REPORTED_S)
     watched.watch_until("it staying so", lambda: time.monotonic() - watched.began_at > 15.0, 20.0)
+    cluster.ask("scontrol", "update", "NodeName=node2", "State=RESUME")
     assert [state for _, state in watched.states] == ["running", "queued"]
     newest = [event for event in events.read_all(watched.run.events) if event["kind"] == "state"][-1]
     assert newest["state"] == "queued" and "node2 down (reason: power)" in newest["reason"]

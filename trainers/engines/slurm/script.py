@@ -88,12 +88,13 @@ _COUNT = 'now=$(squeue --noheader --states=all --jobs="$SLURM_JOB_ID" --Format=R
 _IF_THIS_START = f'{_COUNT} && {{ [ "$((now))" -gt "$RESTART" ] || '
 AGAIN = _IF_THIS_START + 'scontrol requeue "$SLURM_JOB_ID"; }'
 CANCEL = _IF_THIS_START + 'scancel "$SLURM_JOB_ID"; }'
-# Prints whether Slurm has put the job back into its queue, and which of its nodes are down.
+# Prints whether Slurm has put the job back into its queue, and which of its nodes are down: that first, as
+# a node that answers may soon be up again.
 WHY = (
-    f'{_COUNT} && [ "$((now))" -gt "$RESTART" ] && echo again && '
-    'scontrol --oneliner show node "$SLURM_JOB_NODELIST" | '
+    'down=$(scontrol --oneliner show node "$SLURM_JOB_NODELIST" | '
     'sed -n "s/^NodeName=\\([^ ]*\\) .* State=DOWN[^ ]* .* Reason=\\([^[]*[^[ ]\\).*/'
-    'Slurm has set \\1 down (reason: \\2)./p"'
+    'Slurm has set \\1 down (reason: \\2)./p"); '
+    f'{_COUNT} && [ "$((now))" -gt "$RESTART" ] && echo again && echo "$down"'
 )
 # Slurm numbers the nodes in the order of the list.
 _LAUNCHER = (

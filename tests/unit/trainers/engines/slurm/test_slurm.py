@@ -8,11 +8,17 @@ import shlex
 import subprocess
 from pathlib import Path
 
+import psutil
 import pytest
 
 from trainers.contract.config import Config
+from trainers.contract.events import State
+from trainers.contract.rundir import RunDirectory
+from trainers.contract.status import Status
+from trainers.engines.slurm import engine as slurm_engine
 from trainers.engines.slurm import script
 from trainers.engines.slurm.client import Slurm
+from trainers.engines.slurm.engine import SlurmEngine
 from trainers.engines.slurm.remembered import SlurmError
 
 HOSTILE = 'run\'; touch $(pwned) `x` "y" ü'
@@ -94,6 +100,62 @@ def test_every_value_of_the_script_is_quoted(tmp_path: Path) -> None:
     assert str(run_dir) in words and words[-2:] == ["--resume", "70"]
     assert meeting == f"n1 {script.FIRST_PORT + 12}"
     assert not list(tmp_path.rglob("pwned"))
+
+
+@pytest.mark.parametrize(
+    ("signs", "num_restarts", "asked"),
+    [
+        pytest.param("again over", 0, ["requeue 12"], id="node 0 asks for the next start"),
+        pytest.param("again over", 1, [], id="Slurm has started it again: an old start ends no successor"),
+        pytest.param("over", 0, [], id="the run has ended"),
+        pytest.param("cut-off", 0, ["requeue 12"], id="the node reached nothing"),
+        pytest.param("cut-off", 1, [], id="the node reached nothing, and Slurm has put the job back"),
+    ],
+)
+def test_a_batch_script_puts_only_its_own_start_back_and_leaves_no_srun(
+    tmp_path: Path, signs: str, num_restarts: int, asked: list[str]
+) -> None:
+    """Run for real, with commands of Slurm that note what they were asked for; srun waits for ever."""
+    noted, pid = tmp_path / "noted", tmp_path / "pid"
+    ended = f"[ ! -e {pid} ] || kill -9 $(cat {pid}) 2>/dev/null"  # as Slurm ends what is left of a start
+    note = f'[ "$1" = show ] && echo n1 || {{ echo "$@" >> {noted}; {ended}; true; }}'
+    put(tmp_path, "scontrol", note)
+    put(tmp_path, "squeue", f'[ {num_restarts} = 0 ] || {ended}; echo "{num_restarts}       "')
+    told = f'for name in {signs}; do echo 0 > "$DDP_SIGNS/$name"; done'
+    slurm = put(tmp_path, "srun", f"trap '' TERM; echo $$ > {pid}; {told}; exec sleep 600")
+    text = script.batch_script(Config(num_nodes=2), tmp_path / "run", None, max_restarts=3)
+    variables = {"SLURM_JOB_ID": "12", "SLURM_JOB_NODELIST": "n1", "SLURM_JOB_NUM_NODES": "2"}
+    environment = {**os.environ, **slurm._variables, **variables, "SLURM_CPUS_PER_TASK": "1"}
+    subprocess.run(["bash"], input=text, env=environment, text=True, timeout=60, check=False)
+    assert (noted.read_text().splitlines() if noted.exists() else []) == asked
+    assert not psutil.pid_exists(int(pid.read_text()))
+
+
+def test_resume_cancels_the_earlier_job_and_waits_until_it_is_gone(
+    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two jobs of one run on one node make Slurm drain it ("Duplicate jobid")."""
+    gone = tmp_path / "gone"
+    put(tmp_path, "scancel", f"(sleep 1; touch {gone}) >/dev/null 2>&1 &")
+    slurm = put(
+        tmp_path, "squeue", f"[ -e {gone} ] && echo '12|CANCELLED|None|' || echo '12|COMPLETING|None|n1'"
+    )
+    engine = SlurmEngine(slurm)
+
+    def recorded(state: State) -> None:
+        run.write_status(Status(state=state, engine="slurm", handle={"job_id": "12"}))
+
+    recorded("running")
+    with pytest.raises(ValueError, match="has job 12 in Slurm, which has not ended"):
+        engine._end_earlier_job(run)
+    recorded("failed")
+    engine._end_earlier_job(run)
+    assert gone.exists(), "it was waited for"
+    gone.unlink()
+    put(tmp_path, "scancel", "true")  # a node that does not answer: Slurm does not end the job
+    monkeypatch.setattr(slurm_engine, "EARLIER_ENDS_WITHIN_S", 1.0)
+    with pytest.raises(SlurmError, match=r"job 12, the last one of this run, was cancelled .* on n1 yet"):
+        engine._end_earlier_job(run)
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "50%j", "bell\a"])
