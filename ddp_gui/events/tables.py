@@ -24,7 +24,7 @@ Axis = Literal["step", "time"]
 Smoothing = Literal["step", "samples", "time"]
 # Beyond this exponent a value has no weight left in a double.
 NO_WEIGHT = 36.0
-# Of a double's exponents, which end at 709, a piece of a sum takes so many; numbers of single precision take 88.
+# A double's exponents end at 709: a piece of a sum takes so many, numbers of single precision 88.
 PIECE = 500.0
 Numbers = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
