@@ -25,6 +25,8 @@ Axis = Literal["step", "time"]
 Smoothing = Literal["step", "samples", "time"]
 # Beyond this exponent a value has no weight left in a double.
 NO_WEIGHT = 36.0
+# A double's exponents end at 709: a piece of a sum takes so many, numbers of single precision 88.
+PIECE = 500.0
 Numbers = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 Trace = dict[str, object]
@@ -171,13 +173,16 @@ def moving_average(
     if distances is None:
         exponents = np.full(len(values), -np.log1p(-2.0 / (span + 1)))
     else:
-        exponents = np.clip(2.0 / span * distances, 0.0, NO_WEIGHT)
+        with np.errstate(over="ignore"):
+            exponents = np.clip(2.0 / span * distances, 0.0, NO_WEIGHT)
+        if len(values) and exponents.min() == NO_WEIGHT:
+            return values.copy()  # each is further from the one before it than an average reaches
     is_there = np.isfinite(values)
     shares = np.ones(len(values)) if weights is None else weights
     counted, shares = np.where(is_there, values, 0.0) * shares, is_there * shares
     # Summed in pieces, in which the weights stay far within what a double holds.
     ages = np.cumsum(exponents)
-    edges = np.searchsorted(ages, np.arange(0.0, ages[-1] if len(ages) else 0.0, 300.0), "right")
+    edges = np.searchsorted(ages, np.arange(0.0, ages[-1] if len(ages) else 0.0, PIECE), "right")
     averages = np.empty(len(values))
     total = weight = 0.0
     for begin, end in itertools.pairwise([0, *edges[1:].tolist(), len(values)]):

@@ -7,7 +7,7 @@ import { asked } from "../runs/compare/scaling.js";
 import { el, setText, show } from "../shared/dom.js";
 import { count, LIVE_STATES } from "../shared/format.js";
 import { address, callEndpoint, fetchJson, runAddress, runPage } from "../shared/net.js";
-import { plainWords } from "./plain_words.js";
+import { plainWords } from "./text.js";
 import { StatePill } from "../shared/state_pill.js";
 
 // Over so many steps a drawn prediction is compared with.

@@ -5,7 +5,7 @@ import { number } from "../shared/format.js";
 import { valueAt } from "../charts/traces.js";
 import { AXES } from "../runs/compare/figure.js";
 import { DrawnCurve, NUM_POINTS } from "./drawn_curve.js";
-import { happened, OutcomeNote } from "./outcome.js";
+import { happened, OutcomeNote } from "./pictures/outcome.js";
 import { inlines } from "./text.js";
 
 // By whether a choice is the right one, and whether it was chosen.
@@ -155,7 +155,7 @@ export class Prediction {
   /**
    * Says how what came differs from it; can be called again when it was measured again.
    * @param {import("../charts/traces.js").Trace | null} trace what was measured of the drawn curve
-   * @param {import("./outcome.js").Outcome | null} [outcome] what the runs showed of the choices
+   * @param {import("./pictures/outcome.js").Outcome | null} [outcome] what the runs showed of the choices
    */
   reveal(trace, outcome = null) {
     show(this.note, false);

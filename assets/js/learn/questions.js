@@ -2,7 +2,7 @@
 
 import { select } from "../charts/controls.js";
 import { el, show } from "../shared/dom.js";
-import { happened, OutcomeNote } from "./outcome.js";
+import { happened, OutcomeNote } from "./pictures/outcome.js";
 import { Choices } from "./prediction.js";
 import { inlines } from "./text.js";
 
@@ -67,7 +67,7 @@ export class Question {
 
   /**
    * @param {any[]} runs those that were started here; with an attempt one must have ended before there is an answer
-   * @param {import("./outcome.js").Outcome | null} outcome null until the runs were compared
+   * @param {import("./pictures/outcome.js").Outcome | null} outcome null until the runs were compared
    */
   update(runs, outcome) {
     if (outcome !== this.outcome) {

@@ -1,6 +1,7 @@
 // Lesson text as the server sends it: a tree of plain values. Elements are made of it here, never HTML.
 
 import { el } from "../shared/dom.js";
+import { count } from "../shared/format.js";
 import { term } from "../shared/terms.js";
 
 /** @typedef {string | any[]} Inline a text, or its kind and what is in it */
@@ -57,4 +58,19 @@ function inline(tree) {
  */
 export function words(tree) {
   return tree.map((part) => (typeof part === "string" ? part : words([part.at(-1)].flat()))).join("");
+}
+
+// Such as ", in trainers/parallel/shared_all_reduce.py:157, SharedSum._wait_for".
+const PLACE_IN_CODE = /, in [^;,]+:\d+, [^;]+?(?=;|\.\s|\.$)/g;
+const AT_STEP = /\bis at step ([\d,]+), /g;
+
+/**
+ * Why a run failed, for a learner: without places in the code, and with steps counted as the page counts them.
+ * @param {string} error
+ */
+export function plainWords(error) {
+  return error.replaceAll(PLACE_IN_CODE, "").replaceAll(AT_STEP, (_, step) => {
+    const num = Number(step.replaceAll(",", "")) - 1;
+    return `has done ${count(num)} step${num === 1 ? "" : "s"} and is `;
+  });
 }

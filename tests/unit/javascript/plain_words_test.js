@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 
-import { plainWords } from "../../../assets/js/learn/plain_words.js";
+import { plainWords } from "../../../assets/js/learn/text.js";
 
 Deno.test("a learner reads no places in the code, and the steps that the table counts", () => {
   const error =

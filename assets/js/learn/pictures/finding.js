@@ -1,7 +1,7 @@
 // What stands around a picture: above it what to look at, below it what the runs showed, where they did.
 
 import { el, show } from "../../shared/dom.js";
-import { OutcomeNote } from "../outcome.js";
+import { OutcomeNote } from "./outcome.js";
 import { inlines } from "../text.js";
 
 const SENTENCES = {
@@ -32,7 +32,7 @@ export class Finding {
     return element;
   }
 
-  /** @param {import("../outcome.js").Outcome | null} outcome null while the runs go on */
+  /** @param {import("./outcome.js").Outcome | null} outcome null while the runs go on */
   update(outcome) {
     show(this.look, outcome !== null && this.hasLook);
     show(this.words, outcome?.verdict === "explained" && this.hasWords);

@@ -5,7 +5,7 @@ import { el, setText, show } from "../../shared/dom.js";
 import { address, fetchJson } from "../../shared/net.js";
 import { prefer, preference } from "../../shared/prefs.js";
 import { complain } from "../../shared/toast.js";
-import { happened } from "../outcome.js";
+import { happened } from "../pictures/outcome.js";
 import { Prediction } from "../prediction.js";
 import { PollFeed, pollAddress, sendAnswer } from "./feed.js";
 

@@ -8,7 +8,7 @@ import { onThemeChange } from "../../shared/theme.js";
 import { complain } from "../../shared/toast.js";
 import { alwaysLarge } from "../../run/head/projector.js";
 import { lessonPage } from "../foot.js";
-import { happened, OutcomeNote } from "../outcome.js";
+import { happened, OutcomeNote } from "../pictures/outcome.js";
 import { inlines } from "../text.js";
 import { PollFeed, pollAddress, pollPage } from "./feed.js";
 import { People } from "./people.js";

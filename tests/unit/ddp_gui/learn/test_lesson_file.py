@@ -123,7 +123,7 @@ def test_a_run_may_be_meant_to_fail() -> None:
         (
             'numbers = ["loss", "took"]',
             'finding = "They differ."\nnumbers = ["loss"]',
-            'caption = "What was',
+            '[[pictures]]\ncaption = "What was',
             "when: it is missing",
         ),
         (

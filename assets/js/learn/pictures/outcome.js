@@ -1,7 +1,7 @@
 // What a lesson's runs showed of an answer or a finding, as the server compared it with what was measured.
 
-import { el, show } from "../shared/dom.js";
-import { bytes, count, loss, number, percent, shortTime } from "../shared/format.js";
+import { el, show } from "../../shared/dom.js";
+import { bytes, count, loss, number, percent, shortTime } from "../../shared/format.js";
 
 /**
  * @typedef {object} Outcome
