@@ -12,6 +12,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from starlette.responses import Response
@@ -77,6 +78,8 @@ class Follower:
 
     async def messages(self, since: int, look: ChartView) -> AsyncGenerator[bytes]:
         """Yield a snapshot or the missing part, then updates, until the run has ended."""
+        if look.nodes is not None:  # machines that the run does not have make no difference
+            look = replace(look, nodes=look.nodes & set(range(self.view.config.num_nodes)))
         self._join()
         try:
             async for loading in self._load(since):
