@@ -51,6 +51,7 @@ class Login:
         self._strangers = _Checks(AT_ONCE, MAX_WAITING, MAX_WAITING_OF_AN_ADDRESS)
         # In total as many as there are accounts, times those of one.
         self._known = _Checks(1, None, MAX_WAITING_OF_A_NAME)
+        self._lock = threading.Lock()
         self._in_turn: WeakValueDictionary[tuple[str, str], threading.Lock] = WeakValueDictionary()
 
     async def begin(self, name: str, password: str, address: str, device: str | None = None) -> str:
@@ -70,7 +71,7 @@ class Login:
             (f"device {device}", self._known) if is_known else (network_of(address), self._strangers)
         )
         try:
-            # Without a place in the queue: who has to wait keeps nobody waiting.
+            # Before a place in the queue is taken: a name that has to wait delays nobody else.
             self._limits.check(small, source, is_known=is_known)
             with checks.one_more(small if is_known else source):
                 is_right = await asyncio.get_running_loop().run_in_executor(
@@ -108,7 +109,8 @@ class Login:
 
         A name's checks from one source take turns: those in progress have neither failed nor succeeded.
         """
-        lock = self._in_turn.setdefault((name, source), threading.Lock())
+        with self._lock:
+            lock = self._in_turn.setdefault((name, source), threading.Lock())
         with lock:
             self._limits.check(name, source, is_known=is_known)
             # An unknown name takes as long, so that timing does not reveal which accounts exist.

@@ -126,12 +126,16 @@ class Listener(socket.socket):
     def is_foreign(self, number: int) -> bool:
         """Tell whether a connection belongs to another user of this machine, who has no access."""
         connection = self._open.get(number)
-        return connection is not None and connection.is_foreign
+        if connection is None:
+            return False
+        return connection.is_foreign or (self._is_one_users and connection.identify is not None)
 
     def is_past_proxy(self, number: int) -> bool:
         """Tell whether somebody else than the proxy made a connection, who must not name a person."""
         connection = self._open.get(number)
-        return self._believes_names and (connection is None or connection.is_past_proxy)
+        if not self._believes_names:
+            return False
+        return connection is None or connection.is_past_proxy or connection.identify is not None
 
     def identification(self, number: int) -> Callable[[], None] | None:
         """Return what finds out who made a connection, for a thread; None if that is known."""

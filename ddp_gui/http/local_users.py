@@ -159,7 +159,7 @@ def _read_table(table: Path) -> bytes:
     try:
         with table.open("rb") as file:
             return file.read(_MAX_TABLE_BYTES)
-    except FileNotFoundError:
+    except OSError:  # not there, or not permitted
         return b""
 
 
