@@ -40,19 +40,25 @@ class EngineCommands:
 
     Attributes:
         again: starts the job again.
+        again_later: the same, when a node that does not answer has had time to clear the old start away.
         cancel: ends the job, on all its nodes.
         why: prints `again` where the engine starts the job again by itself, and then reasons, one a line.
     """
 
     again: str = ""
+    again_later: str = ""
     cancel: str = ""
     why: str = ""
 
     @classmethod
     def of_environment(cls) -> EngineCommands:
         """Return those that the engine has given to this launcher."""
-        names = {"again": "DDP_AGAIN", "cancel": "DDP_CANCEL", "why": "DDP_WHY"}
-        return cls(**{field: os.environ.get(name, "") for field, name in names.items()})
+        return cls(
+            again=os.environ.get("DDP_AGAIN", ""),
+            again_later=os.environ.get("DDP_AGAIN_LATER", ""),
+            cancel=os.environ.get("DDP_CANCEL", ""),
+            why=os.environ.get("DDP_WHY", ""),
+        )
 
     def ask_why(self) -> Question:
         """Ask why the job is to end; returns at once."""

@@ -234,7 +234,7 @@ def _end_in_place_of_head(part: Part, lost: str, stops: StopRequests) -> None:
         is_stop_asked=bool(stops.read()),
     )
     if is_again is not None:
-        part.commands.insist(part.commands.again if is_again else part.commands.cancel)
+        part.commands.insist(part.commands.again_later if is_again else part.commands.cancel)
 
 
 class Head:

@@ -17,6 +17,7 @@ MAX_BYTES = 100_000
 WARNING_S = 90
 # Each takes seconds where the controller cannot be reached.
 REQUEUE_TRIES = 60
+CLEARED_WITHIN_S = 180
 SOON_ENDS = "Slurm ends this job soon: its time is over, or a job of higher priority takes its nodes."
 # Below those that Linux gives to whoever asks for any port, gloo among them: 32768 and up.
 FIRST_PORT, NUM_PORTS = 29_600, 3_000
@@ -38,9 +39,10 @@ DDP_SIGNS=$(mktemp -d)
 trap 'rm -rf "$DDP_SIGNS"' EXIT
 # What a launcher asks of Slurm. An old start of this job must not end its successor: Slurm counts the starts.
 DDP_AGAIN={again}
+DDP_AGAIN_LATER={again_later}
 DDP_CANCEL={cancel}
 DDP_WHY={why_down}
-export HEAD PORT RESTART LEFT START DDP_SIGNS DDP_AGAIN DDP_CANCEL DDP_WHY
+export HEAD PORT RESTART LEFT START DDP_SIGNS DDP_AGAIN DDP_AGAIN_LATER DDP_CANCEL DDP_WHY
 run={run}
 
 srun --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" \\
@@ -87,6 +89,12 @@ exit "$status"
 _COUNT = 'now=$(squeue --noheader --states=all --jobs="$SLURM_JOB_ID" --Format=RestartCnt) && [ -n "$now" ]'
 _IF_THIS_START = f'{_COUNT} && {{ [ "$((now))" -gt "$RESTART" ] || '
 AGAIN = _IF_THIS_START + 'scontrol requeue "$SLURM_JOB_ID"; }'
+# In place of a node that does not answer: Slurm refuses a start of a job on a node that has not yet cleared
+# the one before away, and drains that node ("Duplicate jobid"). So it is given time to come back before.
+AGAIN_LATER = (
+    _IF_THIS_START + '{ scontrol requeue "$SLURM_JOB_ID" && '
+    f'scontrol update JobId="$SLURM_JOB_ID" StartTime=now+{CLEARED_WITHIN_S}; }}; }}'
+)
 CANCEL = _IF_THIS_START + 'scancel "$SLURM_JOB_ID"; }'
 # Prints whether Slurm has put the job back into its queue, and which of its nodes are down: that first, as
 # a node that answers may soon be up again.
@@ -148,6 +156,7 @@ def batch_script(
         why=shlex.quote(SOON_ENDS),
         launcher=shlex.quote(_LAUNCHER),
         again=shlex.quote(AGAIN),
+        again_later=shlex.quote(AGAIN_LATER),
         cancel=shlex.quote(CANCEL),
         why_down=shlex.quote(WHY),
         tries=REQUEUE_TRIES,

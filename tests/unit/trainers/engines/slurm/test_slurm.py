@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.harness import wait_until
 from trainers.contract.config import Config
 from trainers.contract.events import State
 from trainers.contract.rundir import RunDirectory
@@ -128,7 +129,7 @@ def test_a_batch_script_puts_only_its_own_start_back_and_leaves_no_srun(
     environment = {**os.environ, **slurm._variables, **variables, "SLURM_CPUS_PER_TASK": "1"}
     subprocess.run(["bash"], input=text, env=environment, text=True, timeout=60, check=False)
     assert (noted.read_text().splitlines() if noted.exists() else []) == asked
-    assert not psutil.pid_exists(int(pid.read_text()))
+    wait_until("the end of srun", lambda: not psutil.pid_exists(int(pid.read_text())), 10.0)
 
 
 def test_resume_cancels_the_earlier_job_and_waits_until_it_is_gone(
