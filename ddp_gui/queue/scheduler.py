@@ -34,6 +34,7 @@ from trainers.engines.local.engine import LocalEngine
 from trainers.engines.reports import EngineQueue
 from trainers.files import json_files
 from trainers.machine import processor, threads
+from trainers.machine.os_errors import explain
 from trainers.machine.passes import Passes
 
 Result = TypeVar("Result")
@@ -175,8 +176,15 @@ class Scheduler:
 
     def take_out(self, run: RunDirectory) -> bool:
         """Remove a run from the queue; tell whether it was still in it."""
-        with self._changing():
-            was_waiting = starter.take_out(run)
+        was_waiting = False
+        try:
+            with self._changing():
+                was_waiting = starter.take_out(run)
+        except OSError as error:
+            if not was_waiting:
+                raise
+            # The ticket is gone, and only tickets count: the next pass stores the index of them.
+            print(f"the queue could not be stored: {explain(error)}", flush=True)
         self._on_change([run.run_id])
         return was_waiting
 

@@ -222,3 +222,10 @@ def test_an_estimate_knows_the_limit_of_time() -> None:
     )
     assert waiting_times(situation, {"r0": None}, None, 60.0) == {"next": 240.0}
     assert waiting_times(situation, {"r0": 10.0}, None, 60.0) == {"next": 10.0}
+
+
+@pytest.mark.parametrize(("num_threads", "starts"), [(1, ["r1"]), (2, [])])
+def test_threads_count_as_cpu_ranks(num_threads: int, starts: list[str]) -> None:
+    live = replace(runs("r0", "ann", 1), num_threads=num_threads)
+    situation = Situation(waiting=[waits("r1", "bob", 1)], running=[live], capacity=Capacity(cpu_ranks=2))
+    assert started(situation) == starts

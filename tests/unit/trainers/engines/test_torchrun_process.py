@@ -93,12 +93,12 @@ def test_without_semaphores_each_rank_gets_an_interpreter(
 ) -> None:
     class NoSemaphores:
         def Event(self) -> Any:  # noqa: N802 - as multiprocessing calls it
-            raise OSError(38, "Function not implemented")
+            raise OSError(38, "function not implemented")
 
     monkeypatch.setattr(multiprocessing, "get_context", lambda _: NoSemaphores())
     fork_server.main()
     assert given_to_torchrun == [COMMAND]
-    assert "Function not implemented" in capsys.readouterr().out
+    assert "function not implemented" in capsys.readouterr().out
 
 
 def test_a_gpu_that_only_torch_sees_is_left_alone(
