@@ -159,6 +159,10 @@ COVERS_TITLE = """() => [...document.querySelectorAll('.ddp-chart')].filter((cha
   });
 }).map((chart) => chart.dataset.chart)"""
 
+HAS_NEW_SIZE = """() => {
+  const plot = document.querySelector('[data-chart=loss] .js-plotly-plot');
+  return plot._fullLayout.width === plot.clientWidth;
+}"""
 NUM_STOPS = """(bars) => bars.map((bar) =>
   [...bar.querySelectorAll('button')].filter((tool) => tool.tabIndex === 0).length)"""
 
@@ -220,6 +224,8 @@ def test_the_tools_of_a_chart_are_one_stop_and_cover_no_title(browser: Browser, 
             page.set_viewport_size({"width": width, "height": 900})
             page.wait_for_function(f"() => ({COVERS_TITLE})().length === 0", timeout=20_000)
     page.set_viewport_size({"width": 1440, "height": 900})
+    page.locator("[data-chart=loss]").scroll_into_view_if_needed()
+    page.wait_for_function(HAS_NEW_SIZE)
     stops = page.locator(".modebar").evaluate_all(NUM_STOPS)
     assert set(stops) == {1} and len(stops) >= 5
     tools = page.locator("[data-chart=loss] .modebar button")
