@@ -3,7 +3,7 @@
 const GAP = 12;
 const STAYS = new Set(["fixed", "sticky"]);
 // They close with the next key, or can be closed, and stand next to what they belong to.
-const POPUPS = '[role="listbox"], [role="tooltip"], .ddp-menu, .ddp-toasts, .ddp-drop, dialog';
+const POPUPS = '.options, [role="listbox"], [role="tooltip"], .ddp-menu, .ddp-toasts, .ddp-drop, dialog';
 
 /** Starts to scroll each element that gets the keyboard focus out from under a bar. */
 export function beginUncovering() {
