@@ -83,6 +83,7 @@ def _lesson(lesson: Lesson, done: LessonDone, order: Sequence[str]) -> Values:
                 "question": question.question,
                 "choices": question.choices,
                 "right": question.right,
+                "measured": question.measured,
                 "because": question.because,
                 "answer": _choice(done.answers.get(number), len(question.choices)),
             }

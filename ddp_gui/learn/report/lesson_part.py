@@ -7,6 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ddp_gui.learn import conditions, outcome
+from ddp_gui.learn.lesson import Choice
+from ddp_gui.learn.measures import RunNumbers
+from ddp_gui.learn.outcome import Outcome
 from ddp_gui.learn.report import curves, instruments, number_words, pictures
 from ddp_gui.learn.report.curves import Curve
 from ddp_gui.learn.report.markup import Html, inlines, joined, name_of, tag
@@ -31,6 +35,7 @@ def drawn(lesson: Lesson, runs: Runs, max_points: int) -> Html:
         [{"name": each["choice"], "run_id": each["run_id"]} for each in lesson["attempts"]], runs, len(own)
     )
     is_revealed = _is_revealed(lesson, runs)
+    numbers = {shown.index: _numbers(shown) for shown in own}
     number = f"{lesson['number']}. " if lesson["number"] else ""
     return tag(
         "section",
@@ -40,11 +45,37 @@ def drawn(lesson: Lesson, runs: Runs, max_points: int) -> Html:
         tag("h3", "What was measured"),
         _measured(lesson, [*own, *tried], max_points),
         tag("h3", "Questions"),
-        [_question(lesson, number, question) for number, question in enumerate(lesson["questions"])],
+        [
+            _question(lesson, number, question, numbers, tried)
+            for number, question in enumerate(lesson["questions"])
+        ],
         _own_words(),
         class_="lesson",
         aria_labelledby=lesson_id(lesson),
     )
+
+
+def _numbers(shown: Shown) -> RunNumbers:
+    about = shown.run.about
+    return RunNumbers.of(shown.name, about["state"], about["num_ranks"], shown.run.series)
+
+
+def _found(asked: Mapping[str, Any], runs: conditions.Runs) -> Outcome:
+    """Return which of a question's choices these runs measured."""
+    return outcome.of_choice(
+        Choice(
+            question=asked["question"],
+            choices=tuple(asked["choices"]),
+            right=asked["right"],
+            measured=tuple(asked["measured"]),
+        ),
+        runs,
+    )
+
+
+def _right(asked: Mapping[str, Any], found: Outcome) -> int | None:
+    """Return the choice to mark as right: the measured one, or the lesson's where it has no condition."""
+    return asked["right"] if found.verdict == "unchecked" else found.happened
 
 
 def _own_words() -> Html:
@@ -106,7 +137,9 @@ def _prediction(lesson: Lesson, own: Sequence[Shown], *, is_revealed: bool) -> H
     is_drawn = asked["kind"] == "curve"
     parts = [tag("h3", "Prediction"), tag("p", inlines(asked["question"]), class_="question")]
     if not is_drawn:
-        parts.append(_choices(asked, predicted, is_revealed=is_revealed and predicted is not None))
+        found = _found(asked, {shown.index: _numbers(shown) for shown in own})
+        right = _right(asked, found) if is_revealed and predicted is not None else None
+        parts.append(_choices(asked, predicted, right))
     elif predicted is not None:
         parts.append(_drawn_values(asked, predicted))
     if predicted is None:
@@ -116,6 +149,7 @@ def _prediction(lesson: Lesson, own: Sequence[Shown], *, is_revealed: bool) -> H
     else:
         parts.append(tag("p", _outcome(lesson, own), class_="outcome"))
         if not is_drawn:
+            parts += [tag("p", words, class_="soft") for words in found.reasons]
             parts.append(tag("p", inlines(asked["because"]), class_="because"))
     return tag("div", parts, class_="card")
 
@@ -123,8 +157,14 @@ def _prediction(lesson: Lesson, own: Sequence[Shown], *, is_revealed: bool) -> H
 def _outcome(lesson: Lesson, own: Sequence[Shown]) -> str:
     asked, predicted = lesson["prediction"], lesson["predicted"]
     if asked["kind"] == "choice":
-        is_right = predicted == asked["right"]
-        return "I predicted what happened." if is_right else "Something else happened than I predicted."
+        right = _right(asked, _found(asked, {shown.index: _numbers(shown) for shown in own}))
+        if right is None:
+            return "These runs do not show which prediction was right."
+        return (
+            "I predicted what happened."
+            if predicted == right
+            else "Something else happened than I predicted."
+        )
     wanted = lesson["runs"][asked["run"]]["run_id"]
     run = next((shown.run for shown in own if shown.run.about["run_id"] == wanted), None)
     measured = (
@@ -160,13 +200,17 @@ def _drawn_values(asked: Mapping[str, Any], values: Sequence[float]) -> Html:
     return tag("p", f"My drawn {curves.words_of(asked['curve'])}, over {over}: {pairs}.", class_="soft")
 
 
-def _choices(asked: Mapping[str, Any], chosen: int | None, *, is_revealed: bool) -> Html:
-    """Return the choices of a question; which is right is said when it was answered."""
+def _choices(asked: Mapping[str, Any], chosen: int | None, right: int | None) -> Html:
+    """Return the choices of a question.
+
+    Args:
+        right: the choice that is marked as right; None: none is, because it is not known or not answered.
+    """
     items = []
     for number, words in enumerate(asked["choices"]):
-        is_chosen, is_right = number == chosen, number == asked["right"]
-        said = _OUTCOMES.get((is_right, is_chosen)) if is_revealed else ("my answer" if is_chosen else None)
-        state = ("right" if is_right else "wrong") if said and is_revealed else None
+        is_chosen, is_right = number == chosen, number == right
+        said = _OUTCOMES.get((is_right, is_chosen))
+        state = ("right" if is_right else "wrong") if said and right is not None else None
         items.append(
             tag(
                 "li",
@@ -229,18 +273,28 @@ def _charts(
     ]
 
 
-def _question(lesson: Lesson, number: int, question: Mapping[str, Any]) -> Html:
+def _question(
+    lesson: Lesson,
+    number: int,
+    question: Mapping[str, Any],
+    numbers: Mapping[int, RunNumbers],
+    attempts: Sequence[Shown],
+) -> Html:
     answer = question["answer"]
-    tried = [each["choice"] for each in lesson["attempts"] if each["question"] == number]
+    mine = [each for each in lesson["attempts"] if each["question"] == number]
+    tried, run_ids = [each["choice"] for each in mine], {each["run_id"] for each in mine}
+    of_attempts = {shown.name: _numbers(shown) for shown in attempts if shown.run.about["run_id"] in run_ids}
+    found = _found(question, {**numbers, **of_attempts})
     parts = [
         tag("p", inlines(question["question"]), class_="question"),
-        _choices(question, answer, is_revealed=answer is not None),
+        _choices(question, answer, _right(question, found) if answer is not None else None),
     ]
     if tried:
         parts.append(tag("p", "What I ran to find out: ", joined(_listed(tried)), ".", class_="soft"))
     if answer is None:
         parts.append(tag("p", "Not answered.", class_="soft"))
     else:
+        parts += [tag("p", words, class_="soft") for words in found.reasons]
         parts.append(tag("p", inlines(question["because"]), class_="because"))
     return tag("div", parts, class_="card")
 

@@ -191,5 +191,5 @@ def test_a_log_line_without_end_is_searched_in_pieces(tmp_path: Path) -> None:
 
 
 def test_what_is_too_deep_is_no_json() -> None:
-    with pytest.raises(ValueError, match="too deep|lists and objects"):
+    with pytest.raises(ValueError, match=r"too deep|lists and objects"):
         parse_json(DEEP + "]" * len(DEEP))
