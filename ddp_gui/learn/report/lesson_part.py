@@ -283,8 +283,9 @@ def _question(
     answer = question["answer"]
     mine = [each for each in lesson["attempts"] if each["question"] == number]
     tried, run_ids = [each["choice"] for each in mine], {each["run_id"] for each in mine}
-    of_attempts = {shown.name: _numbers(shown) for shown in attempts if shown.run.about["run_id"] in run_ids}
-    found = _found(question, {**numbers, **of_attempts})
+    runs: dict[int | str, RunNumbers] = dict(numbers.items())
+    runs |= {shown.name: _numbers(shown) for shown in attempts if shown.run.about["run_id"] in run_ids}
+    found = _found(question, runs)
     parts = [
         tag("p", inlines(question["question"]), class_="question"),
         _choices(question, answer, _right(question, found) if answer is not None else None),
