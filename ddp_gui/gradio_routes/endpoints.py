@@ -33,7 +33,7 @@ def _with_checked_kinds(function: Function) -> Function:
 
     def check(values: Sequence[Any]) -> None:
         for (name, wanted), value in zip(kinds.items(), values, strict=False):
-            kind = type(value) if isinstance(value, (str, list, dict, type(None))) else float
+            kind = next((each for each in (str, list, dict, type(None)) if isinstance(value, each)), float)
             if wanted and kind not in wanted and not (kind is str and float in wanted):
                 raise gr.Error(f"{name} is {_NAMES[kind]}, which it cannot be", print_exception=False)
 
