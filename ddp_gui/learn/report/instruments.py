@@ -97,7 +97,7 @@ def _table(rows: Sequence[Html]) -> Html:
 
 def _legend(entries: Sequence[tuple[str, str]]) -> Html:
     keys = [
-        tag("svg", tag("rect", width=12, height=12, class_=f"bar {name}"), class_="key")
+        tag("svg", tag("rect", width=12, height=12, class_=f"bar {name}"), class_="key", aria_hidden="true")
         for name, _ in entries
     ]
     return tag(
