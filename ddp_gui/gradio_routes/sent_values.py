@@ -139,7 +139,9 @@ def _check_call(call: dict[str, Any], functions: Functions) -> str | None:
     # In Python True equals 1: it would be a valid function index.
     if type(number) is not int or number not in functions.names:
         raise Refused(404, "There is no function with this number.")
-    _check_values(call.get("data"), functions, number)
+    # A call that ends another one (/cancel) names a function and has no values.
+    if "data" in call:
+        _check_values(call["data"], functions, number)
     return str(functions.names[number])
 
 

@@ -96,7 +96,7 @@ def test_an_id_that_is_none_leads_nowhere(server: Server, run_id: str) -> None:
     for endpoint in ("run_status", "stop_run", "edit_run", "delete_runs", "restore_runs"):
         given = [run_id] if endpoint.endswith("s") and endpoint != "run_status" else run_id
         status, _ = ask(server, "POST", f"/gradio_api/run/{endpoint}", {"data": [given]})
-        assert status == 500
+        assert status in (400, 500)
     assert ask(server, "GET", f"/live/runs/export.zip?ids={run_id}")[0] in NOT_SERVED
 
 
