@@ -12,7 +12,7 @@ from tests.hostile_words import SEEN_NOWHERE
 from tools.page_driver import Server
 
 SECRET = "the secret of this machine"
-NOT_SERVED = {400, 403, 404, 405, 411, 413, 422}
+NOT_SERVED = {400, 403, 404, 405, 411, 413, 414, 422}
 JSON = {"Content-Type": "application/json"}
 # Run in a page: all that is read there or read out.
 TEXTS = """() => {
