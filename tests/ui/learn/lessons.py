@@ -123,7 +123,13 @@ def write(folder: Path) -> Path:
     commanded = chosen.replace("\n" + SECOND, COMMANDED).replace(
         "waterfall = 1", 'instrument = "step-theatre"'
     )
-    commanded = commanded.replace("max_steps = 80", "max_steps = 500").replace("run = 1", "run = 0")
+    for before, after in (
+        ("max_steps = 80", "max_steps = 500"),
+        ("num_steps(0) == 80 and num_steps(1) == 80", "num_steps(0) == 500"),
+        ("run = 1", "run = 0"),
+        ("loss(1)", "loss(0)"),
+    ):
+        commanded = commanded.replace(before, after)
     (folder / "95-commanded.md").write_text(commanded.replace("TITLE", "To slow down"))
     (folder / "93-broken.md").write_text(chosen.replace("minutes = 1", "minutes = 0"))
     return folder

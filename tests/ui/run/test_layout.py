@@ -67,7 +67,7 @@ def test_nothing_moves_from_the_first_second_to_the_end_of_a_run(
     kept = page.locator(".ddp-tiles").evaluate(TOP)
     page.reload()
     expect(page.locator(".ddp-judgement")).to_have_attribute("data-code", re.compile("learnt|memor|improv"))
-    assert page.locator(".ddp-tiles").evaluate(TOP) < kept - (100 if size[0] < 700 else -1)
+    assert page.locator(".ddp-tiles").evaluate(TOP) < kept - (60 if size[0] < 700 else -1)
     page.wait_for_function("() => window.ddpLastDrawn")
     again = page.evaluate("window.shifts")
     assert sum(shift["value"] for shift in again) <= MOST_SHIFT_OF_LOADING, again
