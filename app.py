@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
 import os
 import signal
 import sys
@@ -45,6 +46,9 @@ _NOT_WITH_SSH: Mapping[str, object] = {
 
 def main() -> None:
     """Parse the options and serve the page."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal of Latin-1 has no "…"
     try:
         arguments = parse_options(sys.argv[1:])
         _report("Starting the page: checking the options and the folder of the runs …")

@@ -16,6 +16,9 @@ GIVEN = "OMP_NUM_THREADS"
 # Set by what starts the ranks, which has looked at the machine for some time before.
 FREE_CORES = "TRAINERS_FREE_CORES"
 MOST = 1024
+# On a machine that does little else the number must not depend on the moment of the start: another number
+# adds up in another order, and two runs with one seed would differ in the last digits.
+NEARLY_ALL = 0.8
 
 
 class FreeCores:
@@ -48,6 +51,8 @@ def choose(num_ranks: int, cores: int, *, most: int | None = None, recorded: int
     if recorded is not None and recorded <= cores:
         return recorded
     free = min(cores, round(_free_cores(cores)))
+    if free >= cores * NEARLY_ALL:
+        free = cores
     return max(1, min(free // num_ranks, MOST if most is None else most))
 
 

@@ -20,7 +20,7 @@ from trainers.contract.rundir import RunDirectory, Status
 from trainers.engines import liveness
 from trainers.files.paths import REPOSITORY
 from trainers.files.plain_files import open_plain
-from trainers.machine import environment, processes
+from trainers.machine import environment, processes, threads
 from trainers.machine.processes import ProcessTree
 
 LOG_END_BYTES = 4_000
@@ -66,7 +66,9 @@ class Job:
             self._process = subprocess.Popen(
                 command,
                 cwd=REPOSITORY,
-                env=environment.for_a_child(variables),
+                # Losses of several starts are compared bit by bit, and the number of threads that a run
+                # chooses by itself depends on the load when it starts.
+                env=environment.for_a_child({threads.GIVEN: "1", **variables}),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

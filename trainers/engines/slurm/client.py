@@ -94,13 +94,25 @@ class Slurm:
         self._ask(["scancel", *how, job_id], TIME_LIMIT_S)
         self.forget()
 
-    def find(self, job_id: str) -> SlurmJob | None:
+    def find(self, job_id: str, *, afresh: bool = False) -> SlurmJob | None:
         """Return a job of this person, ended not long ago or live; None when the controller knows none.
+
+        Args:
+            afresh: ask now, even if the controller did not answer the last question.
 
         Raises:
             SlurmError: when the controller does not answer.
         """
-        return self._jobs.get().get(job_id)
+        return self._jobs.get(afresh=afresh).get(job_id)
+
+    def name_of(self, job_id: str) -> str:
+        """Return the name of a job of this person; empty if the controller knows none.
+
+        Raises:
+            SlurmError: when the controller does not answer.
+        """
+        command = ["squeue", "--noheader", "--me", "--states=all", f"--jobs={job_id}", "--format=%j"]
+        return self._ask(command, TIME_LIMIT_S).strip()
 
     def forget(self) -> None:
         """Ask the controller anew next time."""

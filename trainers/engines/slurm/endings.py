@@ -111,7 +111,10 @@ def from_accounts(said: str) -> JobEnd | None:
 
 def from_controller(said: str) -> JobEnd | None:
     """Parse a line of `scontrol show job`; None if the job has not ended."""
-    fields = dict(re.findall(r"(?:^| )(JobName|JobState|ExitCode|NodeList)=(\S*)", said))
+    fields = dict(re.findall(r"(?:^| )(JobState|ExitCode|NodeList)=(\S*)", said))
+    # A name may contain spaces; in the output UserId follows it.
+    if name := re.search(r"(?:^| )JobName=(.*?) +UserId=", said):
+        fields["JobName"] = name[1]
     state, nodes = fields.get("JobState", ""), fields.get("NodeList", "")
     if state not in ENDED:
         return None

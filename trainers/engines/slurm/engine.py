@@ -285,9 +285,13 @@ class SlurmEngine(Engine):
         if recorded is None or job_id is None:
             return
         self._slurm.forget()
-        found = self._slurm.find(job_id)  # raises where Slurm does not answer: then nothing is known
+        found = self._slurm.find(
+            job_id, afresh=True
+        )  # raises where Slurm does not answer: then nothing is known
         if found is None or found.has_ended:
             return
+        if self._slurm.name_of(job_id) != script.job_name(run.path):
+            return  # a copied run: the number is that of another job here
         if recorded.state in events.LIVE_STATES:
             raise ValueError(f"run {run.run_id} has job {job_id} in Slurm, which has not ended")
         self._slurm.cancel(job_id)

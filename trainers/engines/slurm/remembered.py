@@ -58,8 +58,11 @@ class Remembered(Generic[Answer]):
         """Note that something has changed: the next answer is a new one."""
         self._num_changes += 1
 
-    def get(self) -> Answer:
+    def get(self, *, afresh: bool = False) -> Answer:
         """Return the answer; while another thread asks, the last one, unless something has changed since.
+
+        Args:
+            afresh: ask and wait, even if the last question was not answered.
 
         Raises:
             SlurmError: when the controller does not answer.
@@ -67,7 +70,7 @@ class Remembered(Generic[Answer]):
         if (known := self._known()) is not None:
             return known
         may_be_old = self._answer is not None and self._num_known == self._num_changes
-        if self._failed_at > self._asked_at:
+        if self._failed_at > self._asked_at and not afresh:
             self._ask_in_thread()
             return self._in_spite_of_failure()
         if may_be_old and time.monotonic() - self._asked_at < self._usable_s:

@@ -19,7 +19,9 @@ from trainers.engines.slurm.engine import SlurmEngine
 
 NO_ACCOUNTS = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
 # A line of `scontrol show job`, shortened.
-SHOWN = "JobId=12 JobName=ddp-{run} JobState={state} Reason=None ExitCode=9:0 NodeList={nodes} NumNodes=2"
+SHOWN = (
+    "JobId=12 JobName=ddp-{run} UserId=ann(1000) JobState={state} ExitCode=9:0 NodeList={nodes} NumNodes=2"
+)
 
 
 @pytest.fixture

@@ -137,10 +137,12 @@ def test_resume_cancels_the_earlier_job_and_waits_until_it_is_gone(
 ) -> None:
     """Two jobs of one run on one node make Slurm drain it ("Duplicate jobid")."""
     gone = tmp_path / "gone"
-    put(tmp_path, "scancel", f"(sleep 1; touch {gone}) >/dev/null 2>&1 &")
+    put(tmp_path, "scancel", f"touch {tmp_path}/asked; (sleep 1; touch {gone}) >/dev/null 2>&1 &")
     slurm = put(
-        tmp_path, "squeue", f"[ -e {gone} ] && echo '12|CANCELLED|None|' || echo '12|COMPLETING|None|n1'"
-    )
+        tmp_path, "squeue", f"case \"$*\" in *%j) cat {tmp_path}/name; exit;; esac; "
+        f"[ -e {gone} ] && echo '12|CANCELLED|None|' || echo '12|COMPLETING|None|n1'"
+    )  # fmt: skip
+    (tmp_path / "name").write_text(f"{script.job_name(run.path)}\n")
     engine = SlurmEngine(slurm)
 
     def recorded(state: State) -> None:
@@ -153,6 +155,13 @@ def test_resume_cancels_the_earlier_job_and_waits_until_it_is_gone(
     engine._end_earlier_job(run)
     assert gone.exists(), "it was waited for"
     gone.unlink()
+    (tmp_path / "asked").unlink()
+    (tmp_path / "name").write_text("a job of another run\n")
+    recorded("running")
+    engine._end_earlier_job(run)
+    assert not (tmp_path / "asked").exists(), "the number of a copied run is that of another job"
+    (tmp_path / "name").write_text(f"{script.job_name(run.path)}\n")
+    recorded("failed")
     put(tmp_path, "scancel", "true")  # a node that does not answer: Slurm does not end the job
     monkeypatch.setattr(slurm_engine, "EARLIER_ENDS_WITHIN_S", 1.0)
     with pytest.raises(SlurmError, match=r"job 12, the last one of this run, was cancelled .* on n1 yet"):
