@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ddp_gui.http import local_users
 from ddp_gui.http.hosts import LAST_PORT
+from trainers.contract import run_ids
 from trainers.contract.status import LOCAL
 from trainers.machine import processor
 
@@ -225,7 +226,7 @@ def _check_paths(options: Options) -> None:
     """Refuse paths that JSON cannot hold: every page shows the paths of runs and data."""
     named = [("--runs-dir", options.runs_dir), ("--lessons", options.lessons)]
     for option, path in [*named, *(("--data-dir", path) for path in options.data_dirs)]:
-        if path is not None and not str(path).isprintable():
+        if path is not None and not run_ids.is_shown(str(path)):
             raise ValueError(
                 f"{option} is {os.fsencode(path)!r}: the path contains bytes that are not UTF-8 or invisible "
                 "characters. Rename that folder, or choose another one"

@@ -38,8 +38,12 @@ ANEW = "() => String(performance.now())"
 # After a reload: what assets/js/train/changes.js has kept. A link opens the form with its defaults.
 KEPT = """() => {
   const how = performance.getEntriesByType("navigation")[0]?.type;
-  const kept = sessionStorage.getItem("ddp-form" + location.search);
-  return how === "reload" || how === "back_forward" ? kept ?? "" : "";
+  try {
+    const kept = sessionStorage.getItem("ddp-form" + location.search);
+    return how === "reload" || how === "back_forward" ? kept ?? "" : "";
+  } catch {
+    return "";
+  }
 }"""
 OPEN_RUN = "(run_id) => { if (run_id) window.location.assign('./run?id=' + encodeURIComponent(run_id)); }"
 # assets/js/train/start.js marks it as soon as it is pressed.

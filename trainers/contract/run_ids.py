@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,14 @@ class Numbering:
     may_see: Callable[[Path], bool]
 
 
+def is_shown(text: str) -> bool:
+    """True if each character of a text can be seen or is a space: no control characters, no lone surrogates.
+
+    Unlike `str.isprintable` the spaces of other scripts are allowed, such as the ideographic one.
+    """
+    return all(char.isprintable() or unicodedata.category(char) == "Zs" for char in text)
+
+
 def is_run_id(name: object) -> TypeGuard[str]:
     """True if a folder of this name can be a run.
 
@@ -38,7 +47,7 @@ def is_run_id(name: object) -> TypeGuard[str]:
     """
     return (
         isinstance(name, str)
-        and name.isprintable()  # also excludes lone surrogates: names that are not UTF-8
+        and is_shown(name)
         and 0 < len(name.encode()) <= MAX_BYTES
         and name[0] not in ".-"
         and name == name.strip()

@@ -209,6 +209,8 @@ export class LessonView {
 
   /** Runs all of the lesson's runs once more; what was predicted and answered stays. */
   measureAgain() {
+    // A second job beside the first would disturb the times that are measured.
+    if (this.isStarting || this.runs.some(({ runId, isOver }) => runId !== null && !isOver)) return;
     for (const run of this.runs) run.started(null);
     Object.assign(this, { outcome: null, compared: null });
     for (const finding of this.findings) finding.update(null);

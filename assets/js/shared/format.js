@@ -12,8 +12,8 @@ const LAST_UNIX_S = 8.64e12;
 const isTime = (value) => isNumber(value) && Math.abs(value) <= LAST_UNIX_S;
 /** @type {(value: Reading) => value is number} */
 const isAmount = (value) => isNumber(value) && value >= 0;
-// From here on digits say nothing and only make a card wide.
 const MOST_OF_A_NAME = 30;
+// From here on digits say nothing and only make a card wide.
 const TOO_LONG = 1e15;
 /** @type {Record<string, string>} */
 const DEVICE_WORDS = { cuda: "GPU", cpu: "CPU rank" };

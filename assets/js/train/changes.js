@@ -7,7 +7,11 @@ export function showChanges() {
   const line = document.querySelector(".ddp-changes");
   if (!line) return;
   // Page.KEPT of ddp_gui/train reads it after a reload.
-  sessionStorage.setItem(`ddp-form${location.search}`, line.getAttribute("data-values") ?? "");
+  try {
+    sessionStorage.setItem(`ddp-form${location.search}`, line.getAttribute("data-values") ?? "");
+  } catch {
+    // A browser that keeps nothing works all the same.
+  }
   for (const button of document.querySelectorAll("button.ddp-preset")) {
     setAttribute(button, "aria-pressed", String(button.id === `preset-${line.getAttribute("data-preset")}`));
   }

@@ -121,7 +121,7 @@ def _total(
 ) -> Html:
     """Return the learner's total over all lessons of the report."""
     questions = [question for lesson in lessons for question in lesson["questions"]]
-    num_right = sum(question["answer"] == question["right"] for question in questions)
+    num_right = sum(lesson_part.num_right_answers(lesson, runs) for lesson in lessons)
     num_done = sum(lesson_part.is_done(lesson, runs) for lesson in lessons)
     num_in_all = max(gathered["num_lessons"], len(lessons))
     words = f"{num_done} of {num_in_all} lessons done, {num_right} of {len(questions)} questions right."

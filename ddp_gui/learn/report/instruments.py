@@ -50,7 +50,7 @@ def drawn(picture: Mapping[str, Any], runs: Sequence[Shown]) -> Html | None:
     if found is None:
         return None
     title, of_run = found
-    wanted = runs if picture["run"] is None else runs[picture["run"] : picture["run"] + 1]
+    wanted = [shown for shown in runs if picture["run"] in (None, shown.index)]
     names = [tag("p", sample(shown.index), name_of(shown.name), class_="whose") for shown in wanted]
     parts = [joined([name, of_run(shown.run)]) for name, shown in zip(names, wanted, strict=True)]
     return _figure(title, parts, caption)
@@ -154,8 +154,10 @@ _BARS: Mapping[str, tuple[Callable[[Measured], Ranks], Callable[[float | None], 
 
 
 def _waterfall(runs: Sequence[Shown], index: int, caption: Html) -> Html:
-    found = costs(runs[0].run, runs[index].run) if index < len(runs) else None
-    if found is None:
+    by_index = {shown.index: shown for shown in runs}
+    one, many = by_index.get(0), by_index.get(index)
+    found = costs(one.run, many.run) if one is not None and many is not None else None
+    if found is None or many is None:
         words = "Too few steps were sampled to divide them."
         return _figure("Why not N times as fast", [_missing(words)], caption)
     best, came = found["best"], found["came"]
@@ -171,7 +173,7 @@ def _waterfall(runs: Sequence[Shown], index: int, caption: Html) -> Html:
         sign, name = ("+", "gain") if cost < 0 else ("−", kind)
         rows.append(_row(words, [(low, high, name)], f"{sign} {abs(cost):.2f}"))
     rows.append(_row(tag("strong", "what came"), [(0.0, came / widest, "whole")], f"{came:.3g} ×"))
-    return _figure(f"Why not N times as fast: {runs[index].name}", [_table(rows)], caption)
+    return _figure(f"Why not N times as fast: {many.name}", [_table(rows)], caption)
 
 
 def costs(one: Measured, many: Measured) -> dict[str, float] | None:
@@ -300,6 +302,8 @@ def _fingerprints(run: Measured) -> Html:
 
 
 def _hash_cell(hashes: Sequence[str], rank: int) -> Html:
+    if rank >= len(hashes):  # the run was resumed with more ranks
+        return tag("td", "–")
     group = list(dict.fromkeys(hashes)).index(hashes[rank])
     letter = chr(ord("a") + group % 26)
     return tag(

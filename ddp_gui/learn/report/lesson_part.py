@@ -32,7 +32,9 @@ def drawn(lesson: Lesson, runs: Runs, max_points: int) -> Html:
     """Return a lesson as a section."""
     own = _shown(lesson["runs"], runs, 0)
     tried = _shown(
-        [{"name": each["choice"], "run_id": each["run_id"]} for each in lesson["attempts"]], runs, len(own)
+        [{"name": each["choice"], "run_id": each["run_id"]} for each in lesson["attempts"]],
+        runs,
+        len(lesson["runs"]),
     )
     is_revealed = _is_revealed(lesson, runs)
     numbers = {shown.index: _numbers(shown) for shown in own}
@@ -46,7 +48,7 @@ def drawn(lesson: Lesson, runs: Runs, max_points: int) -> Html:
         _measured(lesson, [*own, *tried], max_points),
         tag("h3", "Questions"),
         [
-            _question(lesson, number, question, numbers, tried)
+            _question(lesson, number, _found_of(lesson, number, runs, numbers))
             for number, question in enumerate(lesson["questions"])
         ],
         _own_words(),
@@ -92,6 +94,30 @@ def _own_words() -> Html:
     return tag("div", tag("h3", label), room, class_="own")
 
 
+def num_right_answers(lesson: Lesson, runs: Runs) -> int:
+    """Return how many questions were answered as the runs showed, or as the lesson says where they do not."""
+    numbers = {shown.index: _numbers(shown) for shown in _shown(lesson["runs"], runs, 0)}
+    return sum(
+        question["answer"] is not None
+        and question["answer"] == _right_answer(question, _found_of(lesson, number, runs, numbers))
+        for number, question in enumerate(lesson["questions"])
+    )
+
+
+def _found_of(lesson: Lesson, number: int, runs: Runs, own: Mapping[int, RunNumbers]) -> Outcome:
+    """Return what a lesson's runs and the attempts at a question showed."""
+    attempts = [each for each in lesson["attempts"] if each["question"] == number]
+    tried = _shown([{"name": each["choice"], "run_id": each["run_id"]} for each in attempts], runs, 0)
+    together: dict[int | str, RunNumbers] = dict(own.items())
+    together |= {shown.name: _numbers(shown) for shown in tried}
+    return _found(lesson["questions"][number], together)
+
+
+def _right_answer(question: Mapping[str, Any], found: Outcome) -> int | None:
+    """Return the answer to mark; what was not run here is as the lesson says."""
+    return question["right"] if found.verdict in ("unchecked", "unmeasured") else found.happened
+
+
 def is_done(lesson: Lesson, runs: Runs) -> bool:
     """True if the lesson was predicted, its runs have ended, and all its questions are answered."""
     is_answered = all(question["answer"] is not None for question in lesson["questions"])
@@ -107,7 +133,7 @@ def outcome_words(lesson: Lesson, runs: Runs) -> str:
     """Say in a few words how a lesson went."""
     questions = lesson["questions"]
     answered = [each for each in questions if each["answer"] is not None]
-    num_right = sum(each["answer"] == each["right"] for each in answered)
+    num_right = num_right_answers(lesson, runs)
     answers = f"{num_right} of {len(questions)} questions right"
     if len(answered) < len(questions):
         answers += f", {len(questions) - len(answered)} not answered"
@@ -125,10 +151,11 @@ def _is_revealed(lesson: Lesson, runs: Runs) -> bool:
 
 
 def _shown(wanted: Sequence[Mapping[str, Any]], runs: Runs, first: int) -> list[Shown]:
-    there = [each for each in wanted if each["run_id"] in runs]
+    # A run keeps its number where another one was deleted: conditions and pictures name runs by it.
     return [
         Shown(name=each["name"], index=first + number, run=runs[each["run_id"]])
-        for number, each in enumerate(there)
+        for number, each in enumerate(wanted)
+        if each["run_id"] in runs
     ]
 
 
@@ -150,7 +177,8 @@ def _prediction(lesson: Lesson, own: Sequence[Shown], *, is_revealed: bool) -> H
         parts.append(tag("p", _outcome(lesson, own), class_="outcome"))
         if not is_drawn:
             parts += [tag("p", words, class_="soft") for words in found.reasons]
-            parts.append(tag("p", inlines(asked["because"]), class_="because"))
+            if right == asked["right"]:
+                parts.append(tag("p", inlines(asked["because"]), class_="because"))
     return tag("div", parts, class_="card")
 
 
@@ -273,22 +301,13 @@ def _charts(
     ]
 
 
-def _question(
-    lesson: Lesson,
-    number: int,
-    question: Mapping[str, Any],
-    numbers: Mapping[int, RunNumbers],
-    attempts: Sequence[Shown],
-) -> Html:
-    answer = question["answer"]
-    mine = [each for each in lesson["attempts"] if each["question"] == number]
-    tried, run_ids = [each["choice"] for each in mine], {each["run_id"] for each in mine}
-    runs: dict[int | str, RunNumbers] = dict(numbers.items())
-    runs |= {shown.name: _numbers(shown) for shown in attempts if shown.run.about["run_id"] in run_ids}
-    found = _found(question, runs)
+def _question(lesson: Lesson, number: int, found: Outcome) -> Html:
+    question = lesson["questions"][number]
+    answer, right = question["answer"], _right_answer(question, found)
+    tried = [each["choice"] for each in lesson["attempts"] if each["question"] == number]
     parts = [
         tag("p", inlines(question["question"]), class_="question"),
-        _choices(question, answer, _right(question, found) if answer is not None else None),
+        _choices(question, answer, right if answer is not None else None),
     ]
     if tried:
         parts.append(tag("p", "What I ran to find out: ", joined(_listed(tried)), ".", class_="soft"))
@@ -296,7 +315,8 @@ def _question(
         parts.append(tag("p", "Not answered.", class_="soft"))
     else:
         parts += [tag("p", words, class_="soft") for words in found.reasons]
-        parts.append(tag("p", inlines(question["because"]), class_="because"))
+        if right == question["right"]:
+            parts.append(tag("p", inlines(question["because"]), class_="because"))
     return tag("div", parts, class_="card")
 
 

@@ -68,7 +68,7 @@ def test_a_row_says_what_the_list_shows(tmp_path: Path, catalogue) -> None:  # n
     assert row["created_unix_s"] == 100.0, "the age is in the events: a copied folder keeps it"
 
 
-NAMES = ("a run", "run [2] (copy)", "пробег-1", "运行 1", "50% #1 & more?", "l'été", "<b>bold<b>", "x" * 240)
+NAMES = ("a run", "run [2] (copy)", "пробег-1", "运行　1", "50% #1 & more?", "l'été", "<b>bold<b>", "x" * 240)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -93,7 +93,11 @@ def test_the_waterfall_is_the_one_of_the_lesson_page(tmp_path: Path) -> None:
 def test_replicas_that_differ_are_shown_with_their_step_and_distance(tmp_path: Path) -> None:
     run = make_run(tmp_path, "a-1")
     file = EventFile(run.events)
-    for step, hashes, distances in ((20, ["aa11", "aa11"], [0.0, 0.0]), (40, ["bb22", "cc33"], [0.0, 0.125])):
+    for step, hashes, distances in (
+        (10, ["9900"], [0.0]),  # before it was resumed with another rank
+        (20, ["aa11", "aa11"], [0.0, 0.0]),
+        (40, ["bb22", "cc33"], [0.0, 0.125]),
+    ):
         file.append([(1e9 + step, "fingerprints", {"step": step, "hashes": hashes, "distances": distances})])
     file.close()
     words = drawn(read(run), instrument="fingerprints")

@@ -94,6 +94,20 @@ def test_what_was_not_done_is_said(source: Source, more: dict[str, Any], words: 
     assert words in words_of(report(source, lessons=[done("chosen", **more)]))
 
 
+def test_a_run_keeps_its_number_where_another_one_was_deleted(source: Source, tmp_path: Path) -> None:
+    lesson = tmp_path / "lessons" / "01-chosen.md"
+    text = lesson.read_text()
+    lesson.write_text(
+        text.replace("right = 1\n", 'right = 1\nmeasured = ["num_steps(1) > 1e6", "num_steps(1) == 80"]\n', 1)
+    )
+    for runs, words in (
+        (["a-1", "b-1"], "I predicted what happened."),
+        (["gone-1", "b-1"], "I predicted what happened."),
+        (["a-1", "gone-1"], "These runs do not show which prediction was right."),
+    ):
+        assert words in words_of(report(source, lessons=[done("chosen", runs=runs)]))
+
+
 def test_what_is_right_is_not_told_before_it_was_answered(source: Source) -> None:
     words = words_of(report(source, lessons=[done("chosen", runs=["a-1", None], answers=[])]))
     assert "the right answer" not in words and "Both see the same." not in words
