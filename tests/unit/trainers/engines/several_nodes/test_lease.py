@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from dataclasses import asdict
@@ -66,6 +67,38 @@ def test_a_question_without_the_key_gets_no_answer(pair: list[Peers]) -> None:
     time.sleep(2.5)  # time in which a question and its answer would have passed twice
     assert not stranger.vouch(2) and stranger.unreachable() == {}
     for peers in (pair[0], stranger):
+        peers.close()
+
+
+@pytest.mark.parametrize(
+    "datagram",
+    [
+        b"",
+        b"\xff\xfe",
+        b"[" * 500,
+        b"[" * 200 + b"]" * 200,
+        b"7" * 500,
+        b"[]",
+        b"null",
+        b'{"from": null, "key": "a"}',
+        b'{"from": ' + b"9" * 400 + b', "key": "a", "number": "1"}',
+        b'{"from": -9223372036854775808, "key": "a", "number": "1"}',
+        '{"from": 1, "key": "ключ", "number": "1"}'.encode(),
+        b'{"from": 1, "key": "\\ud800", "number": "1"}',
+        b'{"from": 1, "key": {"a": [1e999]}, "number": "1"}',
+        b'{"from": 1, "key": "a", "number": []}',
+        b'{"from": 1, "number": {}, "standing": []}',
+        b'{"from": true}',
+    ],
+)
+def test_no_datagram_ends_the_answers(datagram: bytes, pair: list[Peers]) -> None:
+    there = (pair[0].endpoint.address, pair[0].endpoint.port)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        stranger.sendto(datagram, there)  # it lies there before the first question
+    for peers in pair:
+        peers.begin()
+    wait_until("answers", lambda: all(peers.vouch(2) for peers in pair), SOON_S)
+    for peers in pair:
         peers.close()
 
 
