@@ -200,7 +200,7 @@ class CheckpointWriter:
             mine = (None, False, action())
         except Exception as error:
             # Any error: the other ranks wait for the outcome, and training must not be affected.
-            is_bug = not isinstance(error, OSError)
+            is_bug = not isinstance(error, OSError | CheckpointError)
             log.warning("a checkpoint could not be written: %s", files.why(error), exc_info=is_bug)
             mine = (files.why(error), files.needs_space(error), None)
         answers = self._gather(mine)
