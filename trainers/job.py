@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +11,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from trainers import registry
-from trainers.checkpoint.checkpoint_files import PeersGoneError
+from trainers.checkpoint.checkpoint_files import NoSpaceError, PeersGoneError
 from trainers.checkpoint.save_and_restore import Checkpointer, CheckpointError, Outcome, Progress
 from trainers.checkpoint.step_start import StepStart
 from trainers.contract.commands import Command
@@ -39,8 +38,6 @@ log = logging.getLogger(__name__)
 SAMPLE_TIME_LIMIT_S = 5.0
 WARN_EVERY_S = 60.0
 LONGEST_CLASS_NAME = 40
-# What the system says of a disk or a quota that is full.
-_NEEDS_SPACE = re.compile(r"no space left|quota|free space", re.IGNORECASE)
 
 
 @dataclass(kw_only=True)
@@ -212,7 +209,7 @@ def hint_of(error: CheckpointError) -> str:
     """Return what to do about a checkpoint that was not saved; only a full disk needs space."""
     if isinstance(error, PeersGoneError):
         return "No file could not be written. Checkpoints from before are kept."
-    if _NEEDS_SPACE.search(str(error)):
+    if isinstance(error, NoSpaceError):
         return "The run continues. Free some space, then save again."
     return "The run continues. Save again when the cause is gone."
 

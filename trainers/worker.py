@@ -250,7 +250,11 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
 
 def granted_threads(run: RunDirectory) -> int | None:
     """Return the most threads of each rank that the queue has granted; None: it did not say."""
-    ticket = tickets.read_granted(run)
+    try:
+        ticket = tickets.read_granted(run)
+    except (tickets.TicketError, OSError) as error:
+        log.warning("the number of threads that was granted is not known: %s", error)
+        return None
     return None if ticket is None or ticket.grant is None else ticket.grant.num_threads
 
 

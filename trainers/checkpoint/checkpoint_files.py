@@ -19,7 +19,7 @@ from trainers.contract.manifests import FORMAT_VERSION, MANIFEST
 from trainers.contract.rundir import Checkpoint, RunDirectory
 from trainers.files import plain_files
 from trainers.files.json_files import read_json, sync_directory, write_json_atomically
-from trainers.machine.os_errors import explain
+from trainers.machine.os_errors import NO_SPACE, explain
 
 # Only a person deletes what a person requested.
 KEPT_REASONS = frozenset({"button"})
@@ -29,6 +29,10 @@ LAST_REASONS = frozenset({"stop", "end"})
 
 class CheckpointError(ValueError):
     """A checkpoint that is missing, damaged or not this run's."""
+
+
+class NoSpaceError(CheckpointError):
+    """A checkpoint that was not written because the disk, the quota or the run's share has no room for it."""
 
 
 class PeersGoneError(CheckpointError):
@@ -160,13 +164,13 @@ def require_room(
         most_bytes: the share of all checkpoints of the run; None is no limit.
 
     Raises:
-        CheckpointError: saying how much is free or used, and what to do.
+        NoSpaceError: saying how much is free or used, and what to do.
     """
     free, reserve = rundir.disk_room(run.path)
     if reason in LAST_REASONS:
         reserve //= 2
     if free - size_bytes < reserve:
-        raise CheckpointError(
+        raise NoSpaceError(
             f"the disk of {run.path} has {_size(free)} left, the checkpoint takes {_size(size_bytes)}, and "
             f"{_size(reserve)} stay free for the page and other runs: delete runs that are no longer needed "
             "and empty the bin"
@@ -176,7 +180,7 @@ def require_room(
     gone = {item.step for item in _to_retire(run, step, keep_last=keep_last, best_step=best_step, num_new=1)}
     kept = sum(item.size_bytes for item in run.list_checkpoints() if item.step not in gone | {step})
     if kept + size_bytes > most_bytes:
-        raise CheckpointError(
+        raise NoSpaceError(
             f"the checkpoints of this run would take {_size(kept + size_bytes)}, and its share of the disk "
             f"is {_size(most_bytes)}: keep fewer of them (keep_last_checkpoints), or save less often"
         )
@@ -252,3 +256,13 @@ def why(error: BaseException) -> str:
             return explain(found)
         found = found.__cause__ or found.__context__
     return str(error) or type(error).__name__
+
+
+def needs_space(error: BaseException) -> bool:
+    """Tell whether a file operation failed for lack of room on the disk."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, NoSpaceError) or (isinstance(found, OSError) and found.errno in NO_SPACE):
+            return True
+        found = found.__cause__ or found.__context__
+    return False

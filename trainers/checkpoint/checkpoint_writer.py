@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from trainers.checkpoint import checkpoint_files as files
 from trainers.checkpoint import weight_files
-from trainers.checkpoint.checkpoint_files import CheckpointError, PeersGoneError
+from trainers.checkpoint.checkpoint_files import CheckpointError, NoSpaceError, PeersGoneError
 from trainers.checkpoint.sealing import Sealing
 from trainers.checkpoint.snapshot import Snapshot
 from trainers.contract import tickets
@@ -195,22 +195,27 @@ class CheckpointWriter:
         Raises:
             CheckpointError: on all ranks when it failed on one; nothing is left behind then.
         """
-        mine: tuple[str | None, Result | None] = (None, None)
+        mine: tuple[str | None, bool, Result | None] = (None, False, None)
         try:
-            mine = (None, action())
+            mine = (None, False, action())
         except Exception as error:
             # Any error: the other ranks wait for the outcome, and training must not be affected.
-            is_bug = not isinstance(error, OSError)
+            is_bug = not isinstance(error, OSError | CheckpointError)
             log.warning("a checkpoint could not be written: %s", files.why(error), exc_info=is_bug)
-            mine = (files.why(error), None)
+            mine = (files.why(error), files.needs_space(error), None)
         answers = self._gather(mine)
-        failed = [(rank, problem) for rank, (problem, _) in enumerate(answers) if problem is not None]
+        failed = [
+            (rank, problem, is_full)
+            for rank, (problem, is_full, _) in enumerate(answers)
+            if problem is not None
+        ]
         if failed:
             if self._world.is_main:
                 shutil.rmtree(aside, ignore_errors=True)
-            rank, problem = failed[0]
-            raise CheckpointError(f"rank {rank} could not write the checkpoint: {problem}")
-        result: Result = answers[0][1]
+            rank, problem, is_full = failed[0]
+            kind = NoSpaceError if is_full else CheckpointError
+            raise kind(f"rank {rank} could not write the checkpoint: {problem}")
+        result: Result = answers[0][2]
         return result
 
     def _gather(self, value: Any) -> list[Any]:

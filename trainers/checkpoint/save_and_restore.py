@@ -218,9 +218,8 @@ class Checkpointer:
         try:
             files.change_reason(self._run, step, reason)
         except OSError as error:
-            self._announce(
-                CheckpointError(f"step {step:,} is saved, but may be deleted later: {explain(error)}")
-            )
+            kind = files.NoSpaceError if files.needs_space(error) else CheckpointError
+            self._announce(kind(f"step {step:,} is saved, but may be deleted later: {explain(error)}"))
 
     def _check_binding(self, step: int, binding: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
         saved = {"strategy": manifest["strategy"], **binding}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import json
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +15,11 @@ import torch
 from torch import nn
 
 from trainers import control
+from trainers.checkpoint import checkpoint_files
 from trainers.checkpoint.checkpoint_files import CheckpointError, PeersGoneError
+from trainers.checkpoint.checkpoint_writer import CheckpointWriter
 from trainers.checkpoint.save_and_restore import Progress
-from trainers.contract import config
+from trainers.contract import config, rundir
 from trainers.contract.commands import COMMAND_NAMES, Command
 from trainers.contract.config import Config
 from trainers.control import Stopped
@@ -182,14 +187,56 @@ def test_the_sleep_of_a_step_is_divided_among_its_micro_batches(
     assert slept == [0.05]
 
 
+def outcome_of(monkeypatch: pytest.MonkeyPatch, error: Exception) -> CheckpointError:
+    """Return what comes of a save that fails with an error."""
+    writer = CheckpointWriter.__new__(CheckpointWriter)
+    writer._world = SimpleNamespace(is_main=False)  # type: ignore[assignment]
+    monkeypatch.setattr(writer, "_gather", lambda mine: [json.loads(json.dumps(mine))])
+
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(CheckpointError, match="rank 0 could not write the checkpoint: ") as failed:
+        writer._together(fail, Path("nowhere"))
+    return failed.value
+
+
+def wrapped(error: OSError) -> RuntimeError:
+    """Return an error as torch hides the system's own."""
+    outer = RuntimeError("unexpected pos 64 vs 0")
+    outer.__context__ = error
+    return outer
+
+
 @pytest.mark.parametrize(
-    ("error", "needs_space"),
+    ("error", "needs_space", "words"),
     [
-        (CheckpointError("rank 0 could not write the checkpoint: [Errno 28] No space left on device"), True),
-        (CheckpointError("rank 1 could not write the checkpoint: [Errno 122] Disk quota exceeded"), True),
-        (CheckpointError("rank 0 could not write the checkpoint: [Errno 13] Permission denied"), False),
-        (PeersGoneError("the connection to the other ranks was lost: Connection closed by peer"), False),
+        (OSError(errno.ENOSPC, "No space left on device", "/runs/a"), True, "the disk of /runs is full: "),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), True, "the disk quota is used up: "),
+        (wrapped(OSError(errno.ENOSPC, "No space left on device")), True, "the disk is full: "),
+        (PermissionError(errno.EACCES, "Permission denied", "/runs/a"), False, "has no permission"),
+        (RuntimeError("no free space in the full quota"), False, "no free space"),
     ],
 )
-def test_only_a_full_disk_needs_space(error: CheckpointError, needs_space: bool) -> None:
-    assert ("space" in hint_of(error)) is needs_space
+def test_only_a_full_disk_needs_space(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, needs_space: bool, words: str
+) -> None:
+    outcome = outcome_of(monkeypatch, error)
+    assert words in str(outcome)
+    assert ("Free some space" in hint_of(outcome)) is needs_space
+
+
+@pytest.mark.parametrize("free", [999, 10**9])
+def test_a_checkpoint_that_is_refused_for_its_size_needs_space(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free: int
+) -> None:
+    """By the reserve of the disk, or by the share of its run."""
+    monkeypatch.setattr(rundir, "disk_room", lambda _: (free, 500))
+    run = rundir.create(tmp_path, Config())
+    with pytest.raises(CheckpointError, match="stay free" if free == 999 else "its share") as refused:
+        checkpoint_files.require_room(run, 1, 600, "", keep_last=None, best_step=None, most_bytes=1)
+    assert "Free some space" in hint_of(outcome_of(monkeypatch, refused.value))
+
+
+def test_the_loss_of_other_ranks_needs_no_space() -> None:
+    assert "space" not in hint_of(PeersGoneError("the connection to the other ranks was lost"))

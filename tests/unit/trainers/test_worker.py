@@ -23,6 +23,17 @@ def test_a_rank_that_cannot_see_what_rank_0_has_made_says_so(
     assert problem is not None and "config.json" in problem and "do not share" in problem
 
 
+def test_a_damaged_grant_leaves_the_number_of_threads_open(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = rundir.create(tmp_path, Config())
+    assert worker.granted_threads(run) is None
+    run.granted.write_text('{"grant": ')
+    with caplog.at_level("WARNING"):
+        assert worker.granted_threads(run) is None
+    assert "granted.json" in caplog.text
+
+
 def test_a_rank_waits_for_what_rank_0_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     run = RunDirectory(tmp_path / "run-1")

@@ -104,14 +104,20 @@ class RendezvousFiles:
 
 
 def told_end(rank: int, exit_code: int) -> str:
-    """Return the line of the log that tells of a rank's end."""
+    """Return the line of the log that tells of a rank's end; the first one of its machine is 0."""
     return f"rank {rank} ended with exit code {exit_code}"
 
 
-def rank_exit_codes(output: str) -> dict[int, int]:
-    """Return the exit code of each rank that a line or the summary names; negative is a signal."""
-    matches = [*_SUMMARY_RANK.finditer(output), *_TOLD_END.finditer(output)]
-    return {int(match["rank"]): int(match["code"]) for match in matches}
+def rank_exit_codes(output: str, first_rank: int = 0) -> dict[int, int]:
+    """Return the exit code of each rank that a line or the summary names; negative is a signal.
+
+    Args:
+        first_rank: of the machine whose torchrun wrote this. A line counts its ranks from 0, the summary
+            those of all machines.
+    """
+    summed_up = {int(match["rank"]): int(match["code"]) for match in _SUMMARY_RANK.finditer(output)}
+    told = {first_rank + int(match["rank"]): int(match["code"]) for match in _TOLD_END.finditer(output)}
+    return summed_up | told
 
 
 def first_failed_rank(output: str) -> int | None:

@@ -165,7 +165,7 @@ class Peers:
             return
         node, number = said["from"], said.get("number")
         if "key" in said:
-            if isinstance(number, str) and secrets.compare_digest(str(said["key"]), self.endpoint.key):
+            if isinstance(number, str) and self._is_own_key(said["key"]):
                 standing = self._standing_of(node)
                 self._send({"from": self._node, "number": number, "standing": standing}, place)
             return
@@ -177,6 +177,11 @@ class Peers:
             peer.is_good = said.get("standing") == "good"
         if said.get("standing") == "given up":
             self._given_up()
+
+    def _is_own_key(self, key: Any) -> bool:
+        """Compare bytes: text that is not ASCII is refused with an error."""
+        said = str(key).encode("utf-8", "replace")
+        return secrets.compare_digest(said, self.endpoint.key.encode())
 
     def _send(self, values: Mapping[str, Any], place: Any) -> None:
         with contextlib.suppress(OSError):  # a network that is down: the silence is what counts

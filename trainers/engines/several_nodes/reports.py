@@ -102,9 +102,18 @@ class NodesFolder:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
             return False
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(values, file)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump(values, file)
+        except OSError:
+            self.remove(name)
+            raise
         return True
+
+    def remove(self, name: str) -> None:
+        """Remove a file, so that a node can write it anew; one that cannot be removed stays."""
+        with contextlib.suppress(OSError):
+            (self.path / f"{name}.json").unlink()
 
     def write(self, name: str, values: Mapping[str, Any]) -> bool:
         """Write a file; False where the disk does not take it.

@@ -49,6 +49,7 @@ class LostHosts:
         self._read_status = read_status
         self._reap = reap
         self._watched: set[str] = set()
+        self._said: set[str] = set()
         self._lock = threading.Lock()
 
     def watch(self, run: RunDirectory, start: Start) -> None:
@@ -95,14 +96,24 @@ class LostHosts:
             recorded = status_file.read(run.status)
             if recorded is None or recorded.ended_unix_s is not None or recorded.handle != start.handle:
                 return
-            if not NodesFolder(run, start.tag).make_once("taken-over", {"node": None}):
+            folder = NodesFolder(run, start.tag)
+            if not folder.make_once("taken-over", {"node": None}):
                 return  # another host has said so
-            name = start.hosts[0]
-            message = f"Node 0 ({name}) is lost: it does not answer by SSH, and reports nothing any more."
-            hint = f"{HINT} {final_events.what_is_kept(run, None)}"
-            cause = Cause(code=NODE_LOST, message=message, hint=hint)
-            final_events.say(run, final_events.of_an_end("failed", message, cause, (), is_said=False))
-            status = replace(recorded, state="failed", error=f"{message} {hint}")
-            run.write_status(replace(status, ended_unix_s=now_unix_s()))
+            try:
+                self._write_end(run, start, recorded)
+            except OSError:
+                folder.remove("taken-over")  # or nobody would write it any more
+                raise
         finally:
             os.close(lock)
+
+    def _write_end(self, run: RunDirectory, start: Start, recorded: Status) -> None:
+        name = start.hosts[0]
+        message = f"Node 0 ({name}) is lost: it does not answer by SSH, and reports nothing any more."
+        hint = f"{HINT} {final_events.what_is_kept(run, None)}"
+        cause = Cause(code=NODE_LOST, message=message, hint=hint)
+        if start.tag not in self._said:  # else the status alone could not be written
+            final_events.say(run, final_events.of_an_end("failed", message, cause, (), is_said=False))
+            self._said.add(start.tag)
+        status = replace(recorded, state="failed", error=f"{message} {hint}")
+        run.write_status(replace(status, ended_unix_s=now_unix_s()))

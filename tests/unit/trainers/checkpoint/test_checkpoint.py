@@ -488,6 +488,20 @@ def test_state_that_cannot_be_copied_fails_the_save_only(
     assert "rank 0 could not write the checkpoint: not enough memory" in str(maker.wait())
 
 
+@pytest.mark.parametrize("is_bug", [False, True])
+def test_a_refusal_for_lack_of_room_is_logged_without_a_traceback(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_bug: bool
+) -> None:
+    def refuse(*_arguments: Any, **_named: Any) -> None:
+        raise KeyError("x") if is_bug else checkpoint_files.NoSpaceError("no room")
+
+    monkeypatch.setattr(checkpoint_files, "require_room", refuse)
+    maker = checkpointer_of(run)
+    maker.save(Progress(step=3), "schedule")
+    assert isinstance(maker.wait(), CheckpointError)
+    assert ("Traceback" in caplog.text) is is_bug and "could not be written" in caplog.text
+
+
 def test_old_checkpoints_that_cannot_be_deleted_do_not_fail_the_new_one(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

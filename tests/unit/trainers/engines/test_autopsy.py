@@ -104,9 +104,9 @@ class Remains:
         text = SUMMARY.format(first=first, first_code=first_code, others=blocks or "  <NO_OTHER_FAILURES>\n")
         self.log.write_text(text)
 
-    def error_file(self, rank: int, message: str, timestamp: int = 100) -> None:
-        """Write the error file of one rank, as `record` does."""
-        path = self.folder / "none_abc123" / "attempt_0" / str(rank) / "error.json"
+    def error_file(self, rank: int, message: str, timestamp: int = 100, folder: str = "torchrun") -> None:
+        """Write the error file of one rank, as `record` does; torchrun counts those of a machine from 0."""
+        path = self.run.logs / folder / "none_abc123" / "attempt_0" / str(rank) / "error.json"
         path.parent.mkdir(parents=True)
         about = {"py_callstack": f"Traceback of rank {rank}", "timestamp": str(timestamp)}
         path.write_text(json.dumps({"message": {"message": message, "extraInfo": about}}))
@@ -354,9 +354,37 @@ def test_what_other_machines_know_of_their_ranks_is_the_cause(remains: Remains) 
     cause = autopsy.explain(*here, lambda rank: "Node 0 is silent." if rank == 1 else "")
     assert cause.code == "node_ended" and cause.rank is None and "Node 0 is silent." in cause.message
     log = remains.log.with_name(f"{remains.log.stem}_1{remains.log.suffix}")
-    log.write_text(told_end(1, -9))
+    log.write_text(told_end(0, -9))
     assert (autopsy.explain(*here).code, autopsy.explain(*here).rank) == ("rank_killed", 1)
     assert autopsy.explain(*here, lambda _rank: "Node 0 is silent.").code == "node_ended", "we killed it"
+
+
+@pytest.mark.parametrize("has_summary", [False, True])
+def test_ranks_of_another_machine_are_counted_there_from_its_first_one(
+    remains: Remains, has_summary: bool
+) -> None:
+    config = Config(num_nodes=2, nproc_per_node=2)
+    json_files.write_json_atomically(remains.run.config, config.to_json())
+    remains.summary(0, 1, {1: 1})
+    for rank in (0, 1):
+        remains.error_file(rank, LOST_PEER)
+    remains.error_file(0, "ValueError: rank 2 saw a negative size", folder="torchrun_1")
+    remains.error_file(1, LOST_PEER, timestamp=101, folder="torchrun_1")
+    words = "\n".join([told_end(0, 1), told_end(1, 1)]) + "\n"
+    if has_summary:
+        words += SUMMARY.format(first=2, first_code=1, others=OTHER.format(rank=3, code=1))
+        words = words.replace("(local_rank: 2)", "(local_rank: 0)").replace("local_rank: 3", "local_rank: 1")
+    (remains.run.logs / "torchrun_1.log").write_text(words)
+    cause = remains.explain()
+    assert (cause.code, cause.rank) == ("rank_raised", 2)
+    assert cause.message == "Rank 2 failed: ValueError: rank 2 saw a negative size."
+
+
+def test_a_kill_on_another_machine_names_its_rank_among_all(remains: Remains) -> None:
+    config = Config(num_nodes=2, nproc_per_node=2)
+    json_files.write_json_atomically(remains.run.config, config.to_json())
+    (remains.run.logs / "torchrun_1.log").write_text(f"{told_end(1, -9)}\n")
+    assert (remains.explain().code, remains.explain().rank) == ("rank_killed", 3)
 
 
 def test_rank_that_left_without_an_error_is_what_the_other_misses(remains: Remains) -> None:

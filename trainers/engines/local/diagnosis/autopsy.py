@@ -89,9 +89,11 @@ def explain(
         why_ended: returns why the launcher of a rank's machine has killed it; empty where it has not.
     """
     failures = _failures(run, torchrun_log, torchrun_dir)
-    for node in range(1, _num_machines(run)):
+    num_machines = _num_machines(run)
+    for node in range(1, num_machines):
         log = torchrun_log.with_name(f"{torchrun_log.stem}_{node}{torchrun_log.suffix}")
-        failures += _failures(run, log, torchrun_dir.with_name(f"{torchrun_dir.name}_{node}"))
+        folder = torchrun_dir.with_name(f"{torchrun_dir.name}_{node}")
+        failures += _failures(run, log, folder, first_rank=node * _num_ranks(run) // num_machines)
     if not failures:
         return _torchrun_itself(exit_code, torchrun_log)
     causes = [failure for failure in failures if not failure.is_consequence]
@@ -149,11 +151,18 @@ def signal_name(exit_code: int) -> str:
         return f"signal {-exit_code}"
 
 
-def _failures(run: RunDirectory, torchrun_log: Path, torchrun_dir: Path) -> list[_Failure]:
-    exit_codes = rank_exit_codes(_tail(torchrun_log))
+def _failures(
+    run: RunDirectory, torchrun_log: Path, torchrun_dir: Path, first_rank: int = 0
+) -> list[_Failure]:
+    """Return what the ranks of one machine left behind; in its folder they are counted from 0.
+
+    Args:
+        first_rank: of that machine.
+    """
+    exit_codes = rank_exit_codes(_tail(torchrun_log), first_rank)
     by_rank = {}
     for path in torchrun_dir.glob("*/attempt_*/*/error.json"):
-        failure = _read_error_file(path, exit_codes)
+        failure = _read_error_file(path, first_rank + int(path.parent.name), exit_codes)
         by_rank[failure.rank] = failure
     for rank, exit_code in exit_codes.items():
         if rank not in by_rank:
@@ -165,8 +174,7 @@ def _failures(run: RunDirectory, torchrun_log: Path, torchrun_dir: Path) -> list
     return list(by_rank.values())
 
 
-def _read_error_file(path: Path, exit_codes: Mapping[int, int]) -> _Failure:
-    rank = int(path.parent.name)
+def _read_error_file(path: Path, rank: int, exit_codes: Mapping[int, int]) -> _Failure:
     try:
         message = json.loads(path.read_text(encoding="utf-8"))["message"]
     except (OSError, ValueError, LookupError, TypeError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from dataclasses import asdict
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness import create_run, wait_until
+from trainers.contract.rundir import RunDirectory
 from trainers.engines.several_nodes import silence
 from trainers.engines.several_nodes.lease import Lease
 from trainers.engines.several_nodes.peers import UNREACHABLE_AFTER_S, Endpoint, Peers
@@ -69,6 +71,38 @@ def test_a_question_without_the_key_gets_no_answer(pair: list[Peers]) -> None:
         peers.close()
 
 
+@pytest.mark.parametrize(
+    "datagram",
+    [
+        b"",
+        b"\xff\xfe",
+        b"[" * 500,
+        b"[" * 200 + b"]" * 200,
+        b"7" * 500,
+        b"[]",
+        b"null",
+        b'{"from": null, "key": "a"}',
+        b'{"from": ' + b"9" * 400 + b', "key": "a", "number": "1"}',
+        b'{"from": -9223372036854775808, "key": "a", "number": "1"}',
+        '{"from": 1, "key": "ключ", "number": "1"}'.encode(),
+        b'{"from": 1, "key": "\\ud800", "number": "1"}',
+        b'{"from": 1, "key": {"a": [1e999]}, "number": "1"}',
+        b'{"from": 1, "key": "a", "number": []}',
+        b'{"from": 1, "number": {}, "standing": []}',
+        b'{"from": true}',
+    ],
+)
+def test_no_datagram_ends_the_answers(datagram: bytes, pair: list[Peers]) -> None:
+    there = (pair[0].endpoint.address, pair[0].endpoint.port)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        stranger.sendto(datagram, there)  # it lies there before the first question
+    for peers in pair:
+        peers.begin()
+    wait_until("answers", lambda: all(peers.vouch(2) for peers in pair), SOON_S)
+    for peers in pair:
+        peers.close()
+
+
 def test_a_page_says_within_half_a_minute_that_the_first_node_is_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,3 +120,64 @@ def test_a_page_says_within_half_a_minute_that_the_first_node_is_silent(
         said = silence.of_first_node(run)
         assert (said is not None) is (count - 9 >= silence.SILENT_AFTER_S), count
     assert said is not None and "Node 0 (node1) has not been heard for 30 s" in said
+
+
+def reported(run: RunDirectory, start: str) -> NodesFolder:
+    """Return the folder of a start whose node 0 has reported once."""
+    folder = NodesFolder(run, start)
+    folder.make()
+    folder.write("0", asdict(NodeReport(count=1, host="node1", ranks={})))
+    return folder
+
+
+def test_a_new_start_is_not_silent_for_as_long_as_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = create_run(tmp_path, num_nodes=1, nproc_per_node=1)
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    reported(run, "7-0")
+    for _ in range(30):
+        said = silence.of_first_node(run)
+        now += 1.0
+    assert said is not None
+    NodesFolder(run, "7-1").make()  # it has not reported yet
+    assert silence.of_first_node(run) is None
+    now += 1.0
+    reported(run, "7-1")
+    assert silence.of_first_node(run) is None
+
+
+def test_time_in_which_nobody_asked_is_no_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run had ended, and goes on; the folder of the new start is not there yet."""
+    run = create_run(tmp_path, num_nodes=1, nproc_per_node=1)
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    reported(run, "7-0")
+    assert silence.of_first_node(run) is None
+    now += 600.0
+    assert silence.of_first_node(run) is None
+
+
+def test_a_file_server_that_does_not_answer_keeps_nobody_else_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck, other = (create_run(tmp_path / name, num_nodes=1, nproc_per_node=1) for name in "ab")
+    is_read, goes_on = threading.Event(), threading.Event()
+    read = NodesFolder.of_run
+
+    def of_run(run: RunDirectory) -> list[NodesFolder]:
+        if run.path == stuck.path:
+            is_read.set()
+            goes_on.wait(SOON_S)
+        return read(run)
+
+    monkeypatch.setattr(NodesFolder, "of_run", of_run)
+    waits = threading.Thread(target=silence.of_first_node, args=(stuck,))
+    waits.start()
+    assert is_read.wait(SOON_S)
+    began = time.monotonic()
+    assert silence.of_first_node(other) is None and silence.of_first_node(stuck) is None
+    assert time.monotonic() - began < SOON_S / 2
+    goes_on.set()
+    waits.join()

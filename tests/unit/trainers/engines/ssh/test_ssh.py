@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -14,15 +15,65 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainers.contract import events, rundir
+from trainers.contract import status as status_file
+from trainers.contract.config import Config
+from trainers.contract.rundir import RunDirectory
+from trainers.contract.status import Status
+from trainers.engines.several_nodes.reports import NodesFolder
 from trainers.engines.site_file import SiteError
 from trainers.engines.ssh import client, hosts, links, reap, scripts, site
 from trainers.engines.ssh.client import Ssh, SshError, UnreachableError
 from trainers.engines.ssh.hosts import Remembered
+from trainers.engines.ssh.lost_hosts import LostHosts
 from trainers.engines.ssh.site import SshHost
 from trainers.engines.ssh.starts import Start
 from trainers.engines.ssh.unshared import rsync
 
 REPOSITORY = Path(__file__).resolve().parents[5]
+
+
+def test_a_host_that_could_not_write_the_end_of_a_lost_run_lets_it_be_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = rundir.create(tmp_path, Config())
+    start = Start(tag="t", hosts=("pc1", "pc2"))
+    run.write_status(Status(state="running", engine="ssh", handle=start.handle))
+    NodesFolder(run, start.tag).make()
+    subject = LostHosts(None, None, None)  # type: ignore[arg-type]
+    write_status, written = RunDirectory.write_status, []
+
+    def refuse_once(run: RunDirectory, status: Status) -> None:
+        written.append(status)
+        if len(written) == 1:
+            raise OSError(errno.EIO, "Input/output error")
+        write_status(run, status)
+
+    monkeypatch.setattr(RunDirectory, "write_status", refuse_once)
+    with pytest.raises(OSError, match="Input/output error"):
+        subject._conclude(run, start)
+    subject._conclude(run, start)
+    recorded = status_file.read(run.status)
+    assert recorded is not None and recorded.state == "failed"
+    kinds = [event["kind"] for event in events.read_all(run.events)]
+    assert kinds == ["error", "state"], "it is said once"
+    assert not NodesFolder(run, start.tag).make_once("taken-over", {}), "it stays taken over"
+
+
+def test_a_file_that_the_disk_did_not_take_is_nobodys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = NodesFolder(rundir.create(tmp_path, Config()), "t")
+    folder.make()
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(json, "dump", refuse)
+        with pytest.raises(OSError, match="No space"):
+            folder.make_once("taken-over", {})
+    assert folder.make_once("taken-over", {})
 
 
 def site_of(folder: Path, text: str) -> site.SshSite:
