@@ -60,7 +60,12 @@ def as_kept(form: Form, text: str) -> dict[str, Any] | None:
         kept = json.loads(text)
     except ValueError:
         return None
-    if not isinstance(kept, dict) or not all(isinstance(value, SCALARS) for value in kept.values()):
+    # Nothing had been changed: filling in could only overwrite what is typed meanwhile.
+    if (
+        not kept
+        or not isinstance(kept, dict)
+        or not all(isinstance(value, SCALARS) for value in kept.values())
+    ):
         return None
     return form.usual_values() | {name: value for name, value in kept.items() if name in form.controls}
 
