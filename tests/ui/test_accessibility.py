@@ -161,7 +161,7 @@ COVERS_TITLE = """() => [...document.querySelectorAll('.ddp-chart')].filter((cha
 
 HAS_NEW_SIZE = """() => {
   const plot = document.querySelector('[data-chart=loss] .js-plotly-plot');
-  return plot._fullLayout.width === plot.clientWidth;
+  return Math.abs(plot._fullLayout.width - plot.clientWidth) < 1;
 }"""
 NUM_STOPS = """(bars) => bars.map((bar) =>
   [...bar.querySelectorAll('button')].filter((tool) => tool.tabIndex === 0).length)"""

@@ -173,13 +173,20 @@ export class Chart {
     this.config ??= { ...CONFIG, modeBarButtonsToAdd: [this.wholeButton()] };
     await this.plotly.react(this.plot, data, fitted(merge(base, layout), this.room), this.config);
     this.drawn = noteDrawn(this.plot);
-    oneTabStop(this.plot.querySelector(".modebar"), `Tools of the chart: ${this.title.textContent}`);
+    this.keepOneTabStop();
     if (!this.isDrawn) {
       this.isDrawn = true;
-      this.plot.on("plotly_afterplot", () => (this.drawn = noteDrawn(this.plot)));
+      this.plot.on("plotly_afterplot", () => {
+        this.drawn = noteDrawn(this.plot);
+        this.keepOneTabStop(); // Plotly makes other buttons where the size is new
+      });
       this.plot.on("plotly_relayout", (change) => this.zoomed(change));
       this.plot.on("plotly_doubleclick", () => this.unzoom());
     }
+  }
+
+  keepOneTabStop() {
+    oneTabStop(this.plot.querySelector(".modebar"), `Tools of the chart: ${this.title.textContent}`);
   }
 
   wholeButton() {
