@@ -119,7 +119,8 @@ class Follower:
         if since < 0 and unread > VERY_MUCH_BYTES:
             yield await CLICKS.run(lambda: _as_event(messages.encode(messages.preview(self.view)), -1))
         while unread > MUCH_BYTES:
-            await CLICKS.run(self.view.catch_up, LOADING_PIECE_S)
+            if not await CLICKS.run(self.view.catch_up, LOADING_PIECE_S):
+                break  # a last line without its end: there is no more to read
             unread, size = await CLICKS.run(self.view.unread)
             share = round(1 - unread / max(1, size), 3)
             yield _as_event(messages.encode({"type": "loading", "loading": share}), since)

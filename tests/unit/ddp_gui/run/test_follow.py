@@ -208,6 +208,23 @@ def test_a_long_file_gives_a_first_impression_and_then_every_point(
     assert (whole["traces"]["loss"]["x"][0], whole["traces"]["loss"]["x"][-1]) == (1, 5000)
 
 
+def test_a_long_last_line_without_its_end_does_not_load_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "MUCH_BYTES", 10_000)
+    run = make_run(tmp_path)
+    with run.events.open("ab") as file:
+        file.write(b"x" * 20_000)
+
+    async def watch() -> list[bytes]:
+        async with asyncio.timeout(10):
+            return [event async for event in Follower(RunView(run, 100)).messages(-1, ChartView())]
+
+    *_, snapshot, end = found = asyncio.run(watch())
+    assert len(found) <= 4 and end.startswith(b"event: end")
+    assert parsed(snapshot)["traces"]["loss"]["x"] == list(range(1, 11))
+
+
 def test_an_unreadable_file_ends_the_stream_with_its_reason(live: RunDirectory) -> None:
     async def watch() -> None:
         stream = Follower(RunView(live, 100)).messages(-1, ChartView())
