@@ -25,6 +25,10 @@ AT_ONCE = 2
 MAX_WAITING = 120
 # A class behind one address logs in at the same time.
 MAX_WAITING_OF_AN_ADDRESS = 60
+# Of these, the places of one name, and of all names that have no account; further tries stand in line for
+# them, at most as many as an address has places.
+PLACES_OF_A_NAME = 2
+PLACES_OF_UNKNOWN_NAMES = 15
 # Known devices have a thread of their own, which strangers cannot keep busy.
 MAX_WAITING_OF_A_NAME = 5
 DEVICE_FOR_S = 180 * 24 * 3600
@@ -48,6 +52,8 @@ class Login:
         self._accounts = accounts
         self._sessions = Sessions(accounts, sessions_path(accounts))
         self._limits = LoginLimits()
+        self._lines = _Places(None, MAX_WAITING_OF_AN_ADDRESS)
+        self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._strangers = _Checks(AT_ONCE, MAX_WAITING, MAX_WAITING_OF_AN_ADDRESS)
         # In total as many as there are accounts, times those of one.
         self._known = _Checks(1, None, MAX_WAITING_OF_A_NAME)
@@ -73,7 +79,10 @@ class Login:
         try:
             # Before a place in the queue is taken: a name that has to wait delays nobody else.
             self._limits.check(small, source, is_known=is_known)
-            with checks.one_more(small if is_known else source):
+            async with contextlib.AsyncExitStack() as place:
+                if not is_known:
+                    await self._stand_in_line(place, source, None if account is None else small)
+                place.enter_context(checks.one_more(small if is_known else source))
                 is_right = await asyncio.get_running_loop().run_in_executor(
                     checks.threads, self._check, small, source, password, account, is_known
                 )
@@ -104,6 +113,18 @@ class Login:
         if token:
             self._sessions.end(token)
 
+    async def _stand_in_line(self, place: contextlib.AsyncExitStack, source: str, name: str | None) -> None:
+        """Wait until a stranger's try may take a place: wrong names must not take those of a whole class.
+
+        Args:
+            name: None for all that have no account.
+        """
+        line, most = f"{source} {name}", PLACES_OF_A_NAME
+        if name is None:
+            line, most = source, PLACES_OF_UNKNOWN_NAMES
+        place.enter_context(self._lines.one_more(line))
+        await place.enter_async_context(self._shares.setdefault(line, asyncio.Semaphore(most)))
+
     def _check(self, name: str, source: str, password: str, account: Account | None, is_known: bool) -> bool:
         """Return True if the password is right; runs in a thread.
 
@@ -119,11 +140,10 @@ class Login:
         return is_right
 
 
-class _Checks:
-    """Threads that check passwords, with a limit on the checks that wait for one."""
+class _Places:
+    """A limit on those that wait, in all and of one sender."""
 
-    def __init__(self, at_once: int, most: int | None, most_of_one: int) -> None:
-        self.threads = ThreadPoolExecutor(at_once, thread_name_prefix="password")
+    def __init__(self, most: int | None, most_of_one: int) -> None:
         self._most = most
         self._most_of_one = most_of_one
         self._lock = threading.Lock()
@@ -150,6 +170,14 @@ class _Checks:
                 self._waiting[sender] -= 1
                 if not self._waiting[sender]:
                     del self._waiting[sender]
+
+
+class _Checks(_Places):
+    """Threads that check passwords, with a limit on the checks that wait for one."""
+
+    def __init__(self, at_once: int, most: int | None, most_of_one: int) -> None:
+        super().__init__(most, most_of_one)
+        self.threads = ThreadPoolExecutor(at_once, thread_name_prefix="password")
 
 
 def _device_token(account: Account, number: str) -> str:

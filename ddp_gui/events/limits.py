@@ -6,6 +6,7 @@ run's length and ranks, not from what its events claim.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -46,9 +47,7 @@ def kept_of(event: Event, num_ranks: int) -> Event:
     elif kind == "ranks":
         kept["ranks"] = _by_rank(event["ranks"], events.RANK_FIELDS, num_ranks)
     elif kind == "eval":
-        kept["metrics"] = {
-            cut(name, MAX_NAME): value for name, value in _first(event["metrics"], MAX_METRICS)
-        }
+        kept["metrics"] = _metrics(event["metrics"])
         kept["confusion"] = _small_square(event.get("confusion"))
     elif kind == "sample":
         kept["content"] = _sample(event.get("content"), event.get("type"))
@@ -61,6 +60,21 @@ def kept_of(event: Event, num_ranks: int) -> Event:
         if kind == "plan":
             kept["class_names"] = cut(event.get("class_names"), MAX_CLASS_NAME)
     return kept
+
+
+def _metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the first metrics, the main one among them, by names that stay different when they are cut."""
+    main = events.primary_metric(metrics)
+    ordered = metrics if main is None else {main: metrics[main], **metrics}
+    return {_cut_name(name): value for name, value in _first(ordered, MAX_METRICS)}
+
+
+def _cut_name(name: str) -> str:
+    """Return a name of at most MAX_NAME characters; a cut one ends in a part of its hash."""
+    if len(name) <= MAX_NAME:
+        return name
+    mark = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
+    return f"{name[: MAX_NAME - len(mark) - 1]}…{mark}"
 
 
 def without_oldest(marks: Sequence[Event]) -> list[Event]:
@@ -82,9 +96,7 @@ def cut(value: Any, most_text: int, most_items: int = MAX_ITEMS) -> Any:
     if isinstance(value, list):
         return [cut(item, most_text, most_items) for item in value[:most_items]]
     if isinstance(value, dict):
-        return {
-            cut(name, MAX_NAME): cut(item, most_text, most_items) for name, item in _first(value, most_items)
-        }
+        return {_cut_name(name): cut(item, most_text, most_items) for name, item in _first(value, most_items)}
     return value
 
 

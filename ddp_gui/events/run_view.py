@@ -117,9 +117,10 @@ class RunView:
                 self._inode = about.st_ino
             if about.st_size == self._offset:
                 return False
-            before = self._offset
+            before = self._offset, self._is_careful
             self._read()
-            return self._offset > before
+            # It reads from the beginning again where it becomes careful: that goes on too.
+            return (self._offset, self._is_careful) != before
 
     def _begin_anew(self) -> None:
         self.series, self._offset = Series(self.config.world_size), 0

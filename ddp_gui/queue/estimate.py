@@ -30,7 +30,7 @@ def waiting_times(
         began = [run for run in situation.waiting if run.run_id in starts]
         for run in began:
             found[run.run_id] = at_unix_s - now_unix_s
-            took_s = limited(usual_s, _begun(run, (), at_unix_s), situation, at_unix_s)
+            took_s = limited(usual_s, _begun(run, (), at_unix_s, situation), situation, at_unix_s)
             if took_s is not None:
                 ends_at[run.run_id] = at_unix_s + took_s
         situation = replace(
@@ -38,7 +38,7 @@ def waiting_times(
             waiting=[run for run in situation.waiting if run.run_id not in starts],
             running=[
                 *situation.running,
-                *(_begun(run, starts[run.run_id].gpus, at_unix_s) for run in began),
+                *(_begun(run, starts[run.run_id].gpus, at_unix_s, situation) for run in began),
             ],
         )
         next_end = min(ends_at, key=lambda run_id: ends_at[run_id], default=None)
@@ -50,7 +50,7 @@ def waiting_times(
     return found
 
 
-def _begun(run: Waiting, gpus: tuple[str, ...], at_unix_s: float) -> Running:
+def _begun(run: Waiting, gpus: tuple[str, ...], at_unix_s: float, situation: Situation) -> Running:
     return Running(
         run_id=run.run_id,
         person=run.person,
@@ -58,6 +58,7 @@ def _begun(run: Waiting, gpus: tuple[str, ...], at_unix_s: float) -> Running:
         num_ranks=run.num_ranks,
         began_unix_s=at_unix_s,
         gpus=gpus,
+        num_threads=situation.capacity.num_threads,
     )
 
 

@@ -64,13 +64,19 @@ class Span:
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
     """What can be allocated: GPUs by UUID, and CPU ranks (None is no limit). GPUs `being_checked` are
-    allocated only after the check of this machine, and never shared.
+    allocated only after the check of this machine, and never shared. A CPU rank gets `num_threads`.
     """
 
     gpus: tuple[str, ...] = ()
     occupied: frozenset[str] = frozenset()
     cpu_ranks: int | None = None
     being_checked: frozenset[str] = frozenset()
+    num_threads: int = 1
+
+    def num_cores(self, num_ranks: int) -> int:
+        """Return the CPU ranks that a run counts as: one per thread, at most all if its ranks alone fit."""
+        num_cores = num_ranks * self.num_threads
+        return num_cores if self.cpu_ranks is None else max(num_ranks, min(num_cores, self.cpu_ranks))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +107,7 @@ class Free:
     gpus: list[str]
     shared_gpus: list[str]
     cpu_ranks: int | None
+    capacity: Capacity
     closed: set[DeviceKind] = field(default_factory=set)
 
     @classmethod
@@ -114,6 +121,7 @@ class Free:
             gpus=[gpu for gpu in gpus if gpu not in capacity.occupied],
             shared_gpus=[gpu for gpu in gpus if gpu in capacity.occupied],
             cpu_ranks=None if capacity.cpu_ranks is None else capacity.cpu_ranks - on_cpu,
+            capacity=capacity,
         )
 
     def take(self, run: Waiting) -> Start | None:
@@ -122,9 +130,10 @@ class Free:
             return None
         if run.kind == "cpu":
             if self.cpu_ranks is not None:
-                if self.cpu_ranks < run.num_ranks:
+                num_cores = self.capacity.num_cores(run.num_ranks)
+                if self.cpu_ranks < num_cores:
                     return None
-                self.cpu_ranks -= run.num_ranks
+                self.cpu_ranks -= num_cores
             return Start(run_id=run.run_id)
         # Unused ones come first.
         usable = self.gpus + (self.shared_gpus if run.may_share else [])

@@ -70,7 +70,7 @@ class Scheduler:
         self._has_login = has_login
         self._runs_dir = runs_dir
         self._keeper = QueueStore(runs_dir)
-        self._reader = SnapshotReader(runs_dir, devices)
+        self._reader = SnapshotReader(runs_dir, devices, self._given_threads)
         self._engine = engine or LocalEngine()
         self._starter = Starter(self._engine, self._on_end)
         self._on_change = on_change
@@ -404,6 +404,10 @@ class Scheduler:
             num_threads = threads.given() or most
         share = self._share_of_disk(ticket.person, snapshot) if self._has_login else None
         return starter.granted(ticket, start, snapshot.devices, num_threads, share)
+
+    def _given_threads(self) -> int:
+        """Return the threads that OMP_NUM_THREADS gives each CPU rank here; 1 where it is not set."""
+        return (threads.given() or 1) if self._engine.name == LOCAL else 1
 
     def _share_of_disk(self, person: str, snapshot: Snapshot) -> int:
         """Return the most bytes that the checkpoints of a run may take together."""

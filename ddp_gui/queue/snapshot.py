@@ -6,8 +6,8 @@ import contextlib
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ddp_gui.auth import owners
@@ -50,9 +50,10 @@ class Snapshot:
 class SnapshotReader:
     """Reads queued and live runs; caches what cannot have changed."""
 
-    def __init__(self, runs_dir: Path, devices: Devices) -> None:
+    def __init__(self, runs_dir: Path, devices: Devices, num_threads: Callable[[], int] = lambda: 1) -> None:
         self._runs_dir = runs_dir
         self._devices = devices
+        self._num_threads = num_threads
         self._read: dict[str, tuple[tuple[int, int], Ticket]] = {}
         # Runs started without a page: they are not in the state.
         self._by_hand: set[str] = set()
@@ -84,7 +85,7 @@ class SnapshotReader:
         situation = Situation(
             waiting=[waiting_with(run_id, ticket) for run_id, ticket in waiting.items()],
             running=running,
-            capacity=_capacity(devices, running),
+            capacity=replace(_capacity(devices, running), num_threads=self._num_threads()),
             rules=state.rules,
             ended=state.ended,
             first=state.first,

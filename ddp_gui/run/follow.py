@@ -9,14 +9,19 @@ seconds is disconnected.
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import functools
 import os
+import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from starlette.responses import Response
 
+from ddp_gui.auth.current_user import current_user
 from ddp_gui.background.workers import CLICKS, Workers
 from ddp_gui.events import messages
 from ddp_gui.events.messages import Known
@@ -57,6 +62,40 @@ class Update(NamedTuple):
     is_last: bool
 
 
+class _Shared:
+    """An update for several viewers, encoded at the turn of the first of them: nobody waits behind another
+    person's other encodings.
+    """
+
+    def __init__(self, encode: Callable[[], Update]) -> None:
+        self._encode = encode
+        self._asked: set[str] = set()
+        self._begun = threading.Lock()
+        self._made: Future[Update] = Future()
+
+    async def made(self) -> Update:
+        """Return the update when it is encoded.
+
+        Raises:
+            TooManyError: when the current user has too many encodings queued or running.
+        """
+        person = current_user().name
+        if person not in self._asked and not self._made.done():
+            ENCODERS.submit(self._make)
+            self._asked.add(person)
+        # A viewer that leaves does not take it from the others.
+        return await asyncio.shield(asyncio.wrap_future(self._made))
+
+    def _make(self) -> None:
+        if not self._begun.acquire(blocking=False):
+            return  # at the turn of somebody else
+        try:
+            # Without a current user: all get the same.
+            self._made.set_result(contextvars.Context().run(self._encode))
+        except Exception as error:  # noqa: BLE001 - it is raised where somebody waits for it
+            self._made.set_exception(error)
+
+
 class Follower:
     """Reads one run's files while it has viewers, and notifies them of changes."""
 
@@ -66,7 +105,7 @@ class Follower:
         self._num_viewers = 0
         self._watching: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
-        self._encoded: dict[tuple[Any, ...], asyncio.Task[Update]] = {}
+        self._encoded: dict[tuple[Any, ...], _Shared] = {}
         self._now: Known | None = None
         self._state = ""
         self._told_at = 0.0
@@ -119,7 +158,8 @@ class Follower:
         if since < 0 and unread > VERY_MUCH_BYTES:
             yield await CLICKS.run(lambda: _as_event(messages.encode(messages.preview(self.view)), -1))
         while unread > MUCH_BYTES:
-            await CLICKS.run(self.view.catch_up, LOADING_PIECE_S)
+            if not await CLICKS.run(self.view.catch_up, LOADING_PIECE_S):
+                break  # a last line without its end: there is no more to read
             unread, size = await CLICKS.run(self.view.unread)
             share = round(1 - unread / max(1, size), 3)
             yield _as_event(messages.encode({"type": "loading", "loading": share}), since)
@@ -130,10 +170,8 @@ class Follower:
         knows = None if known is None or self._now is None else known.same_as(self._now)
         key = (since, self.view.series.next_seq, look, knows)
         if key not in self._encoded:
-            encoding = ENCODERS.run(self._encode, since, look, known)
-            self._encoded[key] = asyncio.create_task(encoding)
-        # A viewer that leaves does not take it from the others.
-        return await asyncio.shield(self._encoded[key])
+            self._encoded[key] = _Shared(functools.partial(self._encode, since, look, known))
+        return await self._encoded[key].made()
 
     def _encode(self, since: int, look: ChartView, known: Known | None) -> Update:
         is_last = self.view.status().state not in events.LIVE_STATES and not self.view.has_grown()

@@ -229,6 +229,15 @@ def test_who_fills_the_queue_from_one_address_leaves_room_for_others(file: Accou
 
 
 @pytest.mark.usefixtures("cheap_nobody")
+@pytest.mark.parametrize("name", ["name-{}", "bob"], ids=["names without account", "one name"])
+def test_who_fills_the_queue_leaves_room_behind_the_same_address(file: AccountFile, name: str) -> None:
+    flood = [(name.format(n), "wrong", "10.0.0.1") for n in range(MAX_WAITING)]
+    statuses = at_once(Login(file, "cookie"), [*flood, *[("ann", password_of(ANN), "10.0.0.1")] * 30])
+    assert statuses[MAX_WAITING:] == [200] * 30
+    assert set(statuses[:MAX_WAITING]) <= {401, 429, 503}
+
+
+@pytest.mark.usefixtures("cheap_nobody")
 def test_a_known_device_gets_in_whatever_others_try(file: AccountFile) -> None:
     login = Login(file, "cookie")
     device = login.device_token("ann", None)

@@ -229,3 +229,17 @@ def test_threads_count_as_cpu_ranks(num_threads: int, starts: list[str]) -> None
     live = replace(runs("r0", "ann", 1), num_threads=num_threads)
     situation = Situation(waiting=[waits("r1", "bob", 1)], running=[live], capacity=Capacity(cpu_ranks=2))
     assert started(situation) == starts
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "num_threads", "starts"),
+    [(1, 1, 4), (1, 2, 2), (1, 4, 1), (2, 4, 1), (4, 4, 1), (5, 4, 0)],
+)
+def test_threads_count_within_one_pass_and_a_run_of_more_than_all_cores_starts_alone(
+    num_ranks: int, num_threads: int, starts: int
+) -> None:
+    waiting = [waits(f"r{number}", f"person {number}", num_ranks, asked=number) for number in range(4)]
+    situation = Situation(waiting=waiting, capacity=Capacity(cpu_ranks=4, num_threads=num_threads))
+    assert started(situation) == [f"r{number}" for number in range(starts)]
+    if num_threads * num_ranks > 4:
+        assert started(replace(situation, running=[runs("live", "zoe")])) == []

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import itertools
 import json
+import threading
 import time
 import weakref
 from collections.abc import AsyncGenerator
@@ -14,11 +15,14 @@ from typing import Any
 
 import pytest
 
+from ddp_gui.auth.current_user import EVERYBODY, Person, asked_by, current_user
+from ddp_gui.background.workers import Workers
 from ddp_gui.events import messages
 from ddp_gui.events.run_view import RunView
 from ddp_gui.events.tables import ChartView
 from ddp_gui.run import follow
 from ddp_gui.run.follow import EventStream, Follower, Followers
+from tests.unit.class_of import ANN, BOB
 from tests.unit.ddp_gui.events.test_series import step
 from tests.unit.ddp_gui.runs.test_runs import make_run
 from trainers.contract.events import EventFile
@@ -129,6 +133,41 @@ def test_two_looks_get_what_they_asked_for(live: RunDirectory) -> None:
     asyncio.run(watch())
 
 
+def test_nobody_waits_behind_the_other_encodings_of_who_asked_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "ENCODERS", Workers("test charts", at_once=2, per_person=1, most_asked=100))
+    encode, goes_on, users = Follower._encode, threading.Event(), set[Person]()
+
+    def slow(follower: Follower, since: int, look: ChartView, *more: Any) -> follow.Update:
+        users.add(current_user())
+        if look.axis == "time":
+            assert goes_on.wait(60)
+        return encode(follower, since, look, *more)
+
+    monkeypatch.setattr(Follower, "_encode", slow)
+    follower = Follower(RunView(make_run(tmp_path), 100))
+
+    async def first_of(person: Person, look: ChartView) -> bytes:
+        with asked_by(person):
+            return (await follower._update(-1, look, None)).encoded
+
+    async def watch() -> None:
+        slow, shared = (asyncio.create_task(first_of(ANN, ChartView(axis=axis))) for axis in ("time", "step"))
+        await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            of_bob = await first_of(BOB, ChartView(axis="step"))
+            assert await shared == of_bob and not slow.done()
+        goes_on.set()
+        await slow
+
+    try:
+        asyncio.run(watch())
+    finally:
+        goes_on.set()
+    assert users == {EVERYBODY}, "what all get is of no person"
+
+
 @pytest.mark.parametrize(
     ("kind", "idle_percent", "is_full"),
     [
@@ -206,6 +245,23 @@ def test_a_long_file_gives_a_first_impression_and_then_every_point(
     assert first["loading"] < 1 and len(first["traces"]["loss"]["x"]) > 500
     assert whole["type"] == "snapshot" and "loading" not in whole
     assert (whole["traces"]["loss"]["x"][0], whole["traces"]["loss"]["x"][-1]) == (1, 5000)
+
+
+def test_a_long_last_line_without_its_end_does_not_load_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "MUCH_BYTES", 10_000)
+    run = make_run(tmp_path)
+    with run.events.open("ab") as file:
+        file.write(b"x" * 20_000)
+
+    async def watch() -> list[bytes]:
+        async with asyncio.timeout(10):
+            return [event async for event in Follower(RunView(run, 100)).messages(-1, ChartView())]
+
+    *_, snapshot, end = found = asyncio.run(watch())
+    assert len(found) <= 4 and end.startswith(b"event: end")
+    assert parsed(snapshot)["traces"]["loss"]["x"] == list(range(1, 11))
 
 
 def test_an_unreadable_file_ends_the_stream_with_its_reason(live: RunDirectory) -> None:
