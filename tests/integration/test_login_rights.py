@@ -87,6 +87,7 @@ ROUTES: dict[str, tuple[str, str]] = {
     "/learn": ("anybody", ""),
     "/live/learn": ("anybody", ""),
     "/live/learn/lesson": ("anybody", "?name=global-batch"),
+    "/live/learn/outcome": ("anybody", "?name=global-batch"),
     "/live/learn/progress": ("anybody", ""),
     "/live/learn/class.csv": ("anybody", ""),  # a teacher: test_polls.py
     "/poll": ("anybody", ""),

@@ -259,8 +259,8 @@ def _recorded_step(run: Measured) -> Html:
     used = dict.fromkeys(name for _, step in ranks for name, *_ in step["parts"])
     legend = [(f"part-{name}", PART_WORDS.get(name, name)) for name in used]
     legend += [("part-reduce", "all-reduce"), ("part-wait", "waiting for the other ranks")]
-    first, overlap = number_words.count(recording["first_step"]), recording["numbers"]["overlap"]
-    words = f"Step {first} from its beginning to its end: {number_words.short_time(length_s)}."
+    overlap = recording["numbers"]["overlap"]
+    words = f"Step {recording['first_step']:,}, beginning to end: {number_words.short_time(length_s)}."
     if overlap is not None:
         words += f" {overlap:.0%} of the time of the all-reduces was hidden behind computing."
     return joined([_legend(legend), _table(rows), tag("p", words, class_="soft")])
@@ -277,11 +277,11 @@ def _fingerprints(run: Measured) -> Html:
         cells = [_hash_cell(each["hashes"], rank) for each in newest]
         rows.append(tag("tr", tag("th", f"rank {rank}", scope="row"), cells))
     if found["is_identical"]:
-        words = f"After step {number_words.count(found['step'])} all replicas are identical, to the last bit."
+        words = f"After step {found['step']:,} all replicas are identical, to the last bit."
     else:
         distance = max((each or 0.0 for each in newest[-1]["distances"]), default=0.0)
         words = (
-            f"The replicas have differed since step {number_words.count(found['differ_since'])}, at the end "
+            f"The replicas have differed since step {found['differ_since']:,}, at the end "
             f"by up to {distance:.2%} of the length of rank 0's weights."
         )
     head = tag("tr", tag("th", "after step", scope="col"), heads)
@@ -343,7 +343,7 @@ def _who_saw_what(run: Measured) -> Html:
     often = f"{most} time{'' if most == 1 else 's'}" if fewest == most else f"{fewest} to {most} times"
     words = (
         f"From left to right the {sampling.num_samples:,} training samples, from top to bottom steps "
-        f"{number_words.count(steps['first'])} to {number_words.count(steps['last'])}, the first epoch. Each "
+        f"{steps['first']:,} to {steps['last']:,}, the first epoch. Each "
         f"sample is seen {often} in it."
     )
     return joined(

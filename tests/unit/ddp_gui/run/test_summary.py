@@ -94,6 +94,14 @@ class Cluster:
         del handle
         return False
 
+    def ended_status(self, run: RunDirectory, status: Status) -> Status:
+        del run
+        return status
+
+    def detail(self, handle: Handle) -> str | None:
+        del handle
+        return None
+
     def script_of(self, run: RunDirectory) -> str | None:
         return f"#SBATCH of {run.run_id}"
 
