@@ -117,13 +117,14 @@ export class Header {
   button(word, className, call) {
     const button = el("button", { type: "button", class: `ddp-button ${className}` }, word);
     button.addEventListener("click", async (event) => {
-      // By a key: a click of the mouse says how often.
-      this.keyed = event.detail === 0 ? button : null;
+      this.keyed = null;
       const changesRun =
         button === this.buttons.resume && (this.chosenRanks()[0] !== null || this.moreEpochs() !== null);
       const worked = await act(button, ...call());
       // Other ranks or more epochs are another configuration: the page is read anew.
       if (worked && changesRun) window.location.reload();
+      // By a key: a click of the mouse says how often. Not before the answer, when the button is only busy.
+      this.keyed = event.detail === 0 ? button : null;
       this.refresh();
       this.afterAction();
     });
