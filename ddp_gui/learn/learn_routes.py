@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import HTTPException, Query
-from pydantic import StringConstraints
 
 from ddp_gui.background.workers import Router
 from ddp_gui.learn import conditions
@@ -22,9 +22,10 @@ from ddp_gui.train.api import Api
 
 MAX_ATTEMPTS = 60
 RunIds = Annotated[tuple[str, ...], Query(max_length=MAX_RUNS)]
-# Each `question:choice:run`, the first two counted from 0.
-AttemptId = Annotated[str, StringConstraints(pattern=r"^\d{1,3}:\d{1,3}:.", max_length=300)]
-AttemptIds = Annotated[tuple[AttemptId, ...], Query(max_length=MAX_ATTEMPTS)]
+# Each `question:choice:run`, the first two counted from 0. Matched in the handler, off the loop: FastAPI
+# describes each of thousands of wrong ones on it.
+AttemptIds = Annotated[tuple[str, ...], Query(max_length=MAX_ATTEMPTS)]
+_ATTEMPT = re.compile(r"\d{1,3}:\d{1,3}:.{1,290}")
 
 
 def make_router(library: Library, api: Api, store: RunStore) -> Router:
@@ -49,6 +50,8 @@ def make_router(library: Library, api: Api, store: RunStore) -> Router:
     @router.get("/outcome")
     def outcome(name: str, run: RunIds = (), attempt: AttemptIds = ()) -> dict[str, Any]:
         found = lesson_or_404(name)
+        if not all(map(_ATTEMPT.fullmatch, attempt)):
+            raise HTTPException(status_code=422, detail="attempt must be question:choice:run")
         return outcome_of(found, store, run, [tuple(each.split(":", 2)) for each in attempt])
 
     @router.get("/lesson")
