@@ -21,6 +21,7 @@ from ddp_gui.run import sample_picture
 from ddp_gui.run.who_saw_what import sampling_of
 from trainers.contract import recordings
 from trainers.contract.rundir import RunDirectory
+from trainers.machine.os_errors import explain
 
 UNITS = 1000
 MAX_RANKS = 8
@@ -235,7 +236,7 @@ def _recorded_step(run: Measured) -> Html:
     try:
         recording = recordings.read(directory, files[-1].step)
     except (OSError, ValueError) as error:
-        return _missing(str(error))
+        return _missing(explain(error))
     ranks = [(rank["rank"], rank["steps"][0]) for rank in recording["ranks"][:MAX_RANKS] if rank["steps"]]
     if not ranks:
         return _missing("The recording holds no step.")

@@ -13,6 +13,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainers.machine import environment
+
 ANSWER_WITHIN_S = 3.0
 COMMAND_LIMIT_S = 30.0
 RETRY_S = 5.0
@@ -79,7 +81,11 @@ class Question:
         self._process: subprocess.Popen[str] | None = None
         if command:
             self._process = subprocess.Popen(
-                ["sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+                ["sh", "-c", command],
+                env=environment.for_a_child(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                text=True,
             )
 
     def answer(self) -> EngineAnswer | None:
@@ -140,6 +146,7 @@ def _run(command: str) -> int:
     try:
         return subprocess.run(
             ["sh", "-c", command],
+            env=environment.for_a_child(),
             stdin=subprocess.DEVNULL,
             timeout=COMMAND_LIMIT_S,
             check=False,

@@ -335,7 +335,7 @@ def start_torchrun(
             lease.end_now()
             return False
         except OSError as error:
-            print(f"the run's folder does not answer: {error}", flush=True)
+            print(f"the run's folder does not answer: {os_errors.explain(error)}", flush=True)
             return False
         lease.renew()
         return True

@@ -16,6 +16,7 @@ from trainers.contract.status import NOTHING_SAVED_HINT, RESUME_HINT, Status
 from trainers.engines.local import final_events
 from trainers.engines.local.diagnosis.autopsy import Cause
 from trainers.machine.clock import now_unix_s
+from trainers.machine.os_errors import explain
 
 # Terminal job states: no process remains.
 ENDED = frozenset(
@@ -205,7 +206,7 @@ def settled(run: RunDirectory, status: Status, ending: Ending, ended_unix_s: flo
             words = final_events.of_an_end(ending.state, ending.message, cause, (), is_said=False)
             final_events.append(run, words)
     except (OSError, ValueError) as error:
-        print(f"the end of run {run.run_id} could not be written: {error}", flush=True)
+        print(f"the end of run {run.run_id} could not be written: {explain(error)}", flush=True)
     finally:
         os.close(lock)
     return found

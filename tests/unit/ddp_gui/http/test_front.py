@@ -78,7 +78,7 @@ def test_what_is_not_served_says_what_to_do(words: str, said: str) -> None:
         ("--port FREE --host nonsense.invalid --insecure", "--host needs an address of this machine"),
         ("--port FREE --host 192.0.2.7 --insecure", "--host needs an address of this machine"),
         (f"--port FREE --host {'a' * 80} --insecure", "--host needs an address of this machine"),
-        ("--port FREE --runs-dir FILE", "the folder of the runs cannot be used (File exists"),
+        ("--port FREE --runs-dir FILE", "FILE is not a folder"),
         ("--port FREE --auth-file FILE.none", "Name a file made by: python -m ddp_gui.accounts"),
         ("--port FREE --auth-file FOLDER", "cannot be read: "),
         ("--port FREE --auth-file FILE", "cannot be read: "),
