@@ -133,7 +133,9 @@ def _photograph_lessons(folder: Path) -> None:
             page.get_by_role("button", name="Download the report").click()
         report = browser.new_page(viewport={"width": A4_WIDTH_PX, "height": 1000})
         report.emulate_media(media="print")
-        report.goto(Path(downloading.value.path()).as_uri())
+        file = Path(runs) / downloading.value.suggested_filename
+        downloading.value.save_as(file)
+        report.goto(file.as_uri())
         report.locator("section.lesson").first.screenshot(path=folder / "lab-report.png")
 
 
