@@ -19,7 +19,7 @@ from trainers.checkpoint import weight_files
 from trainers.checkpoint.checkpoint_files import CheckpointError, NoSpaceError, PeersGoneError
 from trainers.checkpoint.sealing import Sealing
 from trainers.checkpoint.snapshot import Snapshot
-from trainers.contract import tickets
+from trainers.contract import fence, tickets
 from trainers.contract.library_words import without_advice
 from trainers.contract.manifests import OPTIMIZER, SHARDS, STATE
 from trainers.contract.rundir import RunDirectory
@@ -99,6 +99,7 @@ class CheckpointWriter:
         if snapshot.problem is not None:
             raise MemoryError(snapshot.problem)
         if self._world.is_main:
+            fence.require_newest(self._run.path)
             files.require_room(
                 self._run,
                 snapshot.progress.step,
@@ -155,6 +156,7 @@ class CheckpointWriter:
         def publish() -> int:
             if not self._world.is_main:
                 return 0
+            fence.require_newest(self._run.path)
             about = {
                 "world_size": self._world.world_size,
                 "strategy": self._strategy_name,
@@ -196,11 +198,13 @@ class CheckpointWriter:
             CheckpointError: on all ranks when it failed on one; nothing is left behind then.
         """
         mine: tuple[str | None, bool, Result | None] = (None, False, None)
+        is_superseded = False
         try:
             mine = (None, False, action())
         except Exception as error:
             # Any error: the other ranks wait for the outcome, and training must not be affected.
-            is_bug = not isinstance(error, OSError | CheckpointError)
+            is_superseded = isinstance(error, fence.SupersededError)
+            is_bug = not isinstance(error, OSError | CheckpointError | fence.SupersededError)
             log.warning("a checkpoint could not be written: %s", files.why(error), exc_info=is_bug)
             mine = (files.why(error), files.needs_space(error), None)
         answers = self._gather(mine)
@@ -210,7 +214,8 @@ class CheckpointWriter:
             if problem is not None
         ]
         if failed:
-            if self._world.is_main:
+            # What lies there may be the newer start's checkpoint of the same step.
+            if self._world.is_main and not is_superseded:
                 shutil.rmtree(aside, ignore_errors=True)
             rank, problem, is_full = failed[0]
             kind = NoSpaceError if is_full else CheckpointError

@@ -19,7 +19,7 @@ from torch import nn
 from trainers.checkpoint import checkpoint_files, save_and_restore, weight_files
 from trainers.checkpoint.save_and_restore import Checkpointer, CheckpointError, Outcome, Progress, Saved
 from trainers.checkpoint.sealing import Sealing
-from trainers.contract import rundir
+from trainers.contract import fence, rundir
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.parallel.process_group import World
@@ -426,6 +426,23 @@ def test_checkpoint_that_was_asked_for_stays_when_its_step_is_reached_again(run:
 def test_checkpoint_that_says_less_of_its_data_is_still_read(run: RunDirectory) -> None:
     save(run, seed=1)
     assert checkpointer_of(run, binding={**BINDING, "data": "0123"}).load(3).step == 3
+
+
+def test_an_earlier_start_saves_nothing_and_leaves_what_the_newer_one_writes(
+    run: RunDirectory, request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(lambda: fence.enter(run.path, None))
+    (run.path / "nodes").mkdir()
+    fence.write_newest(run.path, fence.Newest(start="second"))
+    fence.enter(run.path, "first")
+    of_the_newer = run.checkpoints / ".step_3.partial"
+    of_the_newer.mkdir(parents=True)
+    with pytest.raises(CheckpointError, match="second is newer"):
+        save(run)
+    assert of_the_newer.is_dir() and run.list_checkpoints() == []
+    fence.enter(run.path, "second")
+    save(run)
+    assert [each.step for each in run.list_checkpoints()] == [3]
 
 
 def test_leftovers_of_a_killed_save_are_not_listed_and_are_removed(run: RunDirectory) -> None:
