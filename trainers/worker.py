@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from trainers.contract import config as config_module
-from trainers.contract import fence, rundir, tickets
+from trainers.contract import fence, manifests, rundir, tickets
 from trainers.contract.library_words import in_words
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.heartbeats import beats, heartbeat_board
@@ -27,7 +27,7 @@ from trainers.engines.local import rank_temp
 from trainers.engines.local.orders import COMMANDS_OFFSET, IS_WARM, SUPERVISED
 from trainers.engines.local.torchrun import by_hand
 from trainers.files import private_files
-from trainers.files.json_files import parse_json, read_json
+from trainers.files.json_files import parse_json
 from trainers.files.plain_files import open_to_append
 from trainers.machine import os_errors, out_of_memory, process_title
 from trainers.machine.lifeline import die_with_parent, parent_by_name
@@ -209,7 +209,7 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
         config.device,
         beats.patience(config),
         most_threads=granted_threads(run),
-        recorded_threads=recorded_threads(run, resume_step, config.world_size),
+        recorded_threads=manifests.recorded_threads(run, resume_step, config.world_size),
     )
     beats.beat(heartbeat_board.BUILDING)
     if world.device.type == "cuda":
@@ -256,18 +256,6 @@ def granted_threads(run: RunDirectory) -> int | None:
         log.warning("the number of threads that was granted is not known: %s", error)
         return None
     return None if ticket is None or ticket.grant is None else ticket.grant.num_threads
-
-
-def recorded_threads(run: RunDirectory, resume_step: int | None, world_size: int) -> int | None:
-    """Return the number of threads with which the checkpoint of a step was trained, by as many ranks."""
-    if resume_step is None:
-        return None
-    try:
-        manifest = read_json(run.checkpoints / f"step_{resume_step}" / "manifest.json")
-        found = manifest.get("num_threads") if manifest["world_size"] == world_size else None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return None  # loading reports what is wrong with it
-    return found if type(found) is int and found > 0 else None
 
 
 def _train(

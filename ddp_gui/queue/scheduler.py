@@ -24,7 +24,7 @@ from ddp_gui.queue.policy import Start, decide, in_order
 from ddp_gui.queue.snapshot import Snapshot, SnapshotReader, waiting_with
 from ddp_gui.queue.starter import Starter
 from ddp_gui.queue.store import QueueState, QueueStore, trim
-from trainers.contract import rundir, tickets
+from trainers.contract import manifests, rundir, tickets
 from trainers.contract.config import Config, ConfigError
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import LOCAL
@@ -320,7 +320,9 @@ class Scheduler:
                 starter.set_aside(self._run(run_id), error)
             in_use = _cores_in_use(snapshot)
             for start in decide(snapshot.situation, time.time()):
-                ticket = self._granted(snapshot.tickets[start.run_id], start, snapshot, in_use)
+                ticket = self._granted(
+                    self._run(start.run_id), snapshot.tickets[start.run_id], start, snapshot, in_use
+                )
                 if ticket.kind == "cpu" and ticket.grant is not None:
                     in_use += ticket.num_ranks * (ticket.grant.num_threads or 1)
                 try:
@@ -389,18 +391,24 @@ class Scheduler:
             state.waiting.append(run.run_id)
             return ticket
         state.running.append(run.run_id)
-        return self._granted(ticket, start, snapshot, _cores_in_use(snapshot))
+        return self._granted(run, ticket, start, snapshot, _cores_in_use(snapshot))
 
-    def _granted(self, ticket: Ticket, start: Start, snapshot: Snapshot, in_use: int) -> Ticket:
+    def _granted(
+        self, run: RunDirectory, ticket: Ticket, start: Start, snapshot: Snapshot, in_use: int
+    ) -> Ticket:
         """Return a ticket with what its run is given.
 
         Where CPU ranks are limited, a rank stands for a core, so it gets one thread; otherwise a run may use
-        the cores that no other run uses. OMP_NUM_THREADS wins, and counts.
+        the cores that no other run uses. A resumed run gets the number of threads of its checkpoint, because
+        another number would change its results. OMP_NUM_THREADS wins. All of these count.
         """
         num_threads = None
         if ticket.kind == "cpu" and self._engine.name == LOCAL:
-            free = max(0, processor.num_cores() - in_use)
-            most = 1 if self.cpu_ranks is not None else max(1, free // ticket.num_ranks)
+            cores = processor.num_cores()
+            most = 1 if self.cpu_ranks is not None else max(1, (cores - in_use) // ticket.num_ranks)
+            recorded = manifests.recorded_threads(run, ticket.resume_step, ticket.num_ranks)
+            if recorded is not None and recorded <= cores:
+                most = recorded
             num_threads = threads.given() or most
         share = self._share_of_disk(ticket.person, snapshot) if self._has_login else None
         return starter.granted(ticket, start, snapshot.devices, num_threads, share)

@@ -50,6 +50,21 @@ def newest_whole(run: RunDirectory, *, sum_bytes: float = math.inf) -> Checkpoin
     return None
 
 
+def recorded_threads(run: RunDirectory, step: int | None, world_size: int) -> int | None:
+    """Return the threads per CPU rank that a checkpoint was trained with, by the same number of ranks.
+
+    None where that is not known, for example in a damaged manifest: loading reports what is wrong with it.
+    """
+    if step is None:
+        return None
+    try:
+        manifest = read_json(run.checkpoints / f"step_{step}" / MANIFEST)
+        found = manifest.get("num_threads") if manifest["world_size"] == world_size else None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+    return found if type(found) is int and found > 0 else None
+
+
 def find_fault(item: Checkpoint, *, sum_bytes: float = math.inf) -> str | None:
     """Say what is wrong with a checkpoint's files, or None.
 

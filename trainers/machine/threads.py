@@ -6,7 +6,9 @@ whose core is taken.
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from pathlib import Path
 
 from trainers.machine.other_load import OtherLoadReader
@@ -19,6 +21,7 @@ MOST = 1024
 # On a machine that does little else the number must not depend on the moment of the start: another number
 # adds up in another order, and two runs with one seed would differ in the last digits.
 NEARLY_ALL = 0.8
+MEASURE_S = 5.0
 
 
 class FreeCores:
@@ -27,9 +30,16 @@ class FreeCores:
     def __init__(self, job_cpu_s: float = 0.0) -> None:
         self._reader = OtherLoadReader()
         self._reader.read(job_cpu_s)
+        self._next_s = -math.inf
 
     def note(self, job_cpu_s: float = 0.0) -> None:
-        """Note for the ranks, in the environment, how many there were since the last look."""
+        """Note for the ranks, in the environment, how many there were since the last measurement.
+
+        A measurement takes at least `MEASURE_S`, after the first: a short one shows only the last moment.
+        """
+        if time.monotonic() < self._next_s:
+            return
+        self._next_s = time.monotonic() + MEASURE_S
         load = self._reader.read(job_cpu_s)
         if load is not None:
             os.environ[FREE_CORES] = f"{num_cores() * (1 - load.others_percent / 100):.2f}"
@@ -43,12 +53,12 @@ def choose(num_ranks: int, cores: int, *, most: int | None = None, recorded: int
 
     Args:
         cores: those that the ranks may use.
-        most: for each rank, from the queue.
+        most: for each rank, from the queue, which allows a resumed run the recorded number.
         recorded: the number of threads of the run's checkpoint.
     """
     if (wanted := given()) is not None:
         return wanted
-    if recorded is not None and recorded <= cores:
+    if recorded is not None and recorded <= (cores if most is None else min(cores, most)):
         return recorded
     free = min(cores, round(_free_cores(cores)))
     if free >= cores * NEARLY_ALL:

@@ -33,6 +33,7 @@ from trainers.engines import liveness
 from trainers.engines.base import StartError
 from trainers.engines.local.engine import LocalEngine
 from trainers.files import json_files
+from trainers.machine import processor, threads
 
 # ruff: noqa: F811
 
@@ -247,6 +248,25 @@ def test_an_ended_run_goes_on_through_the_line_and_taken_out_is_what_it_was(plac
     place.supervisors.has_begun(run)
     assert place.supervisors.of(run).ticket.resume_step == 60
     assert run.read_config().nproc_per_node == 1
+
+
+def test_a_resumed_run_is_granted_its_recorded_threads_and_counts_with_them(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(threads.GIVEN, raising=False)
+    monkeypatch.setattr(processor, "num_cores", lambda: 8)
+    page = place.page()
+    run = page.start(place.planned(num_ranks=2), "ann").run
+    first = place.supervisors.of(run).ticket.grant
+    assert first is not None and first.num_threads == 1
+    leave_checkpoint(run, step=60, epoch=1, samples_in_epoch=4000)
+    manifest = run.checkpoints / "step_60" / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "world_size": 2, "num_threads": 3}))
+    place.supervisors.end(run)
+    page.resume(run, 60, place.planned(num_ranks=2), "ann")
+    granted = place.supervisors.of(run).ticket.grant
+    assert granted is not None and granted.num_threads == 3
+    assert [live.num_cores for live in page.snapshot().situation.running] == [6]
 
 
 def test_a_supervisor_that_does_not_come_up_is_said_and_the_run_waits_no_longer(place: Place) -> None:

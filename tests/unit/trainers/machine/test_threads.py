@@ -28,6 +28,8 @@ def _nothing_given(monkeypatch: pytest.MonkeyPatch) -> None:
         ("8.0", 2, 1, None, 1),  # a page with logins: a rank is a core
         ("1.0", 1, None, 4, 4),  # resumed: the same sums
         (None, 1, None, 64, 8),  # of a larger machine
+        (None, 1, 4, 4, 4),  # the queue has granted what is recorded
+        (None, 1, 1, 8, 1),  # more than what the queue counts
     ],
 )
 def test_free_cores_are_divided_among_the_ranks(
