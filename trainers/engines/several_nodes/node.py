@@ -115,6 +115,15 @@ class Part:
     commands: EngineCommands
     signs: Signs
 
+    @property
+    def lease_s(self) -> float:
+        """How long this node works without the shared folder and without other nodes, in seconds.
+
+        The only node of a run that nobody starts again by itself waits for its folder as long as that takes.
+        """
+        is_replaced = self.node.num_nodes > 1 or (self.commands.again and self.restarts_left > 0)
+        return LEASE_S if is_replaced else math.inf
+
 
 @dataclass(frozen=True)
 class Hearing:
@@ -312,9 +321,7 @@ def start_torchrun(
     if board is None:
         return TorchrunProcess(process=process, details=details, ranks=None), Hearing()
     here = LocalRanks(run, board)
-    # The only machine of a run that nobody else starts again may wait for its folder as long as that takes.
-    is_alone = node.num_nodes == 1 and not part.commands.again
-    lease = Lease(lambda: _end_at_once(part), math.inf if is_alone else LEASE_S)
+    lease = Lease(lambda: _end_at_once(part), part.lease_s)
     given_up: set[int] = set()
     peers = Peers(
         node.rank,

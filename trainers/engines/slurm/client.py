@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import time
@@ -25,6 +26,8 @@ ACCOUNTS_AGAIN_S = 300.0
 PARTITIONS_FRESH_S = 30.0
 PLACES_FRESH_S = 30.0
 SEPARATOR = "|"
+# Of `scontrol show job`; any other failure says nothing about the job.
+UNKNOWN_JOB = "Invalid job id"
 # A person's own defaults (SQUEUE_PARTITION) would hide jobs from this program; and where the page itself runs
 # in a job, that job's variables would get into those that it submits.
 _NOT_FOR_SLURM = re.compile(r"(SQUEUE|SINFO|SCANCEL|SCONTROL)_|SLURM_(?!(CONF|CLUSTERS|JWT)$)")
@@ -146,7 +149,12 @@ class Slurm:
         if job is not None and not job.has_ended:
             return None
         # The accounts know who cancelled a job, and keep it for longer than the controller does.
-        found = self._ends.of(job_id)
+        try:
+            found = self._ends.of(job_id)
+        except SlurmError:
+            if job is None:
+                raise
+            found = None
         return found if found is not None or job is None else JobEnd(state=job.state, nodes=job.nodes)
 
     @property
@@ -166,7 +174,9 @@ class Slurm:
 
     def starts_at(self, job_id: str) -> float | None:
         """Return when a waiting job will probably start; None where Slurm does not know."""
-        return self._estimates.of(job_id)
+        with contextlib.suppress(SlurmError):
+            return self._estimates.of(job_id)
+        return None
 
     def partitions(self) -> list[Partition]:
         """Return where jobs can go; as it was known last, while the controller does not answer.
@@ -220,7 +230,9 @@ class Slurm:
         # The accounts may be late, or lack the name of a job that was cancelled at once.
         try:
             said = self._ask(["scontrol", "--oneliner", "show", "job", job_id], TIME_LIMIT_S)
-        except SlurmError:
+        except SlurmError as error:
+            if found is None and UNKNOWN_JOB not in str(error):
+                raise
             return found
         known = endings.from_controller(said)
         return known if found is None or known is None else replace(found, name=known.name)

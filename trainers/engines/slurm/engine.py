@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from trainers.contract import events, tickets
@@ -237,8 +238,10 @@ class SlurmEngine(Engine):
             return status
         try:
             end = self._slurm.end_of(job_id)
-        except SlurmError:
-            return status
+        except SlurmError as error:
+            if status.state == "stopped":
+                return status
+            return replace(status, error=f"Slurm has not answered how job {job_id} ended ({error}).")
         if end is not None and end.name not in ("", script.job_name(run.path)):
             ending = endings.unknown(job_id, end.name)
         else:

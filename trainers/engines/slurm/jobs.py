@@ -113,6 +113,7 @@ class _Known(Generic[Answer]):
     pause_s: float
     next_s: float = 0.0
     answer: Answer | None = None
+    error: SlurmError | None = None
 
 
 @dataclass
@@ -130,16 +131,22 @@ class Estimates(Generic[Answer]):
     _known: dict[str, _Known[Answer]] = field(default_factory=dict)
 
     def of(self, number: str) -> Answer | None:
-        """Return the answer for a job, as of the last question."""
+        """Return the answer for a job, as of the last question.
+
+        Raises:
+            SlurmError: when Slurm did not answer it.
+        """
         known = self._known.setdefault(number, _Known(pause_s=self.first_again_s))
         if (now := self.clock()) >= known.next_s:
             known.next_s, known.pause_s = now + known.pause_s, min(2 * known.pause_s, MOST_AGAIN_S)
             try:
-                known.answer = self.ask(number)
-            except SlurmError:
-                known.answer = None
+                known.answer, known.error = self.ask(number), None
+            except SlurmError as error:
+                known.answer, known.error = None, error
         while len(self._known) > MOST_ESTIMATES:
             del self._known[next(iter(self._known))]
+        if known.error is not None:
+            raise SlurmError(str(known.error))
         return known.answer
 
 

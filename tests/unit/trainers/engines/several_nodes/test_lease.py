@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import threading
 import time
@@ -13,7 +14,10 @@ import pytest
 from tests.harness import create_run, wait_until
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.several_nodes import silence
-from trainers.engines.several_nodes.lease import Lease
+from trainers.engines.several_nodes.engine_commands import EngineCommands, Signs
+from trainers.engines.several_nodes.lease import LEASE_S, Lease
+from trainers.engines.several_nodes.meeting import Node
+from trainers.engines.several_nodes.node import Part
 from trainers.engines.several_nodes.peers import UNREACHABLE_AFTER_S, Endpoint, Peers
 from trainers.engines.several_nodes.reports import NodeReport, NodesFolder
 
@@ -33,6 +37,26 @@ def test_a_lease_ends_its_launcher_when_nothing_renews_it_and_at_once_when_it_is
     other.begin()
     other.end_now()
     assert told.wait(SOON_S)
+
+
+@pytest.mark.parametrize(
+    ("num_nodes", "again", "restarts_left", "length_s"),
+    [
+        (2, "", 0, LEASE_S),
+        (2, "requeue", 0, LEASE_S),
+        (1, "requeue", 1, LEASE_S),
+        (1, "requeue", 0, math.inf),
+        (1, "", 3, math.inf),
+    ],
+)
+def test_a_node_that_nobody_replaces_waits_for_its_folder(
+    num_nodes: int, again: str, restarts_left: int, length_s: float, tmp_path: Path
+) -> None:
+    node = Node(rank=0, num_nodes=num_nodes, head="node1", port=29500)
+    run = create_run(tmp_path)
+    commands = EngineCommands(again=again)
+    part = Part(run, node, NodesFolder(run, "1-0"), 0, restarts_left, commands, Signs(None))
+    assert part.lease_s == length_s
 
 
 @pytest.fixture

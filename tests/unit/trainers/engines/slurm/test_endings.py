@@ -17,6 +17,7 @@ from trainers.engines.local import final_events
 from trainers.engines.slurm import remembered
 from trainers.engines.slurm.engine import SlurmEngine
 
+UNKNOWN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
 NO_ACCOUNTS = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
 # A line of `scontrol show job`, shortened.
 SHOWN = (
@@ -115,7 +116,7 @@ def test_of_a_job_that_slurm_has_forgotten_no_cause_is_made_up(
     run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(run, has_begun=True)
-    engine_with(tmp_path, monkeypatch, squeue="true", sacct=NO_ACCOUNTS, scontrol="exit 1")
+    engine_with(tmp_path, monkeypatch, squeue="true", sacct=NO_ACCOUNTS, scontrol=UNKNOWN)
     for _ in range(20):
         found = liveness.read_status(run)
         assert found.state == "lost"
@@ -125,6 +126,18 @@ def test_of_a_job_that_slurm_has_forgotten_no_cause_is_made_up(
     )
     assert (tmp_path / "asked").read_text().count("sacct") <= 2, "what is not known is asked ever less often"
     assert liveness.status_file.read(run.status) != found and not run.events.exists()
+
+
+def test_a_controller_that_does_not_answer_forgets_no_job(
+    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(run, has_begun=True)
+    down = "echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1"
+    engine_with(tmp_path, monkeypatch, squeue="true", sacct=NO_ACCOUNTS, scontrol=down)
+    found = liveness.read_status(run)
+    words = "Slurm has not answered how job 12 ended (Unable to contact slurm controller (connect failure))."
+    assert (found.state, found.error) == ("lost", words)
+    assert liveness.status_file.read(run.status) != found, "it may answer later"
 
 
 @pytest.mark.parametrize("first", ["queue", "run"])

@@ -115,7 +115,9 @@ def test_the_start_is_asked_for_ever_less_often() -> None:
     assert pauses[0] == FIRST_AGAIN_S and pauses == sorted(pauses) and pauses[-1] == MOST_AGAIN_S
     assert len(controller.asked_at_s) < 20
     controller.is_up, controller.now_s = False, 1e6
-    assert estimates.of("12") is None
+    for _ in range(2):
+        with pytest.raises(SlurmError, match="no answer"):
+            estimates.of("12")
 
 
 def test_estimates_of_many_jobs_do_not_pile_up() -> None:
