@@ -23,6 +23,9 @@ SHORTEST_AXIS = 1e-6
 Axis = Literal["step", "time"]
 # What a moving average is taken over.
 Smoothing = Literal["step", "samples", "time"]
+STEP_SPANS = (10, 20, 30, 50, 100, 200, 300, 500, 1_000, 2_000, 5_000, 10_000)
+# In samples or seconds.
+SPANS = tuple(float(f"{digit}e{power}") for power in range(-2, 10) for digit in (1, 2, 3, 5))
 # Beyond this exponent a value has no weight left in a double.
 NO_WEIGHT = 36.0
 # A double's exponents end at 709: a piece of a sum takes so many, numbers of single precision 88.
@@ -57,6 +60,17 @@ class ChartView:
 
 
 PLAIN_VIEW = ChartView()
+
+
+def span_of(smoothing: float, smooth_over: Smoothing) -> float:
+    """Return the span that a curve is smoothed over: of a few the next larger one; 0: it is not smoothed.
+
+    There are few, so that many viewers share few encodings.
+    """
+    if not smoothing > 0 or (smooth_over == "step" and smoothing <= 1):
+        return 0
+    spans = STEP_SPANS if smooth_over == "step" else SPANS
+    return next((span for span in spans if span >= smoothing), spans[-1])
 
 
 class Table:

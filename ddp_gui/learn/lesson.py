@@ -89,6 +89,7 @@ class DrawnCurve:
     Attributes:
         run: the run whose curve it is, counted from 0.
         until: where the axis ends; it begins at 0.
+        smoothing: of the measured curve that it is compared with, in the unit of the axis.
     """
 
     question: Tree
@@ -98,6 +99,7 @@ class DrawnCurve:
     until: float
     low: float
     high: float
+    smoothing: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +131,7 @@ class Picture:
     when: str = ""
     curve: str = ""
     axis: str = "step"
-    smoothing: int = 0
+    smoothing: float = 0
     is_logarithmic: bool = False
     marks: tuple[Mark, ...] = ()
     numbers: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from ddp_gui.events.tables import span_of
 from ddp_gui.learn import conditions, markdown
 from ddp_gui.learn.head import MAX_CHOICES, Head, LessonError, Table, is_term
 from ddp_gui.learn.lesson import (
@@ -40,6 +41,8 @@ MAX_RUNS = 6
 MAX_HANG_S = 10.0
 MAX_MINUTES = 240
 MAX_SMOOTHING = 10_000
+# Of the loss that a drawn prediction is compared with, in steps.
+PREDICTED_SMOOTHING = 20
 MAX_STEP = 1_000_000
 PARTS = ("Before", "See", "Explain")
 _FENCE = "+++"
@@ -224,14 +227,16 @@ def _checked_condition(
 
 
 def _drawn_curve(table: Table, num_runs: int) -> DrawnCurve:
+    axis = table.one_of("axis", AXES)
     made = DrawnCurve(
         question=table.inlines("question"),
         curve=_curve(table),
-        axis=table.one_of("axis", AXES),
+        axis=axis,
         run=table.whole("run", 0, num_runs - 1),
         until=table.number("until"),
         low=table.number("low"),
         high=table.number("high"),
+        smoothing=PREDICTED_SMOOTHING if axis == "step" else 0,
     )
     table.require_nothing_else()
     if made.until <= 0:
@@ -268,10 +273,12 @@ def _curve(table: Table) -> str:
 
 
 def _chart(table: Table, num_runs: int) -> dict[str, Any]:  # noqa: ARG001 - all pictures are read alike
+    axis = table.one_of("axis", AXES)
+    smoothing = table.whole("smoothing", 0, MAX_SMOOTHING) if "smoothing" in table.raw else 0
     return {
         "curve": _curve(table),
-        "axis": table.one_of("axis", AXES),
-        "smoothing": table.whole("smoothing", 0, MAX_SMOOTHING) if "smoothing" in table.raw else 0,
+        "axis": axis,
+        "smoothing": span_of(smoothing, "step" if axis == "step" else "samples"),
         "is_logarithmic": table.flag("logarithmic"),
         "marks": tuple(map(_mark, table.tables("marks"))),
     }

@@ -16,15 +16,12 @@ from ddp_gui.background.workers import CLICKS, Router, TooManyError
 from ddp_gui.events import messages
 from ddp_gui.events.run_view import RunView
 from ddp_gui.events.series import ChartView
-from ddp_gui.events.tables import Axis, Smoothing
+from ddp_gui.events.tables import Axis, Smoothing, span_of
 from ddp_gui.run.follow import EventStream, Followers
 from ddp_gui.run.summary import describe_configuration, summarise
 from ddp_gui.runs.runs import RunStore
 from trainers.machine.os_errors import explain
 
-# The next larger one is used, so that many viewers share few encodings: steps, and samples or seconds.
-SMOOTHINGS = (10, 20, 30, 50, 100, 200, 300, 500, 1_000, 2_000, 5_000, 10_000)
-SPANS = tuple(float(f"{digit}e{power}") for power in range(-2, 10) for digit in (1, 2, 3, 5))
 MAX_CURSOR = 2**53  # as far as a browser counts
 CHECK_AGAIN_AFTER_S = 1.0
 _EVENT_ID = re.compile(r"\d{1,15}", re.ASCII)
@@ -52,11 +49,9 @@ def view_from(
     """Return the chart settings in a request's query."""
     smoothed = ("loss", "throughput") if smooth_throughput else ("loss",)
     shown = None if nodes is None else frozenset(int(node[:5]) for node in nodes.split(",") if node)
-    if not smoothing > 0 or (smooth_over == "step" and smoothing <= 1):
-        smoothing, smoothed = 0, ("loss",)  # nothing is smoothed
-    else:
-        spans = SMOOTHINGS if smooth_over == "step" else SPANS
-        smoothing = next((span for span in spans if span >= smoothing), spans[-1])
+    smoothing = span_of(smoothing, smooth_over)
+    if smoothing == 0:
+        smoothed = ("loss",)
     return ChartView(axis=axis, smoothing=smoothing, smooth_over=smooth_over, smoothed=smoothed, nodes=shown)
 
 

@@ -6,7 +6,7 @@ import { address, callEndpoint, fetchJson } from "../shared/net.js";
 import { askEvery } from "../shared/polling.js";
 import { onThemeChange } from "../shared/theme.js";
 import { complain } from "../shared/toast.js";
-import { LessonRun, looksOf, USUAL_SMOOTHING } from "./lesson_run.js";
+import { LessonRun, looksOf } from "./lesson_run.js";
 import { obstacleBox } from "./obstacles.js";
 import { Finding } from "./pictures/finding.js";
 import { makePicture } from "./pictures/make.js";
@@ -302,8 +302,8 @@ export class LessonView {
     show(this.see, this.lesson.see.length > 0);
     if (this.outcome === null || this.revealed === this.outcome) return;
     this.revealed = this.outcome;
-    const { run, curve, axis } = this.lesson.prediction;
-    const trace = curve ? this.runs[run].traceOf(curve, { axis, smoothing: USUAL_SMOOTHING }) : null;
+    const { run, curve, axis, smoothing } = this.lesson.prediction;
+    const trace = curve ? this.runs[run].traceOf(curve, { axis, smoothing }) : null;
     this.prediction.reveal(trace, this.outcome.prediction);
     this.findings.forEach((finding, index) => finding.update(this.outcome.pictures[index]));
   }

@@ -10,9 +10,6 @@ import { address, callEndpoint, fetchJson, runAddress, runPage } from "../shared
 import { plainWords } from "./text.js";
 import { StatePill } from "../shared/state_pill.js";
 
-// Over so many steps a drawn prediction is compared with.
-export const USUAL_SMOOTHING = 20;
-
 /** @typedef {{ axis: string, smoothing: number }} Look what the curves of a chart are drawn and smoothed over */
 
 /**
@@ -22,7 +19,7 @@ export const USUAL_SMOOTHING = 20;
  */
 export function looksOf({ pictures, prediction }) {
   const wanted = pictures.filter(({ curve }) => curve).map(({ axis, smoothing }) => ({ axis, smoothing }));
-  if (prediction.curve) wanted.push({ axis: prediction.axis, smoothing: USUAL_SMOOTHING });
+  if (prediction.curve) wanted.push({ axis: prediction.axis, smoothing: prediction.smoothing });
   const found = new Map(wanted.map((look) => [keyOf(look), look]));
   return found.size > 0 ? [...found.values()] : [{ axis: "step", smoothing: 0 }];
 }

@@ -48,7 +48,7 @@ class Curve:
 EMPTY = Curve(x=np.empty(0), y=np.empty(0))
 
 
-def curve_of(run: Measured, name: str, axis: str, smoothing: int = 0) -> Curve:
+def curve_of(run: Measured, name: str, axis: str, smoothing: float = 0) -> Curve:
     """Return a curve of a run; without points where it was not measured.
 
     Args:

@@ -198,7 +198,7 @@ def _outcome(lesson: Lesson, own: Sequence[Shown]) -> str:
     measured = (
         curves.EMPTY
         if run is None
-        else curves.curve_of(run, asked["curve"], asked["axis"], pictures.USUAL_SMOOTHING)
+        else curves.curve_of(run, asked["curve"], asked["axis"], asked["smoothing"])
     )
     guess = _guess(asked, predicted)
     pairs = [
@@ -285,7 +285,7 @@ def _charts(
     guess = _guess(asked, predicted) if is_drawn else None
     wanted = [(each["curve"], each["axis"], each["smoothing"], each) for each in shown]
     if is_drawn and (asked["curve"], asked["axis"]) not in [each[:2] for each in wanted]:
-        wanted.insert(0, (asked["curve"], asked["axis"], pictures.USUAL_SMOOTHING, {}))
+        wanted.insert(0, (asked["curve"], asked["axis"], asked["smoothing"], {}))
     return [
         pictures.of_curve(
             runs,

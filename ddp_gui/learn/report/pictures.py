@@ -55,7 +55,7 @@ def of_curve(
     axis: str,
     max_points: int,
     *,
-    smoothing: int = 0,
+    smoothing: float = 0,
     guess: Curve | None = None,
     is_wide: bool = False,
     about: Mapping[str, Any] | None = None,
@@ -82,7 +82,7 @@ def of_curve(
     is_smoothed = is_of_steps and smoothing > 1
     return chart_module.drawn(
         Chart(
-            title=f"{words}, smoothed over {smoothing:,} {_SMOOTHED_OVER[axis]}" if is_smoothed else words,
+            title=f"{words}, smoothed over {smoothing:,g} {_SMOOTHED_OVER[axis]}" if is_smoothed else words,
             x_words=curves.AXES.get(axis, axis),
             y_words=curves.axis_words_of(name),
             lines=lines,

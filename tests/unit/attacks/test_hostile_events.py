@@ -17,9 +17,9 @@ import pytest
 from ddp_gui.events import limits, messages
 from ddp_gui.events.digest import Digest
 from ddp_gui.events.run_view import RunView
-from ddp_gui.events.tables import ChartView, thin
+from ddp_gui.events.tables import STEP_SPANS, ChartView, thin
 from ddp_gui.run.follow import Follower
-from ddp_gui.run.stream import SMOOTHINGS, view_from
+from ddp_gui.run.stream import view_from
 from ddp_gui.runs.notes import read as read_notes
 from tests.unit.ddp_gui.run.test_follow import append, live  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.runs.test_runs import make_run
@@ -222,7 +222,7 @@ def test_a_command_that_is_too_long_does_not_stop_the_next_one(tmp_path: Path) -
 
 
 def test_viewers_choose_among_few_settings() -> None:
-    assert {view_from(smoothing=asked).smoothing for asked in range(-2, 11_000)} == {0, *SMOOTHINGS}
+    assert {view_from(smoothing=asked).smoothing for asked in range(-2, 11_000)} == {0, *STEP_SPANS}
     assert view_from(smoothing=11).smoothing == 20 and view_from(smoothing=1) == view_from()
 
 

@@ -70,6 +70,20 @@ def test_a_curve_can_be_predicted() -> None:
     assert (lesson.prediction.run, lesson.prediction.until, lesson.prediction.high) == (1, 1000.0, 2.5)
 
 
+@pytest.mark.parametrize(
+    ("axis", "asked", "smoothing", "predicted"),
+    [("step", 400, 500, 20), ("step", 1, 0, 20), ("samples", 400, 500, 0), ("time", 4, 5, 0)],
+)
+def test_charts_and_the_drawn_prediction_are_smoothed_in_the_unit_of_the_axis(
+    axis: str, asked: int, smoothing: float, predicted: float
+) -> None:
+    chart = f'axis = "{axis}"\nsmoothing = {asked}'
+    text = changed(CHOSEN, DRAWN).replace('axis = "samples"\n\n', f"{chart}\n\n")
+    lesson = lesson_file.parse("spans", text.replace('axis = "samples"', f'axis = "{axis}"'))
+    assert lesson.pictures[0].smoothing == smoothing, "one of the spans that the page offers"
+    assert isinstance(lesson.prediction, DrawnCurve) and lesson.prediction.smoothing == predicted
+
+
 def test_pictures_of_each_kind_are_read() -> None:
     kinds = 'bars = "wait"\n\n[[pictures]]\ncaption = "b"\nwaterfall = 1\n\n[[pictures]]\ncaption = "c"\n'
     lesson = lesson_file.parse(
