@@ -29,7 +29,7 @@ from trainers.contract.events import State
 from trainers.contract.fence import SupersededError
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle
-from trainers.engines.local import torchrun_process
+from trainers.engines.local import rank_temp, torchrun_process
 from trainers.engines.local.diagnosis import hangs
 from trainers.engines.local.diagnosis.autopsy import Cause
 from trainers.engines.local.diagnosis.ranks import LocalRanks
@@ -201,13 +201,15 @@ def follow(part: Part, resume_step: int | None) -> int:
         signal.signal(number, lambda *_: sys.exit(1))
     tree = ProcessTree(os.getpid(), with_root=False)
     with contextlib.ExitStack() as stack:
-        stack.callback(tree.kill)
         _wait_for_folder(folder)
         fence.enter(run.path, folder.path.name)
         fence.require_newest(run.path)
         if part.restart:
             resume_step = restarts.step_to_resume_from(run)
-        started, hearing = start_torchrun(part, run.read_config(), resume_step, None, stack)
+        config = run.read_config()
+        stack.enter_context(rank_temp.folder_for_ranks(config.num_workers))
+        stack.callback(tree.kill)
+        started, hearing = start_torchrun(part, config, resume_step, None, stack)
         torchrun, head = started.process, Head(folder, hearing.is_possible, hearing.learn)
         while torchrun.poll() is None:
             tree.update()
