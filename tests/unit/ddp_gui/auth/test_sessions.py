@@ -8,8 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
 
-from ddp_gui.auth import login_limits, passwords, sessions
+from ddp_gui.auth import login_limits, login_routes, passwords, sessions
 from ddp_gui.auth.account_file import Account, AccountFile
 from ddp_gui.auth.current_user import Person
 from ddp_gui.auth.login import MAX_WAITING, Login, LoginError
@@ -278,3 +280,26 @@ def test_a_name_that_is_not_there_takes_as_long(tmp_path: Path) -> None:
 
     known, unknown = (min(took_s(name) for _ in range(2)) for name in ("ann", "bob"))
     assert unknown > 0.5 * known
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (b"username=ann&password=x" + b"&a=1" * 9, 400, "at most 10 fields"),
+        (b"username=ann&password=" + b"x" * 4_096, 413, "at most 4,096 bytes"),
+        (b"username=ann&password=%ff", 400, "in UTF-8"),
+        (b"username=ann&password=\xff", 400, "in UTF-8"),
+        (b"username=ann", 400, "fields username and password"),
+        (b"", 400, "fields username and password"),
+    ],
+)
+def test_what_is_no_form_of_a_login_is_refused(
+    body: bytes, status: int, words: str, file: AccountFile
+) -> None:
+    app = FastAPI()
+    app.include_router(login_routes.make_router(Login(file, "cookie")))
+    headers = {"content-type": "application/x-www-form-urlencoded"}
+    answer = TestClient(app).post("/login", content=body, headers=headers)
+    assert (answer.status_code, words in answer.json()["detail"]) == (status, True), answer.text
+    right = TestClient(app).post("/login", data={"username": "ann", "password": password_of(ANN)})
+    assert right.status_code == 200
