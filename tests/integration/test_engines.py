@@ -26,7 +26,7 @@ from trainers.engines import liveness, registry
 from trainers.engines.base import Engine, Launch
 from trainers.engines.local.engine import LocalEngine
 from trainers.engines.slurm.client import Slurm
-from trainers.engines.slurm.engine import SlurmEngine
+from trainers.engines.slurm.engine import SlurmEngine, job_of
 from trainers.engines.ssh.of_site import engine_of
 
 END_S = 180.0
@@ -96,10 +96,26 @@ def place_of(name: str, runs_dir: Path, request: pytest.FixtureRequest) -> Place
             shape={"num_nodes": 2, "nproc_per_node": 1},
         )
     cluster: SlurmCluster = request.getfixturevalue("slurm")
+    slurm = Slurm(cluster.environment)
+
+    def kill_job(run: RunDirectory) -> None:
+        """Kill all that could say how the run ended: a node alone would have it started again."""
+        job_id = job_of(liveness.read_status(run).handle)
+        assert job_id is not None
+        parts = [launcher_of(run, node) for node in (0, 1)]
+        for process in psutil.process_iter(["cmdline"]):
+            command = " ".join(process.info["cmdline"] or [])
+            if f"/job{int(job_id):05}/slurm_script" in command and str(cluster.folder) in command:
+                parts.append(process)
+        assert len(parts) == 3
+        for process in parts:
+            process.suspend()
+        for process in parts[::-1]:
+            process.kill()
 
     return Place(
-        engine=SlurmEngine(Slurm(cluster.environment)),
-        lose=kill_head,
+        engine=SlurmEngine(slurm),
+        lose=kill_job,
         runs_dir=runs_dir,
         program="trainers.engines.slurm.submit",
         shape={"num_nodes": 2, "nproc_per_node": 1},
