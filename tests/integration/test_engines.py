@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,15 @@ def kill_head(run: RunDirectory) -> None:
     launcher_of(run, 0).kill()
 
 
+def kill_together(processes: Iterable[psutil.Process]) -> None:
+    """Kill processes so that none sees the end of another: it would say how the run ended."""
+    stopped = list(processes)
+    for process in stopped:
+        process.suspend()
+    for process in stopped[::-1]:
+        process.kill()
+
+
 def place_of(name: str, runs_dir: Path, request: pytest.FixtureRequest) -> Place:
     if name == "local":
         return Place(engine=LocalEngine(), lose=kill_supervisor, runs_dir=runs_dir)
@@ -90,7 +99,7 @@ def place_of(name: str, runs_dir: Path, request: pytest.FixtureRequest) -> Place
         hosts: SshHosts = request.getfixturevalue("ssh_hosts")
         return Place(
             engine=engine_of(hosts.site_file, variables=hosts.environment),
-            lose=kill_head,
+            lose=lambda run: kill_together(launcher_of(run, node) for node in (0, 1)),
             runs_dir=runs_dir,
             program="trainers.engines.ssh.start",
             shape={"num_nodes": 2, "nproc_per_node": 1},
@@ -99,7 +108,7 @@ def place_of(name: str, runs_dir: Path, request: pytest.FixtureRequest) -> Place
     slurm = Slurm(cluster.environment)
 
     def kill_job(run: RunDirectory) -> None:
-        """Kill all that could say how the run ended: a node alone would have it started again."""
+        """Kill also the batch script: it would have Slurm start the run again."""
         job_id = job_of(liveness.read_status(run).handle)
         assert job_id is not None
         parts = [launcher_of(run, node) for node in (0, 1)]
@@ -108,10 +117,7 @@ def place_of(name: str, runs_dir: Path, request: pytest.FixtureRequest) -> Place
             if f"/job{int(job_id):05}/slurm_script" in command and str(cluster.folder) in command:
                 parts.append(process)
         assert len(parts) == 3
-        for process in parts:
-            process.suspend()
-        for process in parts[::-1]:
-            process.kill()
+        kill_together(parts)
 
     return Place(
         engine=SlurmEngine(slurm),

@@ -112,7 +112,7 @@ def test_progress_is_each_persons_own_and_the_table_the_teachers(tmp_path: Path)
         assert bob.client.get("/live/learn/class.csv").status_code == 403
         table = eve.client.get("/live/learn/class.csv")
         assert table.headers["content-type"] == "text/csv; charset=utf-8"
-        assert "ann,batch,the first,no," in table.text
+        assert '"ann","batch","the first","no",' in table.text
 
 
 def test_a_poll_is_there_when_the_page_was_started_again(tmp_path: Path) -> None:
