@@ -60,7 +60,7 @@ static Tensor alias_of(const Tensor& tensor) {
 struct Translation {
   std::unordered_map<c10::TensorImpl*, Tensor> aliases;  // the same CUDA tensor twice is the same alias
   at::Generator generator;                               // in the place of a CUDA generator
-  uint64_t bytes = 0;
+  uint64_t bytes = 0;                                    // of the CUDA tensors
 
   Tensor of(const Tensor& tensor) {
     if (!tensor.defined()) return tensor;
@@ -92,7 +92,6 @@ struct Translation {
       return list;
     }
     if (value.isDevice() && value.toDevice().is_cuda()) return c10::Device(at::kCPU);
-    if (value.isGenerator()) return generator;
     return value;
   }
 };
@@ -167,7 +166,11 @@ class Computed : public c10::OperatorKernel {
                                 ": it has no CPU kernel");
 
     Stack translated;
-    for (const IValue& each : arguments) translated.push_back(translation.of(each));
+    for (size_t i = 0; i < num_arguments; i++) {
+      // Without a generator CUDA's own is meant, not the CPU's.
+      bool is_generator = is_random_ && op.schema().arguments()[i].name() == "generator";
+      translated.push_back(is_generator ? IValue(translation.generator) : translation.of(arguments[i]));
+    }
     paper::Counters& count = paper::counters();
     count.operators++;
     count.operator_bytes_read += translation.bytes;
@@ -341,7 +344,7 @@ static std::tuple<Tensor, Tensor, Tensor> convolution_backward(
 // ---- operators that the CPU does not have, or not in this form
 
 static std::optional<Tensor> optional_tensor(const IValue& value) {
-  return value.isNone() ? std::nullopt : std::optional<Tensor>(value.toTensor());
+  return value.isNone() || !value.toTensor().defined() ? std::nullopt : std::optional<Tensor>(value.toTensor());
 }
 
 // Return a vector over the channels in the shape that broadcasts over an (N, C, …) tensor.
@@ -359,8 +362,8 @@ static std::vector<int64_t> all_but_channels(const Tensor& tensor) {
 
 static void update_running(const IValue& running_mean, const IValue& running_var, const Tensor& mean, const Tensor& var,
                            double momentum) {
-  if (auto running = optional_tensor(running_mean); running && running->defined()) running->mul_(1 - momentum).add_(mean, momentum);
-  if (auto running = optional_tensor(running_var); running && running->defined()) running->mul_(1 - momentum).add_(var, momentum);
+  if (auto running = optional_tensor(running_mean)) running->mul_(1 - momentum).add_(mean, momentum);
+  if (auto running = optional_tensor(running_var)) running->mul_(1 - momentum).add_(var, momentum);
 }
 
 static std::unordered_map<std::string, Substitute> substitutes() {
@@ -376,8 +379,8 @@ static std::unordered_map<std::string, Substitute> substitutes() {
   table["batch_norm_elemt"] = [](const Values& in) -> Values {  // input, weight, bias, mean, invstd, eps
     Tensor x = in[0].toTensor().to(at::kFloat);
     Tensor y = (x - per_channel(in[3].toTensor(), x)) * per_channel(in[4].toTensor(), x);
-    if (auto weight = optional_tensor(in[1]); weight && weight->defined()) y = y * per_channel(*weight, x);
-    if (auto bias = optional_tensor(in[2]); bias && bias->defined()) y = y + per_channel(*bias, x);
+    if (auto weight = optional_tensor(in[1])) y = y * per_channel(*weight, x);
+    if (auto bias = optional_tensor(in[2])) y = y + per_channel(*bias, x);
     return {y};
   };
   table["batch_norm_gather_stats_with_counts"] = [](const Values& in) -> Values {
@@ -410,7 +413,7 @@ static std::unordered_map<std::string, Substitute> substitutes() {
     Tensor g = in[0].toTensor().to(at::kFloat), x = in[1].toTensor().to(at::kFloat);
     Tensor total = in[7].toTensor().sum().to(at::kFloat), invstd = in[3].toTensor().to(at::kFloat);
     Tensor scale = invstd;
-    if (auto weight = optional_tensor(in[4]); weight && weight->defined()) scale = scale * weight->to(at::kFloat);
+    if (auto weight = optional_tensor(in[4])) scale = scale * weight->to(at::kFloat);
     Tensor centered = x - per_channel(in[2].toTensor(), x);
     Tensor result = g - per_channel(in[5].toTensor().to(at::kFloat) / total, x) -
                     centered * per_channel(in[6].toTensor().to(at::kFloat) * invstd.square() / total, x);
