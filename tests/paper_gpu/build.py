@@ -41,7 +41,7 @@ def build(folder: Path) -> None:
         _unless_built(folder / "libpaper_cuda.so", RUNTIME, _build_runtime)
         for name, options in {"driver": [], "driver_before_510": ["-DBEFORE_510"]}.items():
             for source, library in {"driver": "libcuda.so.1", "nvml": "libnvidia-ml.so.1"}.items():
-                shared = ["-shared", f"-Wl,-soname,{library}", *options]
+                shared = ["-shared", "-fvisibility=hidden", f"-Wl,-soname,{library}", *options]
                 _unless_built(
                     folder / name / library,
                     [source],

@@ -73,6 +73,11 @@ API CUresult cuCtxPopCurrent(CUcontext* found) { return cuCtxGetCurrent(found); 
 API CUresult cuCtxGetDevice(CUdevice* device) {
   return (CUresult)of_runtime<int(int*)>("cudaGetDevice")(device);
 }
+API CUresult cuCtxGetLimit(size_t* value, CUlimit) {
+  *value = 0;
+  return CUDA_SUCCESS;
+}
+API CUresult cuCtxSetLimit(CUlimit, size_t) { return CUDA_SUCCESS; }
 API CUresult cuCtxSynchronize() { return (CUresult)of_runtime<int()>("cudaDeviceSynchronize")(); }
 API CUresult cuStreamSynchronize(CUstream stream) {
   return (CUresult)of_runtime<int(CUstream)>("cudaStreamSynchronize")(stream);
@@ -84,6 +89,13 @@ API CUresult cuModuleLoadData(CUmodule* found, const void*) {
   *found = (CUmodule)&module;
   return CUDA_SUCCESS;
 }
+API CUresult cuModuleLoad(CUmodule* found, const char*) { return cuModuleLoadData(found, nullptr); }
+// torch looks up the linker with the rest; only kernels compiled by NVRTC with device linking would use it.
+API CUresult cuLinkCreate(unsigned, CUjit_option*, void**, CUlinkState*) { return CUDA_ERROR_NOT_SUPPORTED; }
+API CUresult cuLinkAddData(CUlinkState, CUjitInputType, void*, size_t, const char*, unsigned, CUjit_option*, void**) {
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+API CUresult cuLinkComplete(CUlinkState, void**, size_t*) { return CUDA_ERROR_NOT_SUPPORTED; }
 API CUresult cuModuleLoadDataEx(CUmodule* found, const void*, unsigned, CUjit_option*, void**) {
   *found = (CUmodule)&module;
   return CUDA_SUCCESS;
@@ -131,12 +143,21 @@ API CUresult cuTensorMapEncodeTiled(CUtensorMap*, CUtensorMapDataType, cuuint32_
                                     CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
   return CUDA_SUCCESS;
 }
+API CUresult cuTensorMapEncodeIm2col(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
+                                     const cuuint64_t*, const int*, const int*, cuuint32_t, cuuint32_t,
+                                     const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle,
+                                     CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
+  return CUDA_SUCCESS;
+}
 
 // Triton asks whether an argument is a device pointer, and for the address that kernels use.
 API CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdeviceptr address) {
   if (attribute != CU_POINTER_ATTRIBUTE_DEVICE_POINTER) return CUDA_ERROR_NOT_SUPPORTED;
   *(CUdeviceptr*)value = address;
   return CUDA_SUCCESS;
+}
+API CUresult cuPointerGetAttributes(unsigned, CUpointer_attribute*, void**, CUdeviceptr) {
+  return CUDA_ERROR_NOT_SUPPORTED;
 }
 API CUresult cuGetErrorString(CUresult error, const char** text) {
   *text = of_runtime<const char*(int)>("cudaGetErrorString")(error);
