@@ -156,6 +156,7 @@ def test_a_trace_tells_products_computed_while_gradients_travel() -> None:
     assert overlapped(trace) == {"num_collectives": 1, "num_products": 3, "num_products_meanwhile": 1}
 
 
+@pytest.mark.real_gpu("it reads kernels from a trace of CUPTI")
 def test_compiled_ddp_computes_while_gradients_travel(launcher: Launcher, two: Place) -> None:
     """Wrapped before it is compiled, DDP cuts the graph at its buckets: backward goes on meanwhile."""
     values = GPT | QUIET | {"nproc_per_node": 2, "device": two.device, "max_steps": 30}

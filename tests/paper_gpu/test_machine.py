@@ -115,10 +115,9 @@ print(json.dumps([
 """
     assert on_gpus("T4", code, driver=470) == [
         False, True, ["470.256.02", 11040],
-        "NVMLLibraryMismatchError", "NVMLLibraryMismatchError", None,
+        "NVMLLibraryMismatchError", "NVMLError_FunctionNotFound", None,
     ]  # fmt: skip
-    *_, processes, memory, old = on_gpus("T4", code, driver=580)
-    assert (processes, memory, old) == (None, None, "NVMLLibraryMismatchError")
+    assert on_gpus("T4", code, driver=580)[3:] == [None, None, None]
 
 
 @pytest.mark.parametrize(("driver", "is_enough"), [(550, False), (570, False), (580, True)])
@@ -177,7 +176,7 @@ print(json.dumps([before[0], who(), held]))
     before, after, held = on_gpus("T4x2", code)
     assert before == [[], []]
     assert after == [[], [True]]
-    assert held == (400 + 4) * MIB
+    assert held == (400 + 20) * MIB  # torch's allocator takes 20 MiB for a tensor of 4
 
 
 # ---- MIG

@@ -183,14 +183,13 @@ static Result list_processes(Handle handle, unsigned* count, Process* processes,
   }
   return *count > room ? INSUFFICIENT_SIZE : OK;
 }
-#ifdef BEFORE_510
 API Result nvmlDeviceGetComputeRunningProcesses_v2(Handle handle, unsigned* count, Process* processes) {
   return list_processes(handle, count, processes, false);
 }
 API Result nvmlDeviceGetGraphicsRunningProcesses_v2(Handle handle, unsigned* count, Process* processes) {
   return list_processes(handle, count, processes, true);
 }
-#else
+#ifndef BEFORE_510
 API Result nvmlDeviceGetComputeRunningProcesses_v3(Handle handle, unsigned* count, Process* processes) {
   return list_processes(handle, count, processes, false);
 }
