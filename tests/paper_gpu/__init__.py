@@ -1,6 +1,6 @@
 """GPUs on paper, which torch's real CUDA build takes for real ones; docs/paper-gpu.md says what that shows.
 
-    python -m tests.paper_gpu T4x2 -- COMMAND …     # run a program on two paper T4s
+python -m tests.paper_gpu T4x2 -- COMMAND …     # run a program on two paper T4s
 """
 
 from __future__ import annotations

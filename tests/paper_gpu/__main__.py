@@ -20,7 +20,7 @@ def main() -> int:
     build(folder)
     more = dict(variable.split("=", 1) for variable in variables)
     driver = int(more.pop("PAPER_DRIVER", 580))
-    with tempfile.TemporaryDirectory(prefix="paper-gpu-", dir="/dev/shm") as state:  # noqa: S108 - NCCL's memory
+    with tempfile.TemporaryDirectory(prefix="paper-gpu-", dir="/dev/shm") as state:
         found = environment(gpus, folder, Path(state), driver=driver, **more)
         return subprocess.run(command, env=os.environ | found, check=False).returncode
 

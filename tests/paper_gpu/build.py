@@ -2,8 +2,8 @@
 
     python -m tests.paper_gpu.build FOLDER      # with the Python that has this torch
 
-The folder then holds `libpaper_cuda.so` (cudart, cuBLAS and NCCL, for LD_PRELOAD), `libpaper_torch.so` (computes
-torch's CUDA operators on the CPU), and `driver/` and `driver_before_510/` with libcuda and NVML.
+The folder then holds `libpaper_cuda.so` (cudart, cuBLAS and NCCL, for LD_PRELOAD), `libpaper_torch.so`
+(computes torch's CUDA operators on the CPU), and `driver/` and `driver_before_510/` with libcuda and NVML.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RUNTIME = ("runtime", "memory", "cublas", "nccl")
 PREPARING = re.compile(
     r"cublas(Lt)?(Create|Destroy|Set|Get|MatmulDesc|MatrixLayout|MatmulPreference|MatmulAlgo)"
 )
-# NVIDIA's headers of 16-bit numbers need libcu++, which is in none of torch's packages; nothing here uses them.
+# NVIDIA's headers of 16-bit numbers need libcu++, which is in none of torch's packages; nothing uses them.
 WITHOUT_HALF = ("-D__CUDA_FP16_H__", "-D__CUDA_BF16_H__", "-D__CUDA_FP8_H__")
 
 
@@ -118,7 +118,7 @@ def _symbols(path: Path, kind: str) -> set[str]:
 
 
 def _rest_of_functions(objects: Sequence[Path]) -> list[str]:
-    """Return C code of each function that torch needs of the replaced libraries and that is not written by hand.
+    """Return C code of the functions that torch needs of the replaced libraries and that are not in cpp/.
 
     Those of cuBLAS succeed, and count a launch if they compute. The others say that they are not simulated.
     """

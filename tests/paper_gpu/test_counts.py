@@ -31,9 +31,11 @@ def difference(work):
 for _ in range(3): step()
 torch.cuda.reset_peak_memory_stats()
 step()
-found = {"step": difference(step), "two": difference(lambda: [step(), step()]), "peak": torch.cuda.max_memory_allocated()}
+found = {"step": difference(step), "two": difference(lambda: [step(), step()])}
+found["peak"] = torch.cuda.max_memory_allocated()
 host, pinned = torch.ones(1000), torch.ones(1000).pin_memory()
-found["copies"] = difference(lambda: [host.cuda(), pinned.cuda(non_blocking=True), inputs.cpu(), inputs.clone()])
+copies = lambda: [host.cuda(), pinned.cuda(non_blocking=True), inputs.cpu(), inputs.clone()]
+found["copies"] = difference(copies)
 found["add"] = difference(lambda: inputs + inputs)
 print(json.dumps(found))
 """
@@ -51,8 +53,13 @@ def both(build: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dic
         state = tmp_path_factory.mktemp("state")
         variables = environment("H100", build, state, PAPER_COMPUTE=computes)
         done = subprocess.run(
-            [sys.executable, "-c", STEP], env=os.environ | variables, cwd=REPOSITORY, capture_output=True, text=True, check=True
-        )  # fmt: skip
+            [sys.executable, "-c", STEP],
+            env=os.environ | variables,
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         found[computes] = json.loads(done.stdout)
     return found
 

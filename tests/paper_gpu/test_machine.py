@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -26,14 +25,19 @@ from trainers.machine import hardware
 found = []
 for gpu in hardware.visible_gpus():
     reading = hardware.read_gpu(gpu.handle)
-    found.append([reading.name, hardware.compute_capability(gpu.handle), reading.memory_total_bytes, gpu.uuid])
+    capability = hardware.compute_capability(gpu.handle)
+    found.append([reading.name, capability, reading.memory_total_bytes, gpu.uuid])
 torchs = []
 for index in range(torch.cuda.device_count()):
     p = torch.cuda.get_device_properties(index)
     torchs.append([p.name, [p.major, p.minor], p.total_memory, f"GPU-{p.uuid}"])
 print(json.dumps([found, torchs]))
 """
-VISIBLE = "import json, torch; print(json.dumps([str(torch.cuda.get_device_properties(i).uuid) for i in range(torch.cuda.device_count())]))"
+VISIBLE = """
+import json, torch
+count = torch.cuda.device_count()
+print(json.dumps([str(torch.cuda.get_device_properties(index).uuid) for index in range(count)]))
+"""
 READINGS = """
 import json
 from trainers.machine import hardware
@@ -85,7 +89,11 @@ def test_visible_devices_are_read_as_cuda_reads_them(
 
 
 def test_a_machine_without_gpus_has_no_driver(on_gpus: OnGpus) -> None:
-    code = "import json, torch; from trainers.machine import hardware; print(json.dumps([torch.cuda.is_available(), hardware.nvml_problem()]))"
+    code = """
+import json, torch
+from trainers.machine import hardware
+print(json.dumps([torch.cuda.is_available(), hardware.nvml_problem()]))
+"""
     assert on_gpus("", code) == [False, "no_driver"]
 
 

@@ -25,12 +25,16 @@ dist.all_reduce(x, dist._make_nccl_premul_sum(0.5)); found["premul"] = x.tolist(
 x = mine(number=big); dist.all_reduce(x); found["big"] = [x[0].item(), x[-1].item()]
 x = mine(); dist.broadcast(x, 1); found["broadcast"] = x.tolist()
 x = mine(); dist.reduce(x, 0); found["reduce"] = x.tolist()
-parts = torch.empty(size, 2, device="cuda"); dist.all_gather_into_tensor(parts, mine(number=2)); found["gather"] = parts.tolist()
-part = torch.empty(2, device="cuda"); dist.reduce_scatter_tensor(part, mine(number=2 * size)); found["scatter"] = part.tolist()
-swapped = torch.empty(size, device="cuda"); dist.all_to_all_single(swapped, mine(number=size)); found["all_to_all"] = swapped.tolist()
+x = torch.empty(size, 2, device="cuda")
+dist.all_gather_into_tensor(x, mine(number=2)); found["gather"] = x.tolist()
+x = torch.empty(2, device="cuda")
+dist.reduce_scatter_tensor(x, mine(number=2 * size)); found["scatter"] = x.tolist()
+x = torch.empty(size, device="cuda")
+dist.all_to_all_single(x, mine(number=size)); found["all_to_all"] = x.tolist()
 received = torch.empty(big, device="cuda")  # larger than a mailbox: both directions have to progress
-operations = [dist.P2POp(dist.isend, mine(number=big), (rank + 1) % size), dist.P2POp(dist.irecv, received, (rank - 1) % size)]
-for work in dist.batch_isend_irecv(operations): work.wait()
+sends = dist.P2POp(dist.isend, mine(number=big), (rank + 1) % size)
+receives = dist.P2POp(dist.irecv, received, (rank - 1) % size)
+for work in dist.batch_isend_irecv([sends, receives]): work.wait()
 found["ring"] = [received[0].item(), received[-1].item()]
 pair = dist.new_group([0, 2])
 if rank != 1:
@@ -78,15 +82,18 @@ alone = nn.BatchNorm2d(3)
 expected_in = whole.clone().requires_grad_()
 expected = alone(expected_in)
 (expected.sin() * 2).sum().backward()
-synced = nn.parallel.DistributedDataParallel(nn.SyncBatchNorm.convert_sync_batchnorm(nn.BatchNorm2d(3)).cuda(), device_ids=[rank])
+layer = nn.SyncBatchNorm.convert_sync_batchnorm(nn.BatchNorm2d(3)).cuda()
+synced = nn.parallel.DistributedDataParallel(layer, device_ids=[rank])
 part = slice(0, 3) if rank == 0 else slice(3, 8)
 inputs = whole[part].cuda().requires_grad_()
 outputs = synced(inputs)
 (outputs.sin() * 2).sum().backward()
 def distance(a, b): return (a.cpu() - b).abs().max().item()
 worst = max(distance(outputs, expected[part]), distance(inputs.grad, expected_in.grad[part]),
-            distance(synced.module.weight.grad * 2, alone.weight.grad), distance(synced.module.bias.grad * 2, alone.bias.grad),
-            distance(synced.module.running_mean, alone.running_mean), distance(synced.module.running_var, alone.running_var))
+            distance(layer.weight.grad * 2, alone.weight.grad),
+            distance(layer.bias.grad * 2, alone.bias.grad),
+            distance(layer.running_mean, alone.running_mean),
+            distance(layer.running_var, alone.running_var))
 every = torch.tensor([worst], device="cuda"); dist.all_reduce(every, dist.ReduceOp.MAX)
 if rank == 0: print(json.dumps(every.item()), flush=True)
 dist.destroy_process_group()
@@ -108,4 +115,6 @@ try:
 except dist.DistBackendError as error:
     if rank == 0: print(json.dumps(str(error)), flush=True)
 """
-    assert "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000" in on_gpus(gpus, code, num_ranks=2)
+    assert "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000" in on_gpus(
+        gpus, code, num_ranks=2
+    )

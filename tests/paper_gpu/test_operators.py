@@ -39,8 +39,8 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     ),
     "convolutions": (
         lambda: nn.Sequential(
-            nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3, groups=8),
-            nn.AdaptiveAvgPool2d(1),
+            nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(8, 8, 3, groups=8), nn.AdaptiveAvgPool2d(1),
         ),
         (4, 3, 16, 16),
     ),
@@ -51,7 +51,10 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "convolution of one dimension": (lambda: nn.Conv1d(3, 4, 3, dilation=2), (2, 3, 20)),
     "causal attention": (lambda: Attention(is_causal=True), (4, 12, 48)),
     "masked attention": (lambda: Attention(is_masked=True), (4, 12, 48)),
-    "transformer": (lambda: nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True), (3, 10, 16)),
+    "transformer": (
+        lambda: nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True),
+        (3, 10, 16),
+    ),
 }  # fmt: skip
 
 
@@ -196,7 +199,11 @@ print(json.dumps([first, second]))
 
 
 def test_a_compiled_function_computes_and_says_how(on_gpus: OnGpus, state: Path) -> None:
-    code = "import torch; print(torch.compile(lambda x: (x + x.sin().abs() * 0).sum())(torch.ones(8, device='cuda')).item())"
+    code = """
+import torch
+compiled = torch.compile(lambda x: (x + x.sin().abs() * 0).sum())
+print(compiled(torch.ones(8, device="cuda")).item())
+"""
     assert on_gpus("T4", code) == 8.0
     assert "executes them operator by operator (aot_eager)" in (state.parent / "stderr.txt").read_text()
 

@@ -1,27 +1,28 @@
 """GPUs on paper: torch's real CUDA build on a machine that has neither a GPU nor a driver.
 
-`tests.paper_gpu.environment()` returns the variables of a process that has them. torch finds this package by its
-entry point (`torch.backends`) and calls `install` at the end of `import torch`, in every process.
+`tests.paper_gpu.environment()` returns the variables of a process that has them. torch finds this package by
+its entry point (`torch.backends`) and calls `install` at the end of `import torch`, in every process.
 
 Variables, read once per process; the children of a process inherit them:
 
-PAPER_GPU         the GPUs, as `T4x2`, `H100x8`, `A100,T4x2`; profiles are T4, RTX3060, A100 and H100. An A100 or an
-                  H100 can be divided (MIG): `A100/3g.40gb+3g.40gb`. Empty or unset: no GPU and no driver.
-PAPER_DRIVER      branch of the driver: 470, 510, 535, 550, 570 or 580 (default). Below 580, torch's CUDA 13 build
-                  finds the driver too old. `environment()` also chooses the NVML of that branch.
+PAPER_GPU         the GPUs, as `T4x2`, `H100x8`, `A100,T4x2`; profiles are T4, RTX3060, A100 and H100. An A100
+                  or an H100 can be divided (MIG): `A100/3g.40gb+3g.40gb`. Empty or unset: no GPU, no driver.
+PAPER_DRIVER      branch of the driver: 470, 510, 535, 550, 570 or 580 (default). Below 580, torch's CUDA 13
+                  build finds the driver too old. `environment()` also chooses the NVML of that branch.
 PAPER_MEMORY_MIB  memory of each GPU, in place of its profile's.
-PAPER_COMPUTE     1 (default): torch's operators are computed on the CPU and numbers are real. 0: kernels compute
-                  nothing, which leaves the host's time as it is on a GPU; torch.compile uses Triton then.
-PAPER_KERNEL_US   duration of each kernel, 0 by default.
+PAPER_COMPUTE     1 (default): torch's operators are computed on the CPU and numbers are real. 0: kernels
+                  compute nothing, so the host takes the time that it takes with a GPU, and torch.compile uses
+                  Triton, whose launches are counted.
+PAPER_KERNEL_US   duration of each kernel in microseconds, 0 by default.
 PAPER_QUEUE       launches that a stream holds before the host waits in the next one, 1024 by default.
-PAPER_NCCL_JOIN_S seconds after which a communicator that ranks are missing from fails, 600 by default.
+PAPER_NCCL_JOIN_S seconds after which a communicator with missing ranks fails, 600 by default.
 PAPER_STATE       folder of what is shared between processes: who is on which GPU, and NCCL's memory.
 PAPER_COUNTS      folder for counters, one file `<pid>.counts` per process; also after os._exit and SIGKILL.
 
-Counts: `counts()` returns those of this process, `read_counts(folder)` those of all processes with PAPER_COUNTS, and
-`python -m paper_gpu FOLDER` prints them as JSON. `COUNTERS` names them. A step costs the difference of two calls
-with torch.cuda.synchronize() before each. Peak memory as torch's allocator counts it is exact, too
-(torch.cuda.max_memory_allocated); `peak_allocated_bytes` is what it has asked cudaMalloc for.
+Counts: `counts()` returns those of this process, `read_counts(folder)` those of all processes that ran with
+PAPER_COUNTS, and `python -m paper_gpu FOLDER` prints them as JSON. `COUNTERS` names them. The cost of a step
+is the difference of two calls, with torch.cuda.synchronize() before each. Peak memory as torch's allocator
+counts it (torch.cuda.max_memory_allocated) is exact, too; `peak_allocated_bytes` is what cudaMalloc gave it.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ COUNTERS = (
     "operators",  # with PAPER_COMPUTE=1: operators that launched something, not counting those within others
     "operator_bytes_read",  # their CUDA arguments, each once
     "operator_bytes_written",  # their results, and arguments that they change
-    "uncomputed_launches",  # with PAPER_COMPUTE=1: kernels whose effect is missing; 0 unless a custom kernel is used
+    "uncomputed_launches",  # with PAPER_COMPUTE=1: kernels whose effect is missing, such as custom ones
 )
 # The layout of `Usage` in cpp/machine.h: memory, busy ns, utilization, MIG instance, flags.
 _USAGE = struct.Struct("<5Q")
@@ -102,8 +103,8 @@ def occupy(
 ) -> Path:
     """Put a process that is not simulated on a GPU, as NVML lists it; return its file.
 
-    It leaves the GPU when the process ends, or with the file. `is_elsewhere`: NVML lists the pid although no process
-    here has it, as with a process of another container.
+    It leaves the GPU when the process ends, or with the file. `is_elsewhere`: NVML lists the pid although no
+    process here has it, as with a process of another container.
     """
     path = Path(os.environ["PAPER_STATE"]) / f"{gpu}.{pid}"
     flags = _DRAWS * draws | _ALWAYS * is_elsewhere
@@ -125,7 +126,7 @@ def install() -> None:
 
     # Streams end before torch's objects do. Programs that end by os._exit need no end.
     atexit.register(_runtime().paper_close)
-    # cuDNN brings its own copy of cudart, which knows no paper GPU. torch takes its own kernels for batch norm and
+    # cuDNN brings its own cudart, which knows no paper GPU. torch takes its own kernels for batch norm and
     # attention then; convolutions are answered in cpp/dispatch.cpp.
     torch.backends.cudnn.enabled = False
     torch.backends.cuda.enable_cudnn_sdp(False)
@@ -136,7 +137,7 @@ def install() -> None:
 
 
 def _replace_inductor(torch: Any) -> None:
-    """Let torch.compile execute the graphs it captures operator by operator: nothing computes Triton's kernels."""
+    """Let torch.compile execute the graphs it captures operator by operator; Triton's kernels do nothing."""
     has_said = False
 
     def run_eagerly(self: Any, model: Any, inputs: Any) -> Any:
@@ -144,8 +145,8 @@ def _replace_inductor(torch: Any) -> None:
         if not has_said:
             has_said = True
             print(
-                "paper GPU: torch.compile captures graphs and executes them operator by operator (aot_eager): "
-                "nothing computes the kernels of Triton",
+                "paper GPU: torch.compile captures graphs and executes them operator by operator "
+                "(aot_eager): nothing computes the kernels of Triton",
                 file=sys.stderr,
                 flush=True,
             )
