@@ -118,3 +118,35 @@ os._exit(0)
     for counts in found.values():
         assert (counts["collectives"], counts["collective_bytes"]) == (1, 4000)
         assert counts["peak_allocated_bytes"] >= 2**21
+
+
+def test_without_computing_triton_compiles_and_its_launches_are_counted(on_gpus: OnGpus) -> None:
+    code = """
+import json, torch, paper_gpu
+def chain(x): return (x.sin() + 1).cos() * 2
+x = torch.ones(4096, device="cuda")
+def launches(function):
+    function(x)
+    torch.cuda.synchronize()
+    before = paper_gpu.counts()["launches"]
+    function(x)
+    return paper_gpu.counts()["launches"] - before
+print(json.dumps([launches(chain), launches(torch.compile(chain))]))
+"""
+    assert on_gpus("H100", code, PAPER_COMPUTE="0") == [4, 1]
+
+
+@pytest.mark.parametrize(("queue", "waits"), [("4", True), ("1024", False)])
+def test_the_host_waits_in_a_launch_when_the_queue_is_full(on_gpus: OnGpus, queue: str, waits: bool) -> None:
+    code = """
+import json, os, torch
+x = torch.ones(4, device="cuda")
+torch.cuda.synchronize()
+slept = torch.cuda.Event()
+torch.cuda._sleep(5 * 10**9)
+slept.record()
+for _ in range(10): x.add_(1)
+print(json.dumps(slept.query()), flush=True)
+os._exit(0)
+"""
+    assert on_gpus("T4", code, PAPER_QUEUE=queue) is waits

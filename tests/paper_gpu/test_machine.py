@@ -187,6 +187,25 @@ print(json.dumps([before[0], who(), held]))
     assert held == (400 + 20) * MIB  # torch's allocator takes 20 MiB for a tensor of 4
 
 
+def test_a_gpu_is_utilized_while_its_streams_execute(on_gpus: OnGpus) -> None:
+    code = """
+import json, torch
+from trainers.machine import hardware
+torch.ones(1, device="cuda")
+torch.cuda.synchronize()
+found = []
+for seconds in (0, 1):
+    hardware.read_gpu(hardware.gpu_handles()[0])
+    torch.cuda._sleep(seconds * 10**9)
+    torch.cuda.synchronize()
+    found.append([hardware.read_gpu(handle).utilization_percent for handle in hardware.gpu_handles()])
+print(json.dumps(found))
+"""
+    idle, busy = on_gpus("T4x2", code)
+    assert idle[1] == busy[1] == 0
+    assert idle[0] < 50 < busy[0]
+
+
 # ---- MIG
 
 PARTS = """
