@@ -25,15 +25,20 @@ def environment(gpus: str, build: Path, state: Path, *, driver: int = 580, **mor
         more: other variables.
     """
     libraries = build / ("driver" if driver >= NEWER_NVML else "driver_before_510")
-    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    paths = [str(HERE / "python"), *(path for path in inherited if path and path != str(HERE / "python"))]
     return {
         "PAPER_GPU": gpus,
         "PAPER_DRIVER": str(driver),
         "PAPER_STATE": str(state),
         BUILD: str(build),
         "LD_PRELOAD": str(build / "libpaper_cuda.so"),
-        "LD_LIBRARY_PATH": str(libraries),
-        "PYTHONPATH": os.pathsep.join(paths),
+        "LD_LIBRARY_PATH": _before("LD_LIBRARY_PATH", libraries),
+        "PYTHONPATH": _before("PYTHONPATH", HERE / "python"),
         **more,
     }
+
+
+def _before(variable: str, folder: Path) -> str:
+    """Return the variable's search path with this folder first; other folders of paper GPUs are left out."""
+    found = [path for path in os.environ.get(variable, "").split(os.pathsep) if path]
+    ours = (str(HERE), os.environ.get(BUILD, str(HERE)))
+    return os.pathsep.join([str(folder), *(path for path in found if not path.startswith(ours))])
