@@ -1,7 +1,7 @@
 # `make check` and `make quick` only look; `make format` mends. Uses .venv where there is one.
 BIN := $(if $(wildcard .venv/bin/python),.venv/bin/,)
 
-.PHONY: check quick format test screenshots bench audit fuzz-routes
+.PHONY: check quick format test paper-gpu screenshots bench audit fuzz-routes
 
 check:
 	BIN=$(BIN) tools/check.sh
@@ -17,6 +17,10 @@ format:
 
 test:
 	./test.sh
+
+# Downloads torch's CUDA build the first time, or uses the environment that PAPER_VENV names. docs/paper-gpu.md
+paper-gpu:
+	tools/paper_gpu.sh
 
 # Needs pip-audit, and a network: the advisories are asked of PyPI and OSV.
 audit:

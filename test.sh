@@ -49,11 +49,13 @@ has_ruby || install_packages "the test of the app for Open OnDemand" ruby || tru
 test_all() {
     local status=0
     # As they were sorted: the long ones first.
-    "$PYTHON" -m pytest -m "not faults and not gpu" --numprocesses auto --maxprocesses 4 --dist loadfile \
+    "$PYTHON" -m pytest -m "not faults and not gpu and not paper_gpu" --numprocesses auto --maxprocesses 4 --dist loadfile \
         --no-loadscope-reorder --durations=60 --durations-min=3 || status=$?
     "$PYTHON" -m pytest -m faults --numprocesses 2 || status=$?
     # Alone, one at a time: they look at who is on the GPUs, and at how fast those are.
     "$PYTHON" -m pytest -m gpu || status=$?
+    # Only where `make paper-gpu` has made its environment, of several GB.
+    [ ! -x "${PAPER_VENV:-.venv-paper}/bin/python" ] || tools/paper_gpu.sh || status=$?
     return "$status"
 }
 

@@ -25,7 +25,7 @@ settings.register_profile("short", derandomize=True, database=None, max_examples
 settings.register_profile("long", max_examples=10_000, print_blob=True, **ANY_SPEED)
 settings.load_profile("short")
 
-FOLDERS = ("unit", "integration", "faults", "gpu", "ui")
+FOLDERS = ("unit", "integration", "faults", "gpu", "paper_gpu", "ui")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

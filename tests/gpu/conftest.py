@@ -21,6 +21,15 @@ CPU = Place(device="cpu", num=2)
 NEEDED_BY_THE_PAGE = ("gradio", "gradio_client", "plotly", "orjson", "tsdownsample", "playwright")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip on paper GPUs what needs real ones, with the reason that its marker gives."""
+    if not os.environ.get("PAPER_GPU"):
+        return
+    for item in items:
+        if (marker := item.get_closest_marker("real_gpu")) is not None:
+            item.add_marker(pytest.mark.skip(reason=f"needs a real GPU: {marker.args[0]}"))
+
+
 @pytest.fixture(scope="session")
 def place() -> Iterator[Place]:
     """Return the GPUs, one or more; or the CPU ranks that were asked for in their place."""

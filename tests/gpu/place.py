@@ -43,6 +43,11 @@ class Place:
     def is_gpu(self) -> bool:
         return self.device == "cuda"
 
+    @property
+    def is_fast(self) -> bool:
+        """True for GPUs that are not simulated: elsewhere the smallest models and few steps have to do."""
+        return self.is_gpu and not os.environ.get("PAPER_GPU")
+
     def users(self, uuid: str | None = None) -> set[int]:
         """Return who computes on a GPU, or on any of those that may be used."""
         found: set[int] = set()

@@ -22,6 +22,7 @@ def test_run_on_every_gpu_finishes_and_reports_each_gpu(launcher: Launcher, plac
     assert all(device["name"] and device["memory_total_bytes"] > 2**30 for device in devices)
 
 
+@pytest.mark.real_gpu("it compares times of the host and of the GPU")
 @pytest.mark.parametrize("num_accumulated", [1, 3])
 def test_gpus_tell_how_a_step_divides_by_their_own_clock(
     launcher: Launcher, gpu: Place, num_accumulated: int

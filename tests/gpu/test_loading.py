@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from benchmarks.gpu import traces
 from benchmarks.gpu.cases import TINY_CASES
 from benchmarks.gpu.job import look_into
 from tests.gpu.place import Place
 
 
+@pytest.mark.real_gpu("it reads calls of CUDA from a trace of CUPTI")
 def test_data_on_the_host_and_four_workers_make_nobody_wait_for_the_gpu(
     place: Place, prepared: Path, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from benchmarks.gpu.job import look_into
 from tests.gpu.place import Place
 
 
+@pytest.mark.real_gpu("it reads calls of CUDA from a trace of CUPTI")
 @pytest.mark.parametrize(
     "other",
     [

@@ -29,6 +29,7 @@ def options(place: Place) -> list[str]:
     return ["--rounds", "3", "--seconds", "15", "--gpt-batch", str(gpt), "--resnet-batch", str(resnet)]
 
 
+@pytest.mark.real_gpu("it measures speed")
 @pytest.mark.parametrize("check", CHECKS)
 def test_check_meets_its_target(place: Place, tmp_path: Path, check: str) -> None:
     """`checkpoint` is the one that says: training stands still for at most 1.2 copies of what is saved."""

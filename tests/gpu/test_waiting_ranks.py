@@ -81,7 +81,7 @@ def test_a_waiting_rank_that_is_given_no_gpu_sees_none(place: Place, begin: Begi
     assert process.wait(END_S) == 0
     assert liveness.read_status(run).state == "finished"
     starting = next(event for event in all_events(run) if event["kind"] == "state")
-    assert starting["reason"].startswith("2 CPU ranks that stood by")
+    assert starting["reason"].startswith("2 CPU ranks from the warm pool")
     found = newest(run, "devices")
     assert found is not None and {device["kind"] for device in found["devices"]} == {"cpu"}
 
@@ -98,7 +98,7 @@ def test_start_takes_ranks_that_stand_by_at_once_and_the_gpu_was_empty(
         assert live.answer["place"] is None, f"it had to wait: {json.dumps(page.ask('queue'))}"
         assert live.waited_s() < AT_ONCE_S
         live.wait_for_step(10)
-        assert "that stood by" in live.started_from(), live.started_from()
+        assert "from the warm pool" in live.started_from(), live.started_from()
         (rank,) = live.ranks().values()
         assert rank in standing_by
         if seen.is_gpu:
