@@ -185,7 +185,7 @@ make_empty_venv() {
     rm -rf .venv
     echo "$said" >&2
     echo "The virtual environment could not be made; above is why." >&2
-    case $said in *ensurepip*) echo "On Debian or Ubuntu: sudo apt install python3-venv" >&2 ;; esac
+    case $said in *"ensurepip is not available"*) echo "On Debian or Ubuntu: sudo apt install python3-venv" >&2 ;; esac
     say_if_full
     return 1
 }
