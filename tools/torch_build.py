@@ -1,4 +1,4 @@
-"""Choose, announce and download the build of torch that this machine can use.
+"""Choose and download the build of torch that this machine can use.
 
 `tools/venv.sh` runs this file before anything is installed, so it needs only the standard library:
 
@@ -55,7 +55,7 @@ class Build:
         name: its folder in PyTorch's index, and the local part of its version.
         cuda: the version of CUDA that it contains.
         capabilities: the lowest and the highest compute capability it has kernels for.
-        packages_mb: size of the CUDA packages and triton that it needs.
+        packages_mb: download size of the CUDA packages and of triton.
     """
 
     name: str
@@ -64,8 +64,7 @@ class Build:
     packages_mb: int
 
 
-# Of TORCH, newest first: look these up again when another torch is pinned. packages_mb is the size of all its
-# wheels for x86_64.
+# Builds of TORCH, newest first; packages_mb is for x86_64. Update them when another torch is pinned.
 TORCH = "2.13.0"
 BUILDS = (
     Build("cu132", (13, 2), ((7, 5), (12, 9)), 2180),
@@ -88,7 +87,7 @@ CUDA_OF_DRIVER = (
 )
 
 CHOICES = ("auto", "cpu", *(build.name for build in BUILDS), "configured")
-# Size of everything else that a file of requirements names, with what that depends on.
+# Size of the other packages of a requirements file, with their dependencies.
 OTHER_PACKAGES_MB = {"requirements.txt": 110, "requirements-dev.txt": 140}
 # Needed during installation: downloaded wheels and unpacked files. 1.1 and 5.1 GB remain.
 CPU_DISK_MB = 1_500
@@ -234,13 +233,13 @@ def choose(wanted: str, nvidia: Nvidia, *, cluster_has_gpus: Callable[[], bool])
     """Return the builds to try for one of CHOICES.
 
     Raises:
-        ValueError: naming what is allowed.
+        ValueError: if it is none of them; names the allowed ones.
     """
     if wanted not in CHOICES:
         allowed = ", ".join(CHOICES)
         raise ValueError(f"--torch-build (DDP_TORCH_BUILD) is {wanted!r}, but allowed are: {allowed}")
     if wanted != "auto":
-        return Choice(() if wanted == "configured" else (wanted,), "it was asked for")
+        return Choice(() if wanted == "configured" else (wanted,), "it was requested")
     driver = f"NVIDIA driver {nvidia.driver}" if nvidia.driver else "the NVIDIA driver"
     if builds := usable_builds(nvidia):
         supports = f"{driver} supports CUDA {_text(nvidia.cuda or builds[0].cuda)}"
@@ -384,7 +383,7 @@ def first_wheel(index: str, names: Iterable[str]) -> Wheel:
 
 
 def download(wheel: Wheel, folder: Path, report: Callable[[int, int], None]) -> Path:
-    """Download a wheel, or what is missing of it, and return its path.
+    """Download a wheel, or the missing part of it, and return its path.
 
     An interrupted download stays in the folder as `.part`, and the next call continues it.
 
@@ -394,7 +393,7 @@ def download(wheel: Wheel, folder: Path, report: Callable[[int, int], None]) -> 
     """
     folder.mkdir(exist_ok=True)
     done, part = folder / wheel.name, folder / f"{wheel.name}.part"
-    # Parts of another build are never continued.
+    # Delete parts of other builds.
     for other in folder.glob("torch-*"):
         if other not in (done, part):
             other.unlink()
@@ -419,7 +418,7 @@ def download(wheel: Wheel, folder: Path, report: Callable[[int, int], None]) -> 
         if have != wheel.num_bytes or (wheel.sha256 is not None and found != wheel.sha256):
             part.unlink()
             raise UnusableError(
-                f"what {wheel.host} sent is not the file that the index names, and was deleted"
+                f"{wheel.host} sent a file that does not match the index in SHA-256 or size; it was deleted"
             )
         part.rename(done)
     return done
@@ -489,7 +488,7 @@ def fetch(folder: Path, wanted: str, files: list[str]) -> Path | None:
     """Announce and download the chosen build; return its wheel, None if pip takes torch from its own index.
 
     Raises:
-        ValueError: when a build that was asked for cannot be had.
+        ValueError: if a requested build is not available, or the disk is too small.
         OSError: when the file cannot be written.
     """
     if sys.platform != "linux":
@@ -521,7 +520,7 @@ def fetch(folder: Path, wanted: str, files: list[str]) -> Path | None:
             raise ValueError(f"{error}. Start again: the download continues there") from error
         if wanted not in ("auto", "configured"):
             raise ValueError(
-                f"{why}, so torch's build {wanted} cannot be had. To take what pip's configured index has: "
+                f"{why}, so torch's build {wanted} is not available. To use pip's configured index: "
                 "--torch-build configured"
             ) from error
         _say_configured(f"{why}: torch {TORCH} comes from pip's configured index", others_mb, choice)

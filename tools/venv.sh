@@ -2,11 +2,11 @@
 # Needs: cd'ed into the checkout. Gives: take_torch_build OPTION…, make_venv REQUIREMENTS_FILE… and $PYTHON.
 
 PYTHON=.venv/bin/python
-# A torch that somebody has put into .venv is used from this release on; requirements.txt has the tested one.
+# A torch that a user has put into .venv is used from this release on; requirements.txt has the tested one.
 OLDEST_TORCH=2.11
 # There while pip is at work; it holds the torch that was there before.
 INSTALLING=.venv/installing
-# The torch that was installed here, or nothing; any other is somebody's choice.
+# The torch that this script installed, or nothing; any other was put there by a user.
 TORCH_BY_PIP=.venv/torch.by-pip
 # The driver for which torch was chosen: when it changes, another build may fit.
 DRIVER=.venv/driver
@@ -112,7 +112,7 @@ make_venv() {
             umask 077
             exec 9>>.venv-lock || return 1
             umask "$mask"
-            flock --nonblock 9 || { echo "Waiting for the installation that is going on in this folder …"; flock 9; }
+            flock --nonblock 9 || { echo "Waiting for another installation in this folder …"; flock 9; }
         fi
         is_complete "$@" || install_into_venv "$base" "$@" || return 1
         exec 9>&-
@@ -124,9 +124,11 @@ make_venv() {
     fi
 }
 
-# What shows that an NVIDIA driver was installed, updated or removed; on WSL2 it is Windows's.
+# Print what changes when an NVIDIA driver is installed, updated or removed, or a GPU is passed into a container;
+# nothing if there is none. On WSL2 the driver is Windows's.
 read_driver() {
-    cat /proc/driver/nvidia/version 2>/dev/null || ls /dev/dxg 2>/dev/null || echo none
+    cat /proc/driver/nvidia/version 2>/dev/null || true
+    ls -d /dev/dxg /dev/nvidia[0-9]* 2>/dev/null || true
 }
 
 # Whether packages can be added to what lies in .venv: it works, for this place, and its interpreter is as it was.
@@ -150,7 +152,7 @@ torch_by_pip() {
     cat "$TORCH_BY_PIP" 2>/dev/null || sed -n 's/^torch==//p' .venv/requirements.txt.installed 2>/dev/null
 }
 
-# The torch that somebody has put into .venv, where it can be used; says which it is, and what becomes of it.
+# Print the torch that a user has put into .venv, if it can be used, and report what becomes of it.
 chosen_torch() {
     local found
     found=$(torch_in_venv) || return 1
@@ -159,7 +161,7 @@ chosen_torch() {
         echo "torch $found in .venv is too old: $OLDEST_TORCH or newer is needed, so pip replaces it." >&2
         return 1
     fi
-    echo "Using torch $found, which is in .venv already (tested with $1): no other is downloaded." >&2
+    echo "Using torch $found, which is already in .venv (tested with $1): no other is downloaded." >&2
     echo "$found"
 }
 
@@ -169,7 +171,7 @@ without_torch() {
     echo ".venv/$1.without-torch"
 }
 
-# Say why a step failed, where a full disk is the reason; programs often hide that far above, or do not say it.
+# Report a full disk after a failed step: programs often report it far above, or not at all.
 say_if_full() {
     local free_kb
     free_kb=$(df -Pk . | awk 'NR == 2 { print $4 }')
@@ -184,7 +186,7 @@ make_empty_venv() {
     said=$("$1" -m venv .venv 2>&1) && return
     rm -rf .venv
     echo "$said" >&2
-    echo "The virtual environment could not be made; above is why." >&2
+    echo "The virtual environment could not be made; the reason is above." >&2
     case $said in *"ensurepip is not available"*) echo "On Debian or Ubuntu: sudo apt install python3-venv" >&2 ;; esac
     say_if_full
     return 1
@@ -205,13 +207,13 @@ install_into_venv() {
     shift
     pinned=$(sed -n 's/^torch==//p' requirements.txt)
     echo "Installing $* into .venv: once; a minute or more, besides the download …"
-    # Where pip was interrupted it takes half a package for a whole one, so then all of it is made anew, but
-    # for a torch that was there before. What was downloaded stays in pip's cache and in $DOWNLOADS.
+    # pip takes half a package for a whole one, so after an interruption everything is installed again, except
+    # for a torch that was there before. Downloaded files stay in pip's cache and in $DOWNLOADS.
     if [ -e "$INSTALLING" ] && is_usable && [ -s "$INSTALLING" ] &&
         [ "$(torch_in_venv)" = "$(cat "$INSTALLING")" ]; then
         options=(--ignore-installed)
     elif [ -e "$INSTALLING" ] || ! is_usable; then
-        [ ! -e .venv ] || echo "What lies in .venv is half an installation or of no use here: it is made anew."
+        [ ! -e .venv ] || echo "The environment in .venv is incomplete or unusable: it is replaced."
         make_empty_venv "$base" || return 1
     fi
     if [ -n "$REPLACE_BY" ] && ! "$PYTHON" tools/torch_build.py is-installed .venv "$REPLACE_BY"; then
@@ -238,7 +240,7 @@ install_into_venv() {
     fi
     if ! TMPDIR=$PWD/$DOWNLOADS "$PYTHON" -m pip install --disable-pip-version-check \
         "${options[@]}" "${arguments[@]}"; then
-        echo "The installation failed; above is why. Start again when it is mended: what was downloaded is kept." >&2
+        echo "The installation failed; the reason is above. Fix it and start again: downloaded files are kept." >&2
         say_if_full
         return 1
     fi

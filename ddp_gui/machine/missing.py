@@ -102,12 +102,13 @@ def unusable(obstacle: Obstacle | None) -> list[Missing]:
     if obstacle is None:
         return []
     is_for_cpus = (installed_version("torch") or "").endswith("+cpu")
+    replace = shlex.join([str(REPOSITORY / "run.sh"), "--torch-build", "auto"])
     how = "End the page and start it with this command." if is_for_cpus else obstacle.remedy
     return [
         Missing(
             what="PyTorch with GPU support" if is_for_cpus else "Usable GPUs",
             meaning=f"{obstacle.reason} {how}" + ("" if is_for_cpus else " Then start the page again."),
-            command=shlex.join([str(REPOSITORY / "run.sh"), "--torch-build", "auto"]) if is_for_cpus else None,
+            command=replace if is_for_cpus else None,
             is_problem=True,
         )
     ]

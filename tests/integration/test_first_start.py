@@ -60,6 +60,7 @@ class Checkout:
             "/proc/driver/nvidia/version": f"{self.machine}/version",
             '"/dev"': f'"{self.machine}/dev"',
             "/dev/dxg": f"{self.machine}/dev/dxg",
+            "/dev/nvidia": f"{self.machine}/dev/nvidia",
             "/sys/bus/pci/devices": f"{self.machine}/pci",
             "/usr/lib/wsl/lib": f"{self.machine}/wsl",
             "libcuda.so.1": "libcuda.so.none",
@@ -84,6 +85,7 @@ class Checkout:
         smi.write_text(f"#!/bin/sh\n{f'echo {driver}, 8.6' if driver else 'exit 9'}\n")
         smi.chmod(0o755)
         if driver:
+            (self.machine / "dev" / "nvidia0").touch()
             (self.machine / "version").write_text(
                 f"NVRM version: NVIDIA UNIX Kernel Module  {driver}  Release\n"
             )
@@ -238,7 +240,7 @@ def test_interrupted_installation_is_made_anew_from_what_was_downloaded(
     checkout.interrupt(checkout.start())
     code, said = checkout.run()
     assert code == 0, said
-    assert "it is made anew" in said and checkout.names == [f"torch-{TORCH}+cpu", "widget-1.0"]
+    assert "it is replaced" in said and checkout.names == [f"torch-{TORCH}+cpu", "widget-1.0"]
     assert index.num_asked(path) == 1, "the download is kept"
 
 
@@ -249,7 +251,7 @@ def test_second_start_waits_for_the_first(checkout: Checkout, index: Index) -> N
         wait_until("a download has stalled", index.is_stalled.is_set, TIMEOUT_S)
         with checkout.start() as second:
             assert second.stdout is not None
-            assert "Waiting for the installation" in second.stdout.readline()
+            assert "Waiting for another installation" in second.stdout.readline()
             index.is_over.set()
             said = first.communicate(timeout=TIMEOUT_S)[0]
             assert first.returncode == 0, said

@@ -318,7 +318,7 @@ def refuse_after(index: Index, size: int) -> int:
 def test_build_that_was_asked_for_is_not_replaced_by_another(machine: Path, index: Index) -> None:
     index.refused["/whl/"] = 403
     with pytest.raises(
-        ValueError, match=r"403.*so torch's build cu126 cannot be had.*--torch-build configured"
+        ValueError, match=r"403.*so torch's build cu126 is not available.*--torch-build configured"
     ):
         fetch(machine, "cu126")
 
@@ -385,7 +385,7 @@ def test_file_that_is_not_the_one_named_is_deleted(machine: Path, index: Index) 
     index.files[path] = make_wheel("torch", "6.6.6", filling=len(index.files[path]))[1][
         : len(index.files[path])
     ]
-    with pytest.raises(ValueError, match="is not the file that the index names, and was deleted"):
+    with pytest.raises(ValueError, match="does not match the index in SHA-256 or size; it was del"):
         fetch(machine, "cpu")
     assert not list((machine / "downloads").iterdir())
 

@@ -102,7 +102,7 @@ def test_a_torch_that_somebody_chose_is_used_and_no_other_downloaded(
     checkout.put_torch(version)
     code, said, asked = checkout.run()
     assert code == 0, said
-    assert f"Using torch {version}, which is in .venv already (tested with 2.13.0)" in said
+    assert f"Using torch {version}, which is already in .venv (tested with 2.13.0)" in said
     assert COMES not in said and "-r requirements.txt " not in asked + " "
     assert checkout.installed() == [f"torch-{version}", "widget-1.0"]
     checkout.ask_for("torch==2.16.0\nwidget==1.1\n")
@@ -147,7 +147,7 @@ def test_after_an_interruption_all_is_made_anew(checkout: Checkout) -> None:
     half.touch()
     code, said, _ = checkout.run()
     assert code == 0, said
-    assert not half.exists() and "it is made anew" in said
+    assert not half.exists() and "it is replaced" in said
     assert checkout.installed() == ["torch-2.13.0", "widget-1.0"]
 
 
