@@ -517,7 +517,10 @@ def fetch(folder: Path, wanted: str, files: list[str]) -> Path | None:
         why = f"{index} cannot be used ({error})"
         part = wheel is not None and (folder / f"{wheel.name}.part")
         if part and part.exists() and part.stat().st_size:
-            raise ValueError(f"{error}. Start again: the download continues there") from error
+            raise ValueError(
+                f"{error}. Start again, and the download continues there; or use pip's configured index: "
+                "--torch-build configured"
+            ) from error
         if wanted not in ("auto", "configured"):
             raise ValueError(
                 f"{why}, so torch's build {wanted} is not available. To use pip's configured index: "

@@ -349,7 +349,7 @@ def test_next_start_continues_the_download(
     index.cut_after[path] = 100_000
     monkeypatch.setattr(torch_build, "NUM_ATTEMPTS", 1)
     with pytest.raises(
-        ValueError, match=r"closed the connection; 0 of 0 MB are here. Start again: .*continues"
+        ValueError, match=r"closed the connection; 0 of 0 MB are here. Start again, .*continues"
     ):
         fetch(machine)
     wheel = fetch(machine)
