@@ -114,7 +114,10 @@ def _report(step: str) -> None:
 
 def parse_options(arguments: list[str]) -> argparse.Namespace:
     """Parse the command line."""
-    parser = _Parser(description="Train networks on several GPUs from a web page.")
+    parser = _Parser(
+        description="Train networks on several GPUs from a web page.",
+        epilog="run.sh also takes --torch-build NAME, which replaces torch by another build (README).",
+    )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=_port, default=7860, help="port to listen on (default: %(default)s)")
     parser.add_argument(

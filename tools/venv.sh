@@ -1,16 +1,35 @@
 # Sourced by run.sh and test.sh: a virtual environment with what a requirements file asks for.
-# Needs: cd'ed into the checkout. Gives: make_venv REQUIREMENTS_FILE… and $PYTHON.
+# Needs: cd'ed into the checkout. Gives: take_torch_build OPTION…, make_venv REQUIREMENTS_FILE… and $PYTHON.
 
 PYTHON=.venv/bin/python
-# A torch that somebody has put into .venv is used from this release on; requirements.txt has the tested one.
+# A torch that a user has put into .venv is used from this release on; requirements.txt has the tested one.
 OLDEST_TORCH=2.11
-# What the Linux wheel of the torch in requirements.txt is built for, and the driver that this CUDA needs.
-TORCH_CUDA=13.0
-TORCH_DRIVER=580
 # There while pip is at work; it holds the torch that was there before.
 INSTALLING=.venv/installing
-# The torch that pip chose, or nothing; any other is somebody's choice.
+# The torch that this script installed, or nothing; any other was put there by a user.
 TORCH_BY_PIP=.venv/torch.by-pip
+# The driver for which torch was chosen: when it changes, another build may fit.
+DRIVER=.venv/driver
+# Wheels, whole or in part, until they are installed: an interrupted download is continued from here.
+DOWNLOADS=.venv-download
+# Given by --torch-build: torch is replaced if it is another build.
+REPLACE_BY=
+
+# Take --torch-build out of the options; the others are left in OPTIONS.
+take_torch_build() {
+    OPTIONS=()
+    while [ $# -gt 0 ]; do
+        case $1 in
+            --torch-build=*) REPLACE_BY=${1#*=} ;;
+            --torch-build)
+                [ $# -gt 1 ] || { echo "--torch-build needs the name of a build: README lists them." >&2; return 1; }
+                REPLACE_BY=$2
+                shift ;;
+            *) OPTIONS+=("$1") ;;
+        esac
+        shift
+    done
+}
 
 is_new_enough() {
     "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
@@ -72,25 +91,44 @@ why_not_installed() {
     fi
 }
 
+# Whether everything is installed, with the build of torch that --torch-build names.
+is_complete() {
+    is_installed "$@" || return 1
+    [ -z "$REPLACE_BY" ] || "$PYTHON" tools/torch_build.py is-installed .venv "$REPLACE_BY"
+}
+
 make_venv() {
     local base mask
-    is_installed "$@" && return
-    if [ ! -w . ]; then
-        echo "$(why_not_installed "$@") You cannot write to this folder, so its owner has to do that: $PWD" >&2
-        return 1
+    if ! is_complete "$@"; then
+        if [ ! -w . ]; then
+            echo "$(why_not_installed "$@") You cannot write to this folder, so its owner has to do that: $PWD" >&2
+            return 1
+        fi
+        base=$(find_python) || return 1
+        # One at a time: ./run.sh and ./test.sh may be started side by side.
+        if command -v flock >/dev/null; then
+            # A file that no other user can open: whoever can read one can hold it, too.
+            mask=$(umask)
+            umask 077
+            exec 9>>.venv-lock || return 1
+            umask "$mask"
+            flock --nonblock 9 || { echo "Waiting for another installation in this folder …"; flock 9; }
+        fi
+        is_complete "$@" || install_into_venv "$base" "$@" || return 1
+        exec 9>&-
     fi
-    base=$(find_python) || return 1
-    # One at a time: ./run.sh and ./test.sh may be started side by side.
-    if command -v flock >/dev/null; then
-        # A file that no other user can open: whoever can read one can hold it, too.
-        mask=$(umask)
-        umask 077
-        exec 9>>.venv-lock || return 1
-        umask "$mask"
-        flock --nonblock 9 || { echo "Waiting for the installation that is going on in this folder …"; flock 9; }
+    # Reading these files takes no time; what they mean for torch is looked up only when they have changed.
+    if [ "$(read_driver)" != "$(cat "$DRIVER" 2>/dev/null)" ] &&
+        "$PYTHON" tools/torch_build.py compare .venv && [ -w .venv ]; then
+        read_driver >"$DRIVER"
     fi
-    is_installed "$@" || install_into_venv "$base" "$@" || return 1
-    exec 9>&-
+}
+
+# Print what changes when an NVIDIA driver is installed, updated or removed, or a GPU is passed into a container;
+# nothing if there is none. On WSL2 the driver is Windows's.
+read_driver() {
+    cat /proc/driver/nvidia/version 2>/dev/null || true
+    ls -d /dev/dxg /dev/nvidia[0-9]* 2>/dev/null || true
 }
 
 # Whether packages can be added to what lies in .venv: it works, for this place, and its interpreter is as it was.
@@ -114,7 +152,7 @@ torch_by_pip() {
     cat "$TORCH_BY_PIP" 2>/dev/null || sed -n 's/^torch==//p' .venv/requirements.txt.installed 2>/dev/null
 }
 
-# The torch that somebody has put into .venv, where it can be used; says which it is, and what becomes of it.
+# Print the torch that a user has put into .venv, if it can be used, and report what becomes of it.
 chosen_torch() {
     local found
     found=$(torch_in_venv) || return 1
@@ -123,19 +161,8 @@ chosen_torch() {
         echo "torch $found in .venv is too old: $OLDEST_TORCH or newer is needed, so pip replaces it." >&2
         return 1
     fi
-    echo "Using torch $found, which is in .venv already (tested with $1): no other is downloaded." >&2
+    echo "Using torch $found, which is already in .venv (tested with $1): no other is downloaded." >&2
     echo "$found"
-}
-
-say_which_torch_comes() {
-    cat <<END
-pip now fetches torch $1. Unless it is told of another index (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL or pip's own
-configuration), on Linux this is the build for CUDA $TORCH_CUDA: gigabytes, and its GPUs need an NVIDIA driver from
-$TORCH_DRIVER on. For the small build without CUDA (a laptop without a GPU), or one for an older driver, stop this now
-(Ctrl+C), put that torch into .venv first, with the index that PyTorch's installation page names for it, and start
-again:
-    python3 -m venv --clear .venv && .venv/bin/pip install torch==$1 --index-url INDEX
-END
 }
 
 # What a file asks for but torch, which is there already.
@@ -144,39 +171,82 @@ without_torch() {
     echo ".venv/$1.without-torch"
 }
 
+# Report a full disk after a failed step: programs often report it far above, or not at all.
+say_if_full() {
+    local free_kb
+    free_kb=$(df -Pk . | awk 'NR == 2 { print $4 }')
+    [ "${free_kb:-999999}" -ge 100000 ] ||
+        echo "The disk is full: $((free_kb / 1000)) MB are free in $PWD. Make room and start again." >&2
+}
+
+# Make an empty environment with pip.
+make_empty_venv() {
+    local said
+    rm -rf .venv/origin .venv
+    said=$("$1" -m venv .venv 2>&1) && return
+    rm -rf .venv
+    echo "$said" >&2
+    echo "The virtual environment could not be made; the reason is above." >&2
+    case $said in *"ensurepip is not available"*) echo "On Debian or Ubuntu: sudo apt install python3-venv" >&2 ;; esac
+    say_if_full
+    return 1
+}
+
+# Write the stamps; `origin` is the last, and without it nothing counts as installed.
+stamp() {
+    local file
+    if [ -n "$1" ]; then : >"$TORCH_BY_PIP"; else torch_in_venv >"$TORCH_BY_PIP"; fi || return 1
+    shift
+    for file in "$@"; do cp "$file" ".venv/$file.installed" || return 1; done
+    read_driver >"$DRIVER" && origin "$PYTHON" >.venv/origin.new && mv .venv/origin.new .venv/origin
+}
+
+# `set -e` does not hold in here, because the caller asks for the result: each step is checked.
 install_into_venv() {
-    local base=$1 file pinned chosen="" options=() arguments=()
+    local base=$1 file pinned chosen="" wheel="" is_to_be_replaced="" options=() arguments=()
     shift
     pinned=$(sed -n 's/^torch==//p' requirements.txt)
-    echo "Installing $* into .venv: once; from one to some minutes, by the network …"
-    # Where pip was interrupted it takes half a package for a whole one, so then all of it is made anew, but
-    # for a torch that was there before.
+    echo "Installing $* into .venv: once; a minute or more, besides the download …"
+    # pip takes half a package for a whole one, so after an interruption everything is installed again, except
+    # for a torch that was there before. Downloaded files stay in pip's cache and in $DOWNLOADS.
     if [ -e "$INSTALLING" ] && is_usable && [ -s "$INSTALLING" ] &&
         [ "$(torch_in_venv)" = "$(cat "$INSTALLING")" ]; then
         options=(--ignore-installed)
     elif [ -e "$INSTALLING" ] || ! is_usable; then
-        [ ! -e .venv ] || echo "What lies in .venv is half an installation or of no use here: it is made anew."
-        rm -rf .venv/origin .venv
-        if ! "$base" -m venv .venv; then
-            rm -rf .venv
-            echo "The virtual environment could not be made. On Debian or Ubuntu: sudo apt install python3-venv" >&2
-            return 1
-        fi
+        [ ! -e .venv ] || echo "The environment in .venv is incomplete or unusable: it is replaced."
+        make_empty_venv "$base" || return 1
     fi
-    if chosen=$(chosen_torch "$pinned"); then
+    if [ -n "$REPLACE_BY" ] && ! "$PYTHON" tools/torch_build.py is-installed .venv "$REPLACE_BY"; then
+        is_to_be_replaced=yes
+    fi
+    if [ -z "$is_to_be_replaced" ] && chosen=$(chosen_torch "$pinned"); then
         for file in "$@"; do arguments+=(-r "$(without_torch "$file")"); done
     else
+        if [ -n "$is_to_be_replaced" ] || [ "$(torch_in_venv | cut -d+ -f1)" != "$pinned" ]; then
+            wheel=$("$PYTHON" tools/torch_build.py fetch "$DOWNLOADS" \
+                "${REPLACE_BY:-${DDP_TORCH_BUILD:-auto}}" "$@") || { say_if_full; return 1; }
+        fi
+        # A wheel goes with the line in the requirements that pins torch: 2.13.0+cpu is a 2.13.0.
+        [ -z "$wheel" ] || arguments+=("$wheel")
         for file in "$@"; do arguments+=(-r "$file"); done
-        [ "$(torch_in_venv | cut -d+ -f1)" = "$pinned" ] || say_which_torch_comes "$pinned"
     fi
-    rm -f .venv/origin
-    printf '%s' "$chosen" >"$INSTALLING"
-    if ! "$PYTHON" -m pip install --disable-pip-version-check "${options[@]}" "${arguments[@]}"; then
-        echo "The installation failed; above is why. Run this again when it is mended." >&2
+    # pip unpacks gigabytes into this folder; /tmp may be small, or in memory.
+    if ! { rm -f .venv/origin && printf '%s' "$chosen" >"$INSTALLING" && mkdir -p "$DOWNLOADS"; }; then
+        say_if_full
         return 1
     fi
-    if [ -n "$chosen" ]; then : >"$TORCH_BY_PIP"; else torch_in_venv >"$TORCH_BY_PIP"; fi
-    for file in "$@"; do cp "$file" ".venv/$file.installed"; done
-    origin "$PYTHON" >.venv/origin
-    rm -f "$INSTALLING"
+    if [ -n "$is_to_be_replaced" ] && torch_in_venv >/dev/null; then
+        "$PYTHON" -m pip uninstall --yes --quiet torch || return 1
+    fi
+    if ! TMPDIR=$PWD/$DOWNLOADS "$PYTHON" -m pip install --disable-pip-version-check \
+        "${options[@]}" "${arguments[@]}"; then
+        echo "The installation failed; the reason is above. Fix it and start again: downloaded files are kept." >&2
+        say_if_full
+        return 1
+    fi
+    if ! stamp "$chosen" "$@"; then
+        say_if_full
+        return 1
+    fi
+    rm -rf "$INSTALLING" "$DOWNLOADS"
 }

@@ -101,15 +101,14 @@ def unusable(obstacle: Obstacle | None) -> list[Missing]:
     """Say why training cannot use GPUs that are there, as torch has determined."""
     if obstacle is None:
         return []
-    version = installed_version("torch") or ""
-    is_for_cpus = version.endswith("+cpu")
-    needed = f"torch=={version.removesuffix('+cpu')}"
-    how = "Install one for GPUs." if is_for_cpus else obstacle.remedy
+    is_for_cpus = (installed_version("torch") or "").endswith("+cpu")
+    replace = shlex.join([str(REPOSITORY / "run.sh"), "--torch-build", "auto"])
+    how = "End the page and start it with this command." if is_for_cpus else obstacle.remedy
     return [
         Missing(
             what="PyTorch with GPU support" if is_for_cpus else "Usable GPUs",
-            meaning=f"{obstacle.reason} {how} Then start the page again.",
-            command=pip("install", "--force-reinstall", needed) if is_for_cpus else None,
+            meaning=f"{obstacle.reason} {how}" + ("" if is_for_cpus else " Then start the page again."),
+            command=replace if is_for_cpus else None,
             is_problem=True,
         )
     ]

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 site = Path(__file__).resolve().parent.parent
-if sys.argv[1:] != ["--version"]:
+if sys.argv[1] not in ("--version", "config"):
     with open(os.environ["FAKE_PIP_NOTES"], "a") as notes:
         notes.write(" ".join(sys.argv[1:]) + "\\n")
     if "FAKE_PIP_IS_CUT_OFF" in os.environ:

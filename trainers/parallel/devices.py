@@ -160,17 +160,16 @@ def _unsupported(names: Sequence[str]) -> Obstacle:
     return Obstacle(
         reason=f"This torch ({torch.__version__}) has no programs for {unsupported}: only for {supported}.",
         remedy=(
-            "Install a torch that was built for this card (an older card needs an older one), or name other "
+            "Install a torch that was built for this card (./run.sh --torch-build auto), or name other "
             f"GPUs in {cuda_environment.VISIBLE}."
         ),
     )
 
 
 def _built_for_the_cpu() -> Obstacle:
-    version = torch.__version__.partition("+")[0]
     return Obstacle(
         reason=f"This torch ({torch.__version__}) was built for CPUs only.",
-        remedy=f"Install one for GPUs (pip install --force-reinstall torch=={version}).",
+        remedy="Install one for GPUs (./run.sh --torch-build auto).",
     )
 
 
@@ -216,5 +215,5 @@ def _driver_too_old(built_for: str | None, driver: str | None) -> Obstacle:
             f"NVIDIA's driver ({driver or 'of unknown version'}) is too old for this torch "
             f"({torch.__version__}), which was built for CUDA {built_for}."
         ),
-        remedy=f"Install {newer}, or a torch built for an older CUDA that this driver runs.",
+        remedy=f"Install {newer}, or a torch for an older CUDA (./run.sh --torch-build auto).",
     )

@@ -136,7 +136,7 @@ def judge(nvidia: Nvidia, probe: Probe, *, num_free: int) -> Verdict:
         reason = obstacle.reason
         return Verdict(fits=False, words=f"{together}.", said=reason, hint=obstacle.remedy, why_no_gpu=reason)
     if probe.cuda is None:
-        hint = "Install one that was built for GPUs; README says how."
+        hint = "Install one that was built for GPUs: ./run.sh --torch-build auto."
         return Verdict(
             fits=False, words=f"{together}.", hint=hint, why_no_gpu="torch was built for CPUs only"
         )
@@ -144,7 +144,7 @@ def judge(nvidia: Nvidia, probe: Probe, *, num_free: int) -> Verdict:
         return Verdict(fits=True, words=f"{together}. The cards themselves are in use and were left alone.")
     if probe.left_out:
         why = f"this torch has no programs for {', '.join(probe.left_out)}"
-        hint = "Install a torch that was built for this card: an older card needs an older one."
+        hint = "Install a torch that was built for this card: ./run.sh --torch-build auto."
         why_no_gpu = None if probe.uuids else why
         return Verdict(fits=False, words=f"{together}; {why}.", hint=hint, why_no_gpu=why_no_gpu)
     return Verdict(fits=True, words=f"{together}. Torch can use {_those_free(num_free)}.")

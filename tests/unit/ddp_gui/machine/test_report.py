@@ -189,7 +189,7 @@ def test_silent_gpus_and_a_torch_without_cuda_are_named(monkeypatch: pytest.Monk
     assert silent.what == "GPU 3 does not answer"
     for_cpus = Obstacle(reason="This torch (2.13.0+cpu) was built for CPUs only.", remedy="Install one: pip")
     (torch,) = missing.unusable(for_cpus)
-    assert torch.command is not None and torch.command.endswith("pip install --force-reinstall torch==2.13.0")
+    assert torch.command is not None and torch.command.endswith("/run.sh --torch-build auto")
     assert for_cpus.reason in torch.meaning
     monkeypatch.setattr(missing, "installed_version", lambda package: "2.13.0")
     (driver,) = missing.unusable(Obstacle(reason="The driver is too old.", remedy="Install another."))

@@ -1,0 +1,285 @@
+"""The first start with real environments and the real pip, with tiny wheels of an index of this test.
+
+The scripts are copies in which the places that show this machine's own driver are replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.disk import filled
+from tests.harness import REPOSITORY, wait_until
+from tests.wheel_index import Index, make_wheel, serving
+
+TIMEOUT_S = 180.0
+TORCH = "2.13.0"
+START = [
+    "bash",
+    "-c",
+    'set -euo pipefail; source tools/venv.sh; take_torch_build "$@"; make_venv requirements.txt',
+    "-",
+]
+
+
+@pytest.fixture(scope="module")
+def empty_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an environment with pip; making one takes seconds."""
+    folder = tmp_path_factory.mktemp("empty") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    return folder
+
+
+@pytest.fixture
+def index() -> Iterator[Index]:
+    with serving() as index:
+        for version in (f"{TORCH}+cpu", f"{TORCH}+cu126", f"{TORCH}+cu130", TORCH):
+            index.add_torch(version)
+        index.add("/simple/widget/", *make_wheel("widget", "1.0"))
+        yield index
+
+
+class Checkout:
+    """A folder with the scripts, on a made-up machine."""
+
+    def __init__(self, folder: Path, index: Index) -> None:
+        self.folder = folder
+        self.index = index
+        self.machine = folder / "machine"
+        for name in ("tools", "machine/bin", "machine/dev", "machine/pci", "home"):
+            (folder / name).mkdir(parents=True)
+        replaced = {
+            "/proc/driver/nvidia/version": f"{self.machine}/version",
+            '"/dev"': f'"{self.machine}/dev"',
+            "/dev/dxg": f"{self.machine}/dev/dxg",
+            "/dev/nvidia": f"{self.machine}/dev/nvidia",
+            "/sys/bus/pci/devices": f"{self.machine}/pci",
+            "/usr/lib/wsl/lib": f"{self.machine}/wsl",
+            "libcuda.so.1": "libcuda.so.none",
+            "INDEX_TIMEOUT_S = 5.0": "INDEX_TIMEOUT_S = 1.0",
+            "DISK_MB = 1_500": "DISK_MB = 0",
+            "DISK_MB = 8_000": "DISK_MB = 0",
+        }
+        found = set()
+        for name in ("venv.sh", "torch_build.py"):
+            text = (REPOSITORY / "tools" / name).read_text(encoding="utf-8")
+            for old, new in replaced.items():
+                found |= {old} if old in text else set()
+                text = text.replace(old, new)
+            (folder / "tools" / name).write_text(text, encoding="utf-8")
+        assert found == set(replaced)
+        (folder / "requirements.txt").write_text(f"torch=={TORCH}\nwidget==1.0\n")
+        self.put_driver(None)
+
+    def put_driver(self, driver: str | None) -> None:
+        """Install a driver, with a card, as nvidia-smi and the kernel show it; None: neither is there."""
+        smi = self.machine / "bin" / "nvidia-smi"
+        smi.write_text(f"#!/bin/sh\n{f'echo {driver}, 8.6' if driver else 'exit 9'}\n")
+        smi.chmod(0o755)
+        if driver:
+            (self.machine / "dev" / "nvidia0").touch()
+            (self.machine / "version").write_text(
+                f"NVRM version: NVIDIA UNIX Kernel Module  {driver}  Release\n"
+            )
+
+    def start(self, *options: str, **variables: str) -> subprocess.Popen[str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "DDP_"))}
+        return subprocess.Popen(
+            [*START, *options],
+            cwd=self.folder,
+            env=kept
+            | {
+                "PATH": f"{self.machine / 'bin'}:{Path(sys.executable).parent}:/usr/bin:/bin",
+                "HOME": str(self.folder / "home"),
+                "PIP_CONFIG_FILE": os.devnull,
+                "PIP_INDEX_URL": f"{self.index.url}/simple/",
+                "PIP_RETRIES": "0",
+                "DDP_TORCH_INDEX": f"{self.index.url}/whl",
+                "no_proxy": "127.0.0.1",
+            }
+            | variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            # So that a test can end it with everything it has started, as a closed terminal does.
+            start_new_session=True,
+        )
+
+    def run(self, *options: str, **variables: str) -> tuple[int, str]:
+        """Start and wait; return the exit code and what was said."""
+        with self.start(*options, **variables) as process:
+            said, _ = process.communicate(timeout=TIMEOUT_S)
+        return process.returncode, said
+
+    def interrupt(self, process: subprocess.Popen[str]) -> None:
+        """End a start once the server has stalled, as when power fails."""
+        wait_until("a download has stalled", self.index.is_stalled.is_set, TIMEOUT_S)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+    @property
+    def torch(self) -> str:
+        """The version that torch itself names."""
+        (file,) = self.folder.glob(".venv/lib/python3*/site-packages/torch/version.py")
+        return file.read_text().split("'")[1]
+
+    @property
+    def names(self) -> list[str]:
+        found = self.folder.glob(".venv/lib/python3*/site-packages/*.dist-info")
+        return sorted(path.stem for path in found if path.stem.startswith(("torch", "widget")))
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, index: Index, empty_environment: Path) -> Checkout:
+    """Return a checkout with an empty environment."""
+    checkout = Checkout(tmp_path / "checkout", index)
+    shutil.copytree(empty_environment, checkout.folder / ".venv", symlinks=True)
+    return checkout
+
+
+@pytest.mark.parametrize(
+    ("driver", "build"),
+    [(None, "cpu"), ("470.223.02", "cpu"), ("550.54.15", "cu126"), ("580.95.05", "cu130")],
+)
+def test_build_for_the_driver_is_installed_once(
+    checkout: Checkout, index: Index, driver: str | None, build: str
+) -> None:
+    checkout.put_driver(driver)
+    code, said = checkout.run()
+    assert code == 0, said
+    assert checkout.names == [f"torch-{TORCH}+{build}", "widget-1.0"]
+    assert index.num_asked("/simple/torch/") <= 1 and not any(
+        "/simple/torch/torch-" in path for _, path, _ in index.asked
+    )
+    assert said.index("Download: ") < said.index("torch: 0 of 0 MB") < said.index("Successfully installed")
+    assert not (checkout.folder / ".venv-download").exists()
+    num_asked = len(index.asked)
+    assert checkout.run() == (0, ""), "all is there: nothing is said"
+    assert len(index.asked) == num_asked
+
+
+@pytest.mark.parametrize("trouble", ["refused", "hanging", "unreachable"])
+def test_configured_index_where_pytorchs_cannot_be_used(
+    checkout: Checkout, index: Index, trouble: str
+) -> None:
+    variables = {}
+    if trouble == "refused":
+        index.refused["/whl/"] = 403
+    elif trouble == "hanging":
+        index.hanging.append("/whl/")
+    else:
+        # A name that no resolver knows.
+        variables["DDP_TORCH_INDEX"] = "http://download.invalid/whl"
+    code, said = checkout.run(**variables)
+    assert code == 0, said
+    assert checkout.names == [f"torch-{TORCH}", "widget-1.0"]
+    assert sum("cannot be used" in line for line in said.splitlines()) == 1
+    assert checkout.run(**variables) == (0, "")
+
+
+def test_build_that_was_asked_for(checkout: Checkout) -> None:
+    checkout.put_driver("580.95.05")
+    assert checkout.run(DDP_TORCH_BUILD="cu126")[0] == 0
+    assert checkout.torch == f"{TORCH}+cu126"
+    code, said = checkout.run("--torch-build", "cu118")
+    assert code == 1 and "'cu118', but allowed are: auto, cpu, cu132" in said
+    assert checkout.torch == f"{TORCH}+cu126", "a mistake changes nothing"
+    assert checkout.run("--torch-build=cpu")[0] == 0
+    assert checkout.names == [f"torch-{TORCH}+cpu", "widget-1.0"]
+
+
+def test_gpu_that_is_added_later_is_told_and_torch_replaced_on_request(
+    checkout: Checkout, index: Index
+) -> None:
+    assert checkout.run()[0] == 0
+    checkout.put_driver("580.95.05")
+    num_asked = len(index.asked)
+    for _ in range(2):
+        code, said = checkout.run()
+        assert code == 0 and said.count("\n") == 1
+        assert "NVIDIA driver 580.95.05, but torch in .venv is for CPUs only" in said
+    assert checkout.torch == f"{TORCH}+cpu" and len(index.asked) == num_asked, "not without being asked"
+    index.refused["/whl/cu130/"] = 403
+    index.refused["/whl/cu126/"] = 403
+    index.refused["/simple/widget/"] = 403  # what is there is not asked for again
+    code, said = checkout.run("--torch-build", "auto")
+    assert code == 0, said
+    assert checkout.torch == f"{TORCH}+cu130", "the one of the configured index"
+    assert checkout.run("--torch-build", "auto") == (0, "")
+    checkout.put_driver("550.54.15")
+    assert "NVIDIA driver 550.54.15, but torch in .venv is build cu130" in checkout.run()[1]
+
+
+def test_interrupted_download_is_continued(checkout: Checkout, index: Index) -> None:
+    (path,) = [path for path in index.files if "2Bcpu-" in path]
+    index.stalls_after[path] = 100_000
+    checkout.interrupt(checkout.start())
+    code, said = checkout.run()
+    assert code == 0, said
+    assert [part for method, asked, part in index.asked if (method, asked) == ("GET", path)] == [
+        "",
+        "bytes=100000-",
+    ]
+    assert checkout.torch == f"{TORCH}+cpu"
+
+
+def test_interrupted_installation_is_made_anew_from_what_was_downloaded(
+    checkout: Checkout, index: Index
+) -> None:
+    (path,) = [path for path in index.files if "2Bcpu-" in path]
+    (widget,) = [path for path in index.files if "widget" in path]
+    index.stalls_after[widget] = 50
+    checkout.interrupt(checkout.start())
+    code, said = checkout.run()
+    assert code == 0, said
+    assert "it is replaced" in said and checkout.names == [f"torch-{TORCH}+cpu", "widget-1.0"]
+    assert index.num_asked(path) == 1, "the download is kept"
+
+
+def test_second_start_waits_for_the_first(checkout: Checkout, index: Index) -> None:
+    (path,) = [path for path in index.files if "2Bcpu-" in path]
+    index.stalls_after[path] = 100_000
+    with checkout.start() as first:
+        wait_until("a download has stalled", index.is_stalled.is_set, TIMEOUT_S)
+        with checkout.start() as second:
+            assert second.stdout is not None
+            assert "Waiting for another installation" in second.stdout.readline()
+            index.is_over.set()
+            said = first.communicate(timeout=TIMEOUT_S)[0]
+            assert first.returncode == 0, said
+            assert second.communicate(timeout=TIMEOUT_S)[0] == ""
+            assert second.returncode == 0
+    assert checkout.torch == f"{TORCH}+cpu"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a small disk has to be mounted, and that needs root")
+def test_full_disk_is_said_and_the_next_start_repairs(
+    tmp_path: Path, index: Index, empty_environment: Path
+) -> None:
+    place = tmp_path / "disk"
+    place.mkdir()
+    with contextlib.ExitStack() as stack:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", place], check=True)
+        stack.callback(lambda: subprocess.run(["umount", "--lazy", place], check=True))
+        checkout = Checkout(place / "checkout", index)
+        with filled(place):
+            code, said = checkout.run()
+        assert code == 1 and "The virtual environment could not be made" in said, said
+        assert "The disk is full: 0 MB are free in" in said and "python3-venv" not in said
+        assert not (checkout.folder / ".venv").exists()
+        shutil.copytree(empty_environment, checkout.folder / ".venv", symlinks=True)
+        with filled(place):
+            for choice in ("auto", "configured"):
+                code, said = checkout.run(DDP_TORCH_BUILD=choice)
+                assert code == 1 and "No space left on device" in said and "The disk is full" in said, said
+        code, said = checkout.run()
+        assert code == 0, said
+        assert checkout.names == [f"torch-{TORCH}+cpu", "widget-1.0"]

@@ -1,0 +1,459 @@
+"""Which build of torch is chosen for a machine, where it comes from, and what a broken network does."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import REPOSITORY
+from tests.wheel_index import Index, make_wheel, serving
+from tools import torch_build
+from tools.torch_build import Nvidia
+
+TORCH = torch_build.TORCH
+# Driver, and the CUDA that it supports.
+R470 = Nvidia("470.223.02", (11, 4))
+R550 = Nvidia("550.54.15", (12, 4))
+R570 = Nvidia("570.86.15", (12, 8))
+R580 = Nvidia("580.95.05", (13, 0))
+R595 = Nvidia("595.71.05", (13, 2))
+TURING, PASCAL, BLACKWELL = (7, 5), (6, 0), (12, 0)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the root of a machine without NVIDIA hardware, to which tests add some."""
+    for name in ("dev", "pci", "wsl", "bin"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(torch_build, "DEVICES", tmp_path / "dev")
+    monkeypatch.setattr(torch_build, "PCI_DEVICES", tmp_path / "pci")
+    monkeypatch.setattr(torch_build, "WSL_LIBRARIES", tmp_path / "wsl")
+    monkeypatch.setattr(torch_build, "PROC_VERSION", tmp_path / "version")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    for name in ("http_proxy", "https_proxy", "DDP_TORCH_INDEX"):
+        monkeypatch.delenv(name, raising=False)
+    put_libcuda(monkeypatch, None)
+    # Whatever this machine has; a test that wants one puts its own in front.
+    put_program(tmp_path, "nvidia-smi", "exit 9")
+    put_program(tmp_path, "sinfo", "exit 1")
+    return tmp_path
+
+
+def put_program(machine: Path, name: str, script: str) -> None:
+    program = machine / "bin" / name
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+
+
+def put_smi(machine: Path, driver: str, *capabilities: str) -> None:
+    """Put an nvidia-smi there; without capabilities one that does not know them, as before driver 510."""
+    rows = [f"{driver}, {each}" for each in capabilities] or [driver]
+    answer = "\\n".join(rows)
+    know = "" if capabilities else 'case "$*" in *compute_cap*) echo "not a valid field"; exit 2;; esac\n'
+    put_program(machine, "nvidia-smi", f"{know}printf '{answer}\\n'")
+
+
+def put_kernel_driver(machine: Path, driver: str) -> None:
+    kind = "Open Kernel Module for x86_64" if driver.startswith("580") else "x86_64 Kernel Module"
+    (machine / "version").write_text(
+        f"NVRM version: NVIDIA UNIX {kind}  {driver}  Release Build  (root@host)\nGCC version:  gcc 12\n"
+    )
+
+
+def put_libcuda(monkeypatch: pytest.MonkeyPatch, cuda: int | None) -> None:
+    class Library:
+        @staticmethod
+        def cuDriverGetVersion(number: Any) -> int:  # noqa: N802
+            number._obj.value = cuda
+            return 0
+
+    def load(name: str) -> type[Library]:
+        if cuda is None:
+            raise OSError(f"{name}: cannot open shared object file")
+        return Library
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
+
+
+@pytest.mark.parametrize(
+    ("nvidia", "capabilities", "expected"),
+    [
+        (Nvidia(), (), []),
+        (R470, (), []),
+        (R550, (), ["cu126"]),
+        (R550, (TURING,), ["cu126"]),
+        (R570, (BLACKWELL,), []),
+        (R580, (), ["cu130", "cu126", "cu132"]),
+        (R580, (TURING,), ["cu130", "cu126", "cu132"]),
+        (R580, (BLACKWELL,), ["cu130", "cu132"]),
+        (R580, (PASCAL,), ["cu126"]),
+        # The build for most of the cards; the newest of those.
+        (R580, (PASCAL, TURING), ["cu126", "cu130", "cu132"]),
+        (R580, (PASCAL, TURING, BLACKWELL, BLACKWELL), ["cu130", "cu132", "cu126"]),
+        (R595, (TURING,), ["cu132", "cu130", "cu126"]),
+    ],
+)
+def test_builds_that_a_driver_and_its_cards_can_use(
+    nvidia: Nvidia, capabilities: tuple[tuple[int, int], ...], expected: list[str]
+) -> None:
+    found = torch_build.usable_builds(Nvidia(nvidia.driver, nvidia.cuda, capabilities))
+    assert [build.name for build in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("nvidia", "first", "why"),
+    [
+        (Nvidia(), "cpu", "no NVIDIA GPU was found"),
+        (R470, "cpu", "NVIDIA driver 470.223.02 is too old: torch 2.13.0 needs 525 or newer"),
+        (R550, "cu126", "NVIDIA driver 550.54.15 supports CUDA 12.4"),
+        (R580, "cu130", "NVIDIA driver 580.95.05 supports CUDA 13.0"),
+        (
+            Nvidia(R570.driver, R570.cuda, (BLACKWELL,)),
+            "cpu",
+            "no build that NVIDIA driver 570.86.15 can use supports GPUs of compute capability 12.0",
+        ),
+    ],
+)
+def test_choice_and_its_reason(nvidia: Nvidia, first: str, why: str) -> None:
+    choice = torch_build.choose("auto", nvidia, cluster_has_gpus=lambda: False)
+    assert (choice.names[0], choice.why) == (first, why)
+    assert torch_build.choose("cu126", nvidia, cluster_has_gpus=lambda: False).names == ("cu126",)
+    assert torch_build.choose("configured", nvidia, cluster_has_gpus=lambda: False).names == ()
+
+
+def test_unknown_build_is_refused_with_those_allowed() -> None:
+    with pytest.raises(
+        ValueError, match=r"is 'cu118', but allowed are: auto, cpu, cu132, cu130, cu126, conf"
+    ):
+        torch_build.choose("cu118", R550, cluster_has_gpus=lambda: False)
+
+
+@pytest.mark.parametrize("capabilities", [(), ("7.5", "12.0")])
+@pytest.mark.parametrize(
+    ("driver", "cuda"), [("470.223.02", (11, 0)), ("550.54.15", (12, 0)), ("580.95.05", (13, 0))]
+)
+def test_driver_as_nvidia_smi_reports_it(
+    machine: Path, driver: str, cuda: tuple[int, int], capabilities: tuple[str, ...]
+) -> None:
+    put_smi(machine, driver, *capabilities)
+    found = torch_build.read_nvidia()
+    assert (found.driver, found.cuda) == (driver, cuda)
+    assert found.capabilities == (((7, 5), (12, 0)) if capabilities else ())
+
+
+@pytest.mark.parametrize("driver", ["470.223.02", "580.95.05"])
+def test_driver_of_the_kernel_where_nvidia_smi_fails(machine: Path, driver: str) -> None:
+    """As after an update of the driver without a restart, when NVML and the kernel's module differ."""
+    put_kernel_driver(machine, driver)
+    (machine / "dev" / "nvidia0").touch()
+    assert torch_build.read_nvidia().driver == driver
+
+
+def test_what_libcuda_reports_counts_more_than_the_number_of_the_driver(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_smi(machine, "550.54.15", "8.0")
+    put_libcuda(monkeypatch, 12040)
+    assert torch_build.read_nvidia() == Nvidia("550.54.15", (12, 4), ((8, 0),))
+
+
+def test_wsl2_has_windows_driver(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (machine / "dev" / "dxg").touch()
+    assert torch_build.read_nvidia().cuda is None, "the GPU is of another make"
+    put_libcuda(monkeypatch, 13000)
+    found = torch_build.read_nvidia()
+    assert (found.driver, found.cuda) == (None, (13, 0))
+    choice = torch_build.choose("auto", found, cluster_has_gpus=lambda: False)
+    assert (choice.names[0], choice.why) == ("cu130", "the NVIDIA driver supports CUDA 13.0")
+
+
+def test_libcuda_alone_is_no_gpu(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_libcuda(monkeypatch, 13000)
+    assert torch_build.read_nvidia() == Nvidia()
+
+
+def test_why_there_is_no_gpu(machine: Path) -> None:
+    for name, vendor, kind in (
+        ("a", "0x10de", "0x030000"),
+        ("b", "0x10de", "0x040300"),
+        ("c", "0x1002", "0x030000"),
+    ):
+        (machine / "pci" / name).mkdir()
+        (machine / "pci" / name / "vendor").write_text(vendor + "\n")
+        (machine / "pci" / name / "class").write_text(kind + "\n")
+    assert torch_build.read_nvidia().why_none == "this machine has an NVIDIA card, but no NVIDIA driver"
+    put_kernel_driver(machine, "580.95.05")
+    found = torch_build.read_nvidia()
+    assert found.cuda is None, "a container to which no GPU was passed"
+    assert found.why_none == "NVIDIA driver 580.95.05 is there, but no GPU is visible here"
+
+
+def test_nvidia_smi_that_hangs_is_given_up(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_build, "COMMAND_TIMEOUT_S", 0.2)
+    put_program(machine, "nvidia-smi", "exec sleep 60")
+    assert torch_build.read_nvidia() == Nvidia()
+
+
+@pytest.mark.parametrize(("gres", "first"), [("gpu:a100:4(S:0-1)", "cu130"), ("(null)", "cpu")])
+def test_login_node_takes_the_build_for_the_nodes(machine: Path, gres: str, first: str) -> None:
+    put_program(machine, "sinfo", f"echo '{gres}'")
+    choice = torch_build.choose(
+        "auto", torch_build.read_nvidia(), cluster_has_gpus=torch_build.slurm_has_gpus
+    )
+    assert choice.names == (first,)
+    assert ("Slurm lists GPUs on other nodes" in choice.why) == (first != "cpu")
+
+
+@pytest.fixture
+def index(machine: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
+    """Serve the builds that PyTorch's index has of this torch, and others; with short time limits."""
+    monkeypatch.setattr(torch_build, "INDEX_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(torch_build, "STALL_S", 0.5)
+    for name in ("CPU_DISK_MB", "CUDA_DISK_MB"):
+        monkeypatch.setattr(torch_build, name, 0)
+    monkeypatch.setattr(torch_build.time, "sleep", lambda _: None)
+    monkeypatch.setattr(torch_build, "use_pips_proxy", lambda: None)
+    with serving() as index:
+        for build in ("cpu", "cu126", "cu130", "cu132"):
+            index.add_torch(f"2.12.0+{build}")
+            index.add_torch(f"{TORCH}+{build}", python="cp39")
+            index.add_torch(f"{TORCH}+{build}")
+        monkeypatch.setenv("DDP_TORCH_INDEX", f"{index.url}/whl/")
+        yield index
+
+
+def fetch(machine: Path, wanted: str = "auto") -> Path | None:
+    return torch_build.fetch(machine / "downloads", wanted, ["requirements.txt"])
+
+
+@pytest.mark.parametrize(
+    ("driver", "build"),
+    [(None, "cpu"), ("470.223.02", "cpu"), ("550.54.15", "cu126"), ("580.95.05", "cu130")],
+)
+def test_what_is_downloaded_is_announced_with_its_size_and_reason(
+    machine: Path, index: Index, capsys: pytest.CaptureFixture[str], driver: str | None, build: str
+) -> None:
+    if driver:
+        put_smi(machine, driver)
+    wheel = fetch(machine)
+    assert wheel is not None and wheel.name.startswith(f"torch-{TORCH}+{build}-cp3")
+    assert wheel.read_bytes() == index.files[path_of(build, index)]
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith(f"torch {TORCH}: the {'CPU build' if build == 'cpu' else 'build for CUDA'}")
+    assert (driver or "no NVIDIA GPU was found") in said[0]
+    assert said[1].startswith(f"Download: 0 MB from {index.url.removeprefix('http://')}, then about ")
+    assert ("MB of CUDA packages" in said[1]) == (build != "cpu")
+    assert said[2] == "torch: 0 of 0 MB", "from the first second on"
+
+
+def path_of(build: str, index: Index) -> str:
+    (path,) = [path for path in index.files if f"torch-{TORCH}%2B{build}-" in path and "cp39" not in path]
+    return path
+
+
+def test_next_build_where_the_index_lacks_the_best(machine: Path, index: Index) -> None:
+    """PyTorch's index answers 403 for what it never had."""
+    put_smi(machine, "580.95.05", "7.5")
+    index.refused["/whl/cu130/"] = 403
+    wheel = fetch(machine)
+    assert wheel is not None and "+cu126-" in wheel.name
+
+
+@pytest.mark.parametrize(
+    ("trouble", "why"),
+    [
+        ("refused", "answers 403 Forbidden"),
+        ("hangs", "no answer"),
+        ("closed", "Connection refused"),
+        ("portal", "lists no torch 2.13.0+cpu for Python"),
+        ("wheel refused", "answers 403 Forbidden"),
+        ("download refused", "HTTP Error 403: Forbidden"),
+    ],
+)
+def test_configured_index_where_pytorchs_cannot_be_used(
+    machine: Path,
+    index: Index,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    trouble: str,
+    why: str,
+) -> None:
+    match trouble:
+        case "refused":
+            index.refused["/whl/"] = 403
+        case "hangs":
+            index.hanging.append("/whl/")
+        case "closed":
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                monkeypatch.setenv("DDP_TORCH_INDEX", f"http://127.0.0.1:{free.getsockname()[1]}/whl")
+        case "portal":
+            index.pages["/whl/cpu/torch/"] = ["<h1>Please log in</h1>"]
+        case "wheel refused":
+            index.refused[path_of("cpu", index)] = 403
+        case "download refused":
+            size = torch_build._size
+            monkeypatch.setattr(torch_build, "_size", lambda url: refuse_after(index, size(url)))
+    began = time.monotonic()
+    assert fetch(machine) is None
+    assert time.monotonic() - began < 10
+    said = capsys.readouterr().err
+    (line,) = [line for line in said.splitlines() if "cannot be used" in line]
+    assert why in line and line.endswith("torch 2.13.0 comes from pip's configured index.")
+    assert "about 2,837 MB if that index is PyPI, whose build is for CUDA 13.0; about 302 MB" in said
+
+
+def refuse_after(index: Index, size: int) -> int:
+    index.refused["/whl/cpu/"] = 403
+    return size
+
+
+def test_build_that_was_asked_for_is_not_replaced_by_another(machine: Path, index: Index) -> None:
+    index.refused["/whl/"] = 403
+    with pytest.raises(
+        ValueError, match=r"403.*so torch's build cu126 is not available.*--torch-build configured"
+    ):
+        fetch(machine, "cu126")
+
+
+def test_configured_build_that_no_gpu_here_can_use_is_said(
+    machine: Path, index: Index, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_smi(machine, "550.54.15", "8.0")
+    index.refused["/whl/"] = 403
+    assert fetch(machine) is None
+    assert (
+        "The build for CUDA 13.0 cannot use the GPUs here (NVIDIA driver 550.54.15" in capsys.readouterr().err
+    )
+
+
+def test_broken_connection_is_continued(machine: Path, index: Index) -> None:
+    path = path_of("cpu", index)
+    index.cut_after[path] = 100_000
+    wheel = fetch(machine)
+    assert wheel is not None and wheel.read_bytes() == index.files[path]
+    assert [asked[2] for asked in index.asked if asked[:2] == ("GET", path)] == ["", "bytes=100000-"]
+
+
+def test_next_start_continues_the_download(
+    machine: Path, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = path_of("cpu", index)
+    index.cut_after[path] = 100_000
+    monkeypatch.setattr(torch_build, "NUM_ATTEMPTS", 1)
+    with pytest.raises(
+        ValueError, match=r"closed the connection; 0 of 0 MB are here. Start again, .*continues"
+    ):
+        fetch(machine)
+    wheel = fetch(machine)
+    assert wheel is not None and wheel.read_bytes() == index.files[path]
+    assert [asked[2] for asked in index.asked if asked[:2] == ("GET", path)] == ["", "bytes=100000-"]
+    assert fetch(machine) == wheel and index.num_asked(path) == 2, "what is whole is not asked for again"
+
+
+def test_stalled_download_is_asked_for_again(machine: Path, index: Index) -> None:
+    path = path_of("cpu", index)
+    index.stalls_after[path] = 200_000
+    wheel = fetch(machine)
+    assert wheel is not None and wheel.read_bytes() == index.files[path]
+
+
+def test_server_without_ranges_sends_all_of_it_again(machine: Path, index: Index) -> None:
+    path = path_of("cpu", index)
+    index.cut_after[path] = 100_000
+    index.has_ranges = False
+    wheel = fetch(machine)
+    assert wheel is not None and wheel.read_bytes() == index.files[path]
+
+
+def test_parts_of_another_build_are_not_continued(machine: Path, index: Index) -> None:
+    (machine / "downloads").mkdir()
+    other = machine / "downloads" / f"torch-{TORCH}+cu126-cp311-cp311-linux_x86_64.whl.part"
+    other.write_bytes(b"x")
+    assert fetch(machine) is not None and not other.exists()
+
+
+def test_file_that_is_not_the_one_named_is_deleted(machine: Path, index: Index) -> None:
+    path = path_of("cpu", index)
+    index.files[path] = make_wheel("torch", "6.6.6", filling=len(index.files[path]))[1][
+        : len(index.files[path])
+    ]
+    with pytest.raises(ValueError, match="does not match the index in SHA-256 or size; it was del"):
+        fetch(machine, "cpu")
+    assert not list((machine / "downloads").iterdir())
+
+
+def test_too_small_disk_is_said_before_anything_is_downloaded(
+    machine: Path, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_build, "CPU_DISK_MB", 10**9)
+    with pytest.raises(ValueError, match=r"needs about 1,000,000,000 MB in .* MB are free. Make room"):
+        fetch(machine)
+    assert index.num_asked(path_of("cpu", index)) == 0
+
+
+def test_disk_that_becomes_full_is_said(
+    machine: Path, index: Index, capsys: pytest.CaptureFixture[str]
+) -> None:
+    downloads = machine / "downloads"
+    downloads.mkdir()
+    name = path_of("cpu", index).rsplit("/", 1)[1].replace("%2B", "+")
+    (downloads / f"{name}.part").symlink_to("/dev/full")
+    assert torch_build.main(["fetch", str(downloads), "cpu", "requirements.txt"]) == 1
+    assert "torch cannot be installed: [Errno 28] No space left on device." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("installed", "driver", "advice"),
+    [
+        ("2.13.0+cpu", None, ""),
+        ("2.13.0+cu130", None, ""),
+        ("2.13.0+cpu", "580.95.05", "NVIDIA driver 580.95.05, but torch in .venv is for CPUs only"),
+        ("2.13.0", "580.95.05", "NVIDIA driver 580.95.05, but torch in .venv is for CPUs only"),
+        ("2.13.0+cu126", "580.95.05", ""),
+        ("2.13.0+cu130", "580.95.05", ""),
+        ("2.13.0+cu130", "550.54.15", "NVIDIA driver 550.54.15, but torch in .venv is build cu130"),
+        ("2.13.0+cpu", "470.223.02", ""),
+    ],
+)
+def test_advice_when_the_gpus_need_another_build(
+    machine: Path, installed: str, driver: str | None, advice: str
+) -> None:
+    site = machine / "venv" / "lib" / "python3.11" / "site-packages" / "torch"
+    site.mkdir(parents=True)
+    (site / "version.py").write_text(f"__all__ = []\n__version__ = '{installed}'\ndebug = False\n")
+    if driver:
+        put_smi(machine, driver)
+    said = torch_build.compare(machine / "venv")
+    assert said == "" if not advice else advice in said and said.endswith("./run.sh --torch-build auto")
+
+
+def test_builds_are_those_of_the_torch_that_is_pinned() -> None:
+    """Anyone who pins another torch looks up its builds, and changes them too."""
+    lines = (REPOSITORY / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if line.startswith("torch==")] == [f"torch=={TORCH}"]
+
+
+def test_proxy_that_pip_uses_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "global.proxy='http://proxy:3128'\n:env:.cert='/etc/ssl/own.pem'\nglobal.index-url='https://x/simple'\n"
+    monkeypatch.setattr(torch_build, "_output", lambda *command: text)
+    for name in ("http_proxy", "https_proxy", "SSL_CERT_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", "http://own")
+    torch_build.use_pips_proxy()
+    environ = torch_build.os.environ
+    assert [environ[name] for name in ("http_proxy", "https_proxy", "SSL_CERT_FILE")] == [
+        "http://own",
+        "http://proxy:3128",
+        "/etc/ssl/own.pem",
+    ]
+    with contextlib.suppress(KeyError):
+        for name in ("https_proxy", "SSL_CERT_FILE"):
+            del environ[name]
