@@ -23,10 +23,11 @@ from trainers.data.dataset import DataOptions, Dataset, DataSpec, Split, digest
 from trainers.data.loading import Loader
 from trainers.data.sharding import ShardedBatches
 from trainers.job import Job, SaveAnswers
+from trainers.machine import hardware
 from trainers.optimisation import compiling, optimizers
 from trainers.optimisation.objective import Evaluator, Objective
 from trainers.optimisation.optimizers import LearningRate
-from trainers.parallel import memory_format
+from trainers.parallel import memory_format, process_group
 from trainers.parallel.precision import Precision
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
@@ -125,6 +126,8 @@ def build_job(
             _rehearse(config, strategy, objective, train, world)
         progress = checkpointer.load(resume_step)
     batches = make_batches(config, strategy, len(train))
+    if config.num_workers == 0 and train.device.type != world.device.type:
+        log.info("%d threads pick batches", process_group.use_free_cores(world.device))
     return Job(
         run=run,
         config=config,
@@ -296,6 +299,13 @@ def _say_what_is_wrong(config: Config, world: World, reporter: NullReporter) -> 
         reporter.warning(
             "tf32_idle", "TF32 does nothing on the CPU: the run is in fp32.", "Choose bf16, or keep fp32."
         )
+    if world.device.type == "cuda" and torch.version.hip is None:
+        properties = torch.cuda.get_device_properties(world.device)
+        capability = (properties.major, properties.minor)
+        found = hardware.precision_obstacle(config.precision, properties.name, capability)
+        if found is not None:
+            code = "tf32_idle" if config.precision == "tf32" else "bf16_emulated"
+            reporter.warning(code, found.reason, found.remedy)
 
 
 def _rehearse(config: Config, strategy: Strategy, objective: Objective, train: Split, world: World) -> None:
@@ -324,5 +334,7 @@ def _compile(
     if problem is None:
         log.info("compiled %s", config.model)
         return
+    if problem == compiling.NOTHING_COMPILED and config.precision == "bf16":
+        problem += ", because the GPU only emulates bf16; it does with fp16"
     message = f"torch.compile cannot be used here: {problem}."
     reporter.warning("compile_failed", message, "The run continues uncompiled; only its speed differs.")

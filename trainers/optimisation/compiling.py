@@ -14,6 +14,24 @@ from trainers.machine.os_errors import explain
 from trainers.optimisation.objective import Objective
 from trainers.parallel.strategy import Strategy
 
+NOTHING_COMPILED = "torch compiles no part of this model here"
+
+
+class _Counted:
+    """A backend of torch.compile that counts the graphs that it compiles.
+
+    What a backend skips (SkipFrame) runs uncompiled without an error: inductor skips bf16 on GPUs without it.
+    """
+
+    def __init__(self, compile_graph: Callable[..., Any]) -> None:
+        self._compile_graph = compile_graph
+        self.num_graphs = 0
+
+    def __call__(self, graph: Any, inputs: Any, **options: Any) -> Any:
+        compiled = self._compile_graph(graph, inputs, **options)
+        self.num_graphs += 1
+        return compiled
+
 
 def try_compile(
     strategy: Strategy,
@@ -28,7 +46,9 @@ def try_compile(
     up alike: where one fails, none compiles. The names of the weights stay. No gradient is sent: a rank
     that fails would leave the others waiting in the middle of a bucket.
     """
-    from torch._dynamo import config as dynamo_config  # takes a second: only where something is compiled
+    # These take a second: only where something is compiled.
+    from torch._dynamo import config as dynamo_config
+    from torch._dynamo import lookup_backend
 
     network, world = strategy.network, strategy.world
     problem = None
@@ -38,8 +58,11 @@ def try_compile(
         torch.compiler.reset()
         dynamo_config.optimize_ddp = is_cut
         # Not `network.compile()`: of a plain Sequential that compiles nothing (torch 2.13).
-        network.forward = torch.compile(network.forward, backend=backend)
+        compiler = _Counted(lookup_backend(backend))
+        network.forward = torch.compile(network.forward, backend=compiler)
         problem = _why_it_fails(strategy, inputs, targets, objective)
+        if problem is None and compiler.num_graphs == 0:
+            problem = NOTHING_COMPILED
         num_failed = world.sum(torch.tensor([float(problem is not None)], device=world.device)).item()
         if num_failed == 0:
             return None

@@ -31,8 +31,9 @@ from trainers.machine.processes import GPU_KILL_WAIT_S, KILL_WAIT_S
 
 FREE, DESKTOP = VisibleGpu(index=0, uuid="GPU-a", handle="0"), VisibleGpu(index=1, uuid="GPU-b", handle="1")
 USED, BLIND = VisibleGpu(index=2, uuid="GPU-c", handle="2"), VisibleGpu(index=3, uuid="GPU-d", handle="3")
-UNSEEN, PART = VisibleGpu(index=4, uuid="GPU-e", handle="4"), VisibleGpu(index=5, uuid="MIG-f", handle=None)
-DIVIDED = VisibleGpu(index=6, uuid="GPU-g", handle="6")
+UNSEEN = VisibleGpu(index=4, uuid="GPU-e", handle="4")
+PART = VisibleGpu(index=5, uuid="MIG-f", handle=None, is_part=True)
+DIVIDED = VisibleGpu(index=6, uuid="GPU-g", handle="6", is_part=True)
 ON_CPU = Devices(kind="cpu", num_ranks=2, words="2 CPU ranks")
 
 
@@ -40,8 +41,7 @@ class FakeNvml:
     """GPUs as a made-up driver tells of them, for `hardware`: by handle who is on it, and its memory."""
 
     NVMLError = RuntimeError
-    NVML_TEMPERATURE_GPU = 0
-    nvmlMemory_v2 = 2  # noqa: N815
+    nvmlMemory_v2 = 0x02000028  # noqa: N815
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[Any]:  # noqa: N802 - NVML's names
         if handle == "3":
@@ -104,7 +104,7 @@ def test_only_gpus_that_nobody_computes_on_are_taken(monkeypatch: pytest.MonkeyP
         "GPU 3 does not say who uses it",
         "GPU 4 has memory in use by somebody who cannot be seen from here",
         "A part (MIG) of GPU 9 (NVIDIA A30) cannot be asked who uses it",
-        "GPU 6 is divided (MIG), and its parts cannot be asked who uses them",
+        "GPU 6 is divided (MIG), and its instances are not known",
     )
     on = devices.choose("auto", None, found, None)
     assert (on.kind, on.num_ranks, on.uuids) == ("cuda", 2, ("GPU-a", "GPU-b"))
