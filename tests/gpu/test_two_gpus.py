@@ -200,6 +200,15 @@ def test_replicated_weights_have_the_same_bits_after_many_steps(
         assert other["hashes"].keys() == first["hashes"].keys()
 
 
+def test_groups_of_some_ranks_wait_as_long_as_the_job(launcher: Launcher, two: Place) -> None:
+    """Two groups of each rank, along both dimensions; torch gives its own 10 minutes (NCCL) or 30 (gloo)."""
+    need(two, 4)
+    values = GPT | QUIET | {"nproc_per_node": 4, "strategy": "data_tensor", "device": two.device}
+    for found in look_at(launcher.runs_dir, "timeouts", **values, max_steps=2):
+        assert found["step"] == 2
+        assert found["groups_s"] == [found["job_s"]] * 2, found
+
+
 def test_a_checkpoint_of_all_ranks_is_whole(launcher: Launcher, two: Place) -> None:
     """ZeRO-3 writes its parts from threads of every rank; each file is what was said of it."""
     values = GPT | QUIET | {"nproc_per_node": 2, "device": two.device, "strategy": "zero3"}
