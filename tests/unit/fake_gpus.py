@@ -94,3 +94,24 @@ class FakeNvml:
         raise RuntimeError("Not Supported")
 
     nvmlDeviceGetUtilizationRates = nvmlDeviceGetTemperature = nvmlDeviceGetPowerUsage = _fail  # noqa: N815
+
+
+class MismatchError(Exception):
+    """What pynvml raises for a function without a version that the driver lacks: no NVMLError."""
+
+
+class OldNvml(FakeNvml):
+    """A driver before 510: no third version of the lists of processes, no second of the memory."""
+
+    NVMLLibraryMismatchError = MismatchError
+
+    def _mismatch(self, *_: object, **__: object) -> None:
+        raise MismatchError("Unversioned function called")
+
+    nvmlDeviceGetComputeRunningProcesses = nvmlDeviceGetGraphicsRunningProcesses = _mismatch  # noqa: N815
+
+    def nvmlDeviceGetComputeRunningProcesses_v2(self, handle: FakeGpu) -> list[Any]:  # noqa: N802
+        return super().nvmlDeviceGetComputeRunningProcesses(handle)
+
+    def nvmlSystemGetDriverVersion(self) -> bytes:  # noqa: N802
+        return b"470.256.02"

@@ -67,10 +67,10 @@ def sample(except_gpus: Collection[str] = ()) -> GpusNow:
 
 
 def usable(gpus: GpusNow, uuids: Sequence[str]) -> GpusNow:
-    """Exclude the GPUs that torch cannot use."""
-    unusable = [gpu for gpu in gpus.free if gpu.uuid not in uuids]
+    """Exclude the GPUs that torch cannot use; of several MIG instances it sees, and names, only one."""
+    unusable = [gpu for gpu in gpus.free if gpu.uuid not in uuids and not (gpu.is_part and uuids)]
     return GpusNow(
-        free=tuple(gpu for gpu in gpus.free if gpu.uuid in uuids),
+        free=tuple(gpu for gpu in gpus.free if gpu not in unusable),
         in_use=(*gpus.in_use, *(f"GPU {gpu.index} cannot be used by this torch" for gpu in unusable)),
     )
 

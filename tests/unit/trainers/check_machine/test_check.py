@@ -135,6 +135,16 @@ def test_with_no_gpu_free_or_usable_ranks_are_on_the_cpu_and_it_says_why(
         devices.choose("cuda", None, devices.sample(), None)
 
 
+def test_of_free_mig_instances_one_is_used_by_one_rank() -> None:
+    parts = tuple(VisibleGpu(index=n, uuid=f"MIG-{n}", handle=f"1{n}", is_part=True) for n in range(3))
+    found = devices.usable(GpusNow(free=parts), ["GPU-of-torchs-own-naming"])
+    on = devices.choose("auto", None, found, None)
+    assert (on.kind, on.num_ranks, on.uuids) == ("cuda", 1, ("MIG-0",))
+    assert devices.usable(GpusNow(free=parts), []).free == ()
+    both = devices.choose("auto", None, GpusNow(free=(FREE, *parts)), None)
+    assert both.uuids == ("GPU-a",), "whole GPUs come first, and alone"
+
+
 def test_a_gpu_that_was_granted_to_a_job_which_has_not_opened_it_is_left_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ddp_gui.devices import capacity
-from tests.unit.fake_gpus import FakeGpu, FakeNvml
+from tests.unit.fake_gpus import FakeGpu, FakeNvml, MismatchError, OldNvml
 from trainers.engines.local.engine import LocalEngine
 from trainers.machine import cuda_environment, hardware, processor
 
@@ -163,27 +163,6 @@ def test_a_run_is_offered_one_mig_instance_and_its_memory(
     assert (offered.num_gpus, offered.most_gpus_per_run) == (num_gpus, most)
     assert offered.gpu_memory_bytes == memory
     assert offered.gpu_capability == min(gpu.capability for gpu in gpus)
-
-
-class MismatchError(Exception):
-    """What pynvml raises for a function without a version that the driver lacks: no NVMLError."""
-
-
-class OldNvml(FakeNvml):
-    """A driver before 510: no third version of the lists of processes, no second of the memory."""
-
-    NVMLLibraryMismatchError = MismatchError
-
-    def _mismatch(self, *_: object, **__: object) -> None:
-        raise MismatchError("Unversioned function called")
-
-    nvmlDeviceGetComputeRunningProcesses = nvmlDeviceGetGraphicsRunningProcesses = _mismatch  # noqa: N815
-
-    def nvmlDeviceGetComputeRunningProcesses_v2(self, handle: FakeGpu) -> list[Any]:  # noqa: N802
-        return super().nvmlDeviceGetComputeRunningProcesses(handle)
-
-    def nvmlSystemGetDriverVersion(self) -> bytes:  # noqa: N802
-        return b"470.256.02"
 
 
 def test_a_driver_before_510_names_who_is_on_a_gpu_and_what_it_lacks_is_said(
