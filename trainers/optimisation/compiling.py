@@ -17,22 +17,6 @@ from trainers.parallel.strategy import Strategy
 NOTHING_COMPILED = "torch compiles no part of this model here"
 
 
-class _Counted:
-    """A backend of torch.compile that counts the graphs that it compiles.
-
-    What a backend skips (SkipFrame) runs uncompiled without an error: inductor skips bf16 on GPUs without it.
-    """
-
-    def __init__(self, compile_graph: Callable[..., Any]) -> None:
-        self._compile_graph = compile_graph
-        self.num_graphs = 0
-
-    def __call__(self, graph: Any, inputs: Any, **options: Any) -> Any:
-        compiled = self._compile_graph(graph, inputs, **options)
-        self.num_graphs += 1
-        return compiled
-
-
 def try_compile(
     strategy: Strategy,
     inputs: Tensor,
@@ -46,9 +30,7 @@ def try_compile(
     up alike: where one fails, none compiles. The names of the weights stay. No gradient is sent: a rank
     that fails would leave the others waiting in the middle of a bucket.
     """
-    # These take a second: only where something is compiled.
-    from torch._dynamo import config as dynamo_config
-    from torch._dynamo import lookup_backend
+    from torch._dynamo import config as dynamo_config  # takes a second: only where something is compiled
 
     network, world = strategy.network, strategy.world
     problem = None
@@ -58,11 +40,8 @@ def try_compile(
         torch.compiler.reset()
         dynamo_config.optimize_ddp = is_cut
         # Not `network.compile()`: of a plain Sequential that compiles nothing (torch 2.13).
-        compiler = _Counted(lookup_backend(backend))
-        network.forward = torch.compile(network.forward, backend=compiler)
+        network.forward = torch.compile(network.forward, backend=backend)
         problem = _why_it_fails(strategy, inputs, targets, objective)
-        if problem is None and compiler.num_graphs == 0:
-            problem = NOTHING_COMPILED
         num_failed = world.sum(torch.tensor([float(problem is not None)], device=world.device)).item()
         if num_failed == 0:
             return None
@@ -72,7 +51,10 @@ def try_compile(
 
 def _why_it_fails(strategy: Strategy, inputs: Tensor, targets: Tensor, objective: Objective) -> str | None:
     """Run a network forward and backward without a trace; return what went wrong, or None."""
+    from torch._dynamo.utils import counters
+
     network = strategy.network
+    num_before = counters["stats"]["unique_graphs"]
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
     with _untouched(network, strategy.world.device):
         try:
@@ -82,7 +64,8 @@ def _why_it_fails(strategy: Strategy, inputs: Tensor, targets: Tensor, objective
             torch.autograd.grad(loss, parameters, allow_unused=True)
         except Exception as error:  # noqa: BLE001 - a compiler fails in its own ways; the run goes on without
             return f"{type(error).__name__}: {' '.join(explain(error).split())[:300]}"
-    return None
+    # What a backend skips (SkipFrame) runs uncompiled without an error: inductor skips bf16 where a GPU lacks it.
+    return None if counters["stats"]["unique_graphs"] > num_before else NOTHING_COMPILED
 
 
 def uncompiled(config: Config) -> contextlib.AbstractContextManager[object]:
