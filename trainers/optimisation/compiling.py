@@ -64,7 +64,7 @@ def _why_it_fails(strategy: Strategy, inputs: Tensor, targets: Tensor, objective
             torch.autograd.grad(loss, parameters, allow_unused=True)
         except Exception as error:  # noqa: BLE001 - a compiler fails in its own ways; the run goes on without
             return f"{type(error).__name__}: {' '.join(explain(error).split())[:300]}"
-    # What a backend skips (SkipFrame) runs uncompiled without an error: inductor skips bf16 where a GPU lacks it.
+    # What a backend skips (SkipFrame) runs uncompiled without an error, as bf16 does on GPUs that lack it.
     return None if counters["stats"]["unique_graphs"] > num_before else NOTHING_COMPILED
 
 
