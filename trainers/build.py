@@ -334,7 +334,10 @@ def _compile(
     if problem is None:
         log.info("compiled %s", config.model)
         return
-    if problem == compiling.NOTHING_COMPILED and config.precision == "bf16":
+    is_emulated = strategy.world.device.type == "cuda" and not torch.cuda.is_bf16_supported(
+        including_emulation=False
+    )
+    if problem == compiling.NOTHING_COMPILED and config.precision == "bf16" and is_emulated:
         problem += ", because the GPU only emulates bf16; it does with fp16"
     message = f"torch.compile cannot be used here: {problem}."
     reporter.warning("compile_failed", message, "The run continues uncompiled; only its speed differs.")
