@@ -148,6 +148,26 @@ def test_the_rank_that_others_wait_for_is_named(copy_with: CopyWith, two: Place)
     assert "rank 1" in error["message"] and "rank 0 is stuck" not in error["message"]
 
 
+def test_a_rank_that_blocks_on_a_full_launch_queue_is_not_blamed(
+    copy_with: CopyWith, two_gpus: Place
+) -> None:
+    """Rank 0 launches more of the next step than its GPU's queue holds, behind the all-reduce that waits."""
+    launches = (
+        'if os.environ["RANK"] == "0" and self.num_steps > 5:\n'
+        "            for _ in range(5000):\n"
+        "                x = x + x\n"
+        "        return self.network(x)"
+    )
+    files = misbehaving(SLEEP)
+    files = {name: text.replace("return self.network(x)", launches) for name, text in files.items()}
+    live = copy_with(files).start(model="misbehaves", hang_timeout_s=LIMIT_S, device="cuda")
+    live.wait_for("step", lambda event: event["step"] >= 1)
+    assert live.is_over_within(HANG_S).state == "failed", live.story()
+    (error,) = live.events("error")
+    assert (error["code"], error["rank"]) == ("hang", 1), error
+    assert "rank 1 is stuck, and the others wait" in error["message"], error
+
+
 def test_a_trace_tells_products_computed_while_gradients_travel() -> None:
     """The counting itself, on a made-up trace: of three products one lies within a collective."""
     kernels = [("ncclDevKernel_AllReduce", 10, 5), ("sm90_gemm", 8, 1), ("nvjet_h", 12, 10), ("gemm", 15, 1)]
