@@ -27,7 +27,7 @@ _TEMPERATURE_OF_GPU = 0
 _MEMORY_V2 = 0x02000028
 _VOLTA, _AMPERE = (7, 0), (8, 0)
 _NEEDS_AMPERE = {
-    "bf16": "has no bf16 arithmetic: torch emulates it, and torch.compile may skip the model.",
+    "bf16": "has no bf16 arithmetic: torch emulates it, and torch.compile is not used with it.",
     "tf32": "has no TF32: the run computes in fp32.",
 }
 NO_TELEMETRY = "GPU telemetry is not available"
