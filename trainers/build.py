@@ -23,10 +23,11 @@ from trainers.data.dataset import DataOptions, Dataset, DataSpec, Split, digest
 from trainers.data.loading import Loader
 from trainers.data.sharding import ShardedBatches
 from trainers.job import Job, SaveAnswers
+from trainers.machine import hardware
 from trainers.optimisation import compiling, optimizers
 from trainers.optimisation.objective import Evaluator, Objective
 from trainers.optimisation.optimizers import LearningRate
-from trainers.parallel import memory_format
+from trainers.parallel import memory_format, process_group
 from trainers.parallel.precision import Precision
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
@@ -125,6 +126,8 @@ def build_job(
             _rehearse(config, strategy, objective, train, world)
         progress = checkpointer.load(resume_step)
     batches = make_batches(config, strategy, len(train))
+    if config.num_workers == 0 and train.device.type != world.device.type:
+        log.info("%d threads pick batches", process_group.use_free_cores(world.device))
     return Job(
         run=run,
         config=config,
@@ -296,6 +299,13 @@ def _say_what_is_wrong(config: Config, world: World, reporter: NullReporter) -> 
         reporter.warning(
             "tf32_idle", "TF32 does nothing on the CPU: the run is in fp32.", "Choose bf16, or keep fp32."
         )
+    if world.device.type == "cuda" and torch.version.hip is None:
+        properties = torch.cuda.get_device_properties(world.device)
+        capability = (properties.major, properties.minor)
+        found = hardware.precision_obstacle(config.precision, properties.name, capability)
+        if found is not None:
+            code = "tf32_idle" if config.precision == "tf32" else "bf16_emulated"
+            reporter.warning(code, found.reason, found.remedy)
 
 
 def _rehearse(config: Config, strategy: Strategy, objective: Objective, train: Split, world: World) -> None:
@@ -318,7 +328,10 @@ def _compile(
     config: Config, strategy: Strategy, objective: Objective, train: Split, reporter: NullReporter
 ) -> None:
     problem: str | None = f"it is not offered with strategy {strategy.name}"
-    if not strategy.is_sharded and not strategy.is_collective:
+    if config.precision == "bf16" and _emulates_bf16(strategy.world.device):
+        # Inductor skips graphs with bf16 there, without an error, while the rest counts as compiled.
+        problem = "the GPU only emulates bf16; choose fp16"
+    elif not strategy.is_sharded and not strategy.is_collective:
         inputs, targets = _first_batch(config, train, strategy.world)
         problem = compiling.try_compile(strategy, inputs, targets, objective)
     if problem is None:
@@ -326,3 +339,7 @@ def _compile(
         return
     message = f"torch.compile cannot be used here: {problem}."
     reporter.warning("compile_failed", message, "The run continues uncompiled; only its speed differs.")
+
+
+def _emulates_bf16(device: torch.device) -> bool:
+    return device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False)

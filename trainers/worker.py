@@ -200,7 +200,7 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
     """Build this rank's part of the job, train, and leave the process group in order."""
     import torch
 
-    from trainers.parallel import process_group
+    from trainers.parallel import devices, process_group
     from trainers.report import reporter
     from trainers.report.telemetry import Pulse, Telemetry
 
@@ -215,7 +215,8 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
     if world.device.type == "cuda":
         beats.note_gpu()
     set_up_log(world.rank)
-    log.info("process %d, rank %d of %d, on %s", os.getpid(), world.rank, world.world_size, world.device)
+    place = devices.described(world.device)
+    log.info("process %d, rank %d of %d, on %s", os.getpid(), world.rank, world.world_size, place)
     lock = None
     if world.is_main and SUPERVISED not in os.environ:
         lock = run.acquire_lock()

@@ -9,11 +9,12 @@ from trainers.contract.status import LOCAL
 from trainers.engines import registry
 from trainers.engines.base import Engine
 from trainers.engines.reports import THIS_MACHINE
-from trainers.machine import cuda_environment
+from trainers.machine import cuda_environment, hardware
 from trainers.machine.cuda_environment import Obstacle
 
 FEWEST_CPU_RANKS_OFFERED = 4
 RANKS_BY_DEFAULT = 2
+MIG_RULE = "MIG instances: CUDA gives a process one, and NCCL refuses ranks that share a GPU"
 # Some may wait for a disk or the network; each takes the memory of an interpreter with torch.
 FEWEST_LOADER_PROCESSES_OFFERED = 16
 LOADER_PROCESSES_PER_CORE = 4
@@ -27,8 +28,15 @@ class Machine:
     num_cores: int
     # With so many GPUs and cores each.
     num_nodes: int = 1
+    # GPUs in use now: by other programs, and by runs or checks of this page.
+    num_gpus_of_others: int = 0
+    num_gpus_of_runs: int = 0
+    # Of each node; None: all. Of the instances of a divided GPU (MIG) a run gets one.
+    most_gpus_per_run: int | None = None
     gpu_names: tuple[str, ...] = ()
     gpu_memory_bytes: int | None = None
+    # The lowest compute capability of the GPUs.
+    gpu_capability: tuple[int, int] | None = None
     memory_bytes: int | None = None
     # How many CPU ranks the queue allocates at once; None is no limit.
     most_cpu_ranks: int | None = None
@@ -61,17 +69,36 @@ class Machine:
 
     def max_ranks(self, wanted: str) -> int:
         """Return the most ranks of a configuration's `device`."""
-        return self.num_gpus if self.device_kind(wanted) == "cuda" else self.max_cpu_ranks
+        if self.device_kind(wanted) != "cuda":
+            return self.max_cpu_ranks
+        return self.num_gpus if self.most_gpus_per_run is None else self.most_gpus_per_run
 
     def default_ranks(self, wanted: str = "auto") -> int:
-        """Return the ranks a run has by default: all GPUs, or two on the CPU to see DDP at work.
+        """Return the ranks a run has by default: the free GPUs, at least one; on the CPU two.
 
         Of a node that others wait for, too, it takes two GPUs.
         """
         if self.device_kind(wanted) == "cuda":
-            most = self.num_gpus or 1
-            return most if self.place == THIS_MACHINE else min(RANKS_BY_DEFAULT, most)
+            free = self.num_gpus - self.num_gpus_of_others - self.num_gpus_of_runs
+            if self.place != THIS_MACHINE:
+                free = min(RANKS_BY_DEFAULT, free)
+            return max(1, min(free, self.max_ranks(wanted)))
         return min(RANKS_BY_DEFAULT, self.max_cpu_ranks)
+
+    def gpu_use(self) -> str:
+        """Return how many GPUs are in use by whom and how many a run may have; empty: all are free."""
+        programs = "another program" if self.num_gpus_of_others == 1 else "other programs"
+        parts = [
+            f"{num} in use by {whom}"
+            for num, whom in (
+                (self.num_gpus_of_others, programs),
+                (self.num_gpus_of_runs, "runs or checks of this page"),
+            )
+            if num
+        ]
+        if self.most_gpus_per_run is not None:
+            parts.append(f"{self.most_gpus_per_run} per run ({MIG_RULE})")
+        return ", ".join(parts)
 
     def memory_for_a_rank(self, wanted: str, num_ranks: int) -> int | None:
         """Return the bytes a rank can have: the smallest GPU's, or its share of the machine's memory."""
@@ -97,7 +124,8 @@ class Machine:
         if self.num_gpus == 0:
             return f"No GPU here: ranks run on the CPU ({cores}), each a process of its own."
         names = ", ".join(sorted(set(self.gpu_names))) or "GPU"
-        return f"{self.num_gpus} GPU{'s' if self.num_gpus != 1 else ''} ({names}), {cores}."
+        gpus = f"{self.num_gpus} GPU{'s' if self.num_gpus != 1 else ''} ({names})"
+        return f"{', '.join(filter(None, (gpus, self.gpu_use(), cores)))}."
 
 
 def read(engine: Engine | None = None, config: Config | None = None) -> Machine:
@@ -113,10 +141,23 @@ def read(engine: Engine | None = None, config: Config | None = None) -> Machine:
         num_gpus=offered.num_gpus,
         num_cores=offered.num_cores,
         num_nodes=offered.num_nodes,
+        most_gpus_per_run=offered.most_gpus_per_run,
         gpu_names=offered.gpu_names,
         gpu_memory_bytes=offered.gpu_memory_bytes,
+        gpu_capability=offered.gpu_capability,
         memory_bytes=offered.memory_bytes,
-        gpu_obstacle=cuda_environment.obstacle() if engine.name == LOCAL else None,
+        gpu_obstacle=_obstacle(offered.num_gpus) if engine.name == LOCAL else None,
         place=offered.place,
         has_more_ranks_than_cores=offered.has_more_ranks_than_cores,
     )
+
+
+def _obstacle(num_gpus: int) -> Obstacle | None:
+    """Return why the GPUs of this machine cannot be used: torch cannot, or NVML does not list them."""
+    found = cuda_environment.obstacle()
+    if found is None and num_gpus == 0 and hardware.nvml_problem() is not None:
+        reason = hardware.telemetry_problem()
+        found = (
+            None if reason is None else Obstacle(reason=reason, remedy="The Machine page says what to do.")
+        )
+    return found

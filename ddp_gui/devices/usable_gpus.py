@@ -31,7 +31,7 @@ def settle(cache_file: Path | None) -> None:
     """
     visible = hardware.visible_gpus()
     if visible:
-        divided = any(gpu.handle is None or hardware.is_divided(gpu.handle) for gpu in visible)
+        divided = any(gpu.is_part for gpu in visible)
         known = () if divided else hardware.all_uuids()
         answer = _answer(cache_file)
         for name in answer.get("left_out", ()):

@@ -92,12 +92,17 @@ def time_for(size_bytes: int, lines: Sequence[Line]) -> float | None:
 
 def backend_of(here: Machine) -> str:
     """Return the backend: NCCL for several GPUs; with one GPU or none, gloo between CPU ranks."""
-    return "nccl" if here.num_gpus >= FEWEST_RANKS else "gloo"
+    return "nccl" if here.num_gpus and here.max_ranks("cuda") >= FEWEST_RANKS else "gloo"
 
 
 def most_ranks(here: Machine) -> int:
     """Return the most ranks a check can have on this machine."""
-    return here.num_gpus if backend_of(here) == "nccl" else here.max_cpu_ranks
+    return here.max_ranks("cuda") if backend_of(here) == "nccl" else here.max_cpu_ranks
+
+
+def default_ranks(here: Machine) -> int:
+    """Return the ranks of a check if nobody chooses: all GPUs, or two CPU ranks."""
+    return most_ranks(here) if backend_of(here) == "nccl" else FEWEST_RANKS
 
 
 def check_arguments(num_ranks: int | str, here: Machine) -> list[str]:

@@ -62,9 +62,11 @@ def gpus() -> list[Missing]:
         for index in silent
     ]
     problem = hardware.nvml_problem()
-    if problem is None:
-        return [*found, *unusable(cuda_environment.obstacle()), *what_is_unclear(hardware.num_gpus())]
-    return [*found, _no_driver(problem, hardware.num_nvidia_cards())]
+    if problem is not None:
+        return [*found, _no_driver(problem, hardware.num_nvidia_cards())]
+    found += [*unusable(cuda_environment.obstacle()), *what_is_unclear(hardware.num_gpus())]
+    telemetry = hardware.telemetry_problem()
+    return found if telemetry is None else [*found, Missing(what="GPU telemetry", meaning=telemetry)]
 
 
 def _no_driver(problem: hardware.NvmlProblem, num_cards: int) -> Missing:
@@ -78,7 +80,9 @@ def _no_driver(problem: hardware.NvmlProblem, num_cards: int) -> Missing:
     if problem == "mismatch":
         return Missing(
             what="A driver that matches its library",
-            meaning="The NVIDIA driver was updated while it was in use. Restart the machine.",
+            meaning=_with_telemetry(
+                "The NVIDIA driver was updated while it was in use. Restart the machine."
+            ),
             command="sudo reboot",
             is_problem=True,
         )
@@ -86,7 +90,9 @@ def _no_driver(problem: hardware.NvmlProblem, num_cards: int) -> Missing:
         cards = "is an NVIDIA card" if num_cards == 1 else f"are {num_cards} NVIDIA cards"
         return Missing(
             what="A driver for the GPU",
-            meaning=f"There {cards} in this machine, but no driver that answers: install NVIDIA's.",
+            meaning=_with_telemetry(
+                f"There {cards} in this machine, but no driver that answers: install NVIDIA's."
+            ),
             command="sudo ubuntu-drivers install" if shutil.which("ubuntu-drivers") else None,
             is_problem=True,
         )
@@ -95,6 +101,12 @@ def _no_driver(problem: hardware.NvmlProblem, num_cards: int) -> Missing:
         return Missing(what="A GPU", meaning=meaning)
     meaning += " This is a container: if the machine around it has GPUs, pass them in."
     return Missing(what="A GPU", meaning=meaning, command="docker run --gpus all IMAGE")
+
+
+def _with_telemetry(meaning: str) -> str:
+    """Return the meaning with NVML's own reason."""
+    telemetry = hardware.telemetry_problem()
+    return meaning if telemetry is None else f"{meaning} {telemetry}"
 
 
 def unusable(obstacle: Obstacle | None) -> list[Missing]:

@@ -113,7 +113,7 @@ class MachineReport:
                 "backend": communication.backend_of(here),
                 "fewest_ranks": communication.FEWEST_RANKS,
                 "most_ranks": communication.most_ranks(here),
-                "default_ranks": here.default_ranks() if here.num_gpus > 1 else communication.FEWEST_RANKS,
+                "default_ranks": communication.default_ranks(here),
                 "command": communication.shown_command("N", here),
                 "newest_check_id": self._checks.newest_id,
             },

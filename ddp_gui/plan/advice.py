@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan.plan import Plan
+from trainers.machine import hardware
 
 # The highest rates that usually work, and the lowest with an effect within a run.
 USUAL_RATES = {"adamw": (1e-6, 0.01), "adam": (1e-6, 0.01), "sgd": (1e-5, 0.5)}
@@ -27,6 +28,7 @@ def warnings_before_start(plan: Plan, machine: Machine) -> list[str]:
         _warms_up_for_ever,
         _workers_without_cores,
         _batch_norm_without_gpus,
+        _precision_of_older_gpus,
     )
     return [words for rule in rules if (words := rule(plan, machine)) is not None]
 
@@ -98,3 +100,12 @@ def _batch_norm_without_gpus(plan: Plan, _machine: Machine) -> str | None:
     if not plan.config.sync_batchnorm or plan.device_kind == "cuda":
         return None
     return "SyncBatchNorm does nothing on the CPU: each rank uses its own part of the batch."
+
+
+def _precision_of_older_gpus(plan: Plan, machine: Machine) -> str | None:
+    if plan.device_kind != "cuda" or machine.gpu_capability is None:
+        return None
+    names = sorted(set(machine.gpu_names))
+    name = names[0] if len(names) == 1 else None
+    found = hardware.precision_obstacle(plan.config.precision, name, machine.gpu_capability)
+    return None if found is None else f"{found.reason} {found.remedy}"

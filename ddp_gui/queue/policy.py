@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from ddp_gui.queue.person_limits import Rules
 from trainers.contract.tickets import DeviceKind
+from trainers.machine import cuda_environment
 
 # A run that does not fit yet may be overtaken for this long.
 PATIENCE_S = 600.0
@@ -136,7 +137,7 @@ class Free:
                 self.cpu_ranks -= num_cores
             return Start(run_id=run.run_id)
         # Unused ones come first.
-        usable = self.gpus + (self.shared_gpus if run.may_share else [])
+        usable = together(self.gpus + (self.shared_gpus if run.may_share else []), run.num_ranks)
         if len(usable) < run.num_ranks:
             return None
         taken = tuple(usable[: run.num_ranks])
@@ -215,4 +216,9 @@ def could_fit(run: Waiting, capacity: Capacity) -> bool:
     if run.kind == "cpu":
         return capacity.cpu_ranks is None or run.num_ranks <= capacity.cpu_ranks
     usable = [gpu for gpu in capacity.gpus if run.may_share or gpu not in capacity.occupied]
-    return run.num_ranks <= len(usable)
+    return run.num_ranks <= len(together(usable, run.num_ranks))
+
+
+def together(gpus: Sequence[str], num_ranks: int) -> list[str]:
+    """Return the GPUs that a run of so many ranks can use: MIG instances only alone (NCCL refuses them)."""
+    return [gpu for gpu in gpus if num_ranks == 1 or not gpu.startswith(cuda_environment.MIG)]

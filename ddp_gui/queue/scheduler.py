@@ -20,10 +20,10 @@ from ddp_gui.plan.plan import Plan
 from ddp_gui.queue import refusals, starter
 from ddp_gui.queue.devices import Devices
 from ddp_gui.queue.person_limits import Limits
-from ddp_gui.queue.policy import Start, decide, in_order
+from ddp_gui.queue.policy import Free, Start, decide, in_order
 from ddp_gui.queue.snapshot import Snapshot, SnapshotReader, waiting_with
 from ddp_gui.queue.starter import Starter
-from ddp_gui.queue.store import QueueState, QueueStore, trim
+from ddp_gui.queue.store import QueueState, QueueStore, QueueStoreError, trim
 from trainers.contract import manifests, rundir, tickets
 from trainers.contract.config import Config, ConfigError
 from trainers.contract.rundir import RunDirectory
@@ -88,7 +88,24 @@ class Scheduler:
     def capacity(self, config: Config | None = None) -> Machine:
         """Return what its engine can give a run, within what this page hands out."""
         offered = capacity.read(self._engine, config)
-        return replace(offered, most_cpu_ranks=self.cpu_ranks, has_login=self._has_login)
+        others, runs = self._gpus_in_use() if offered.num_gpus and not self._engine.has_queue else (0, 0)
+        return replace(
+            offered,
+            most_cpu_ranks=self.cpu_ranks,
+            has_login=self._has_login,
+            num_gpus_of_others=others,
+            num_gpus_of_runs=runs,
+        )
+
+    def _gpus_in_use(self) -> tuple[int, int]:
+        """Return how many GPUs other programs use, and how many runs and checks of this page have."""
+        try:
+            situation = self.snapshot().situation
+        except (QueueStoreError, OSError):  # `trouble` reports it
+            return 0, 0
+        free = Free.of(situation)
+        num_others = len(free.shared_gpus)
+        return num_others, len(situation.capacity.gpus) - len(free.gpus) - num_others
 
     def engine_queue(self) -> EngineQueue | None:
         """Return the queue of its engine; None where this one is all there is."""

@@ -45,8 +45,8 @@ class Api:
         self._store = store
         self._own_data = store.own_data
 
-    def machine(self, config: Config) -> Machine:
-        """Return what there is for a run of this configuration."""
+    def machine(self, config: Config | None = None) -> Machine:
+        """Return what there is now for a run of this configuration; None: for any run."""
         return self._line.capacity(config)
 
     def plan(self, raw: dict[str, Any]) -> Plan:

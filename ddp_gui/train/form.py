@@ -239,11 +239,22 @@ class Form:
             return setting.label, f"{setting.help} All ranks together may have {most} here."
         return setting.label, setting.help
 
+    def refresh_ranks(self, machine: Machine) -> dict[str, Any]:
+        """Take the default number of ranks from the GPUs free now; return what its control shows."""
+        self._machine = machine
+        ranks = {"nproc_per_node": machine.default_ranks()}
+        self._unset, self._defaults = self._unset | ranks, self._defaults | ranks
+        label, info = self.words_of_ranks(machine)
+        return {"value": machine.default_ranks(), "label": label, "info": info}
+
     def words_of_ranks(self, machine: Machine) -> tuple[str, str]:
         """Return the label and the help of the number of ranks on a machine."""
         each = "On each machine. " if machine.num_nodes > 1 else ""
         if machine.num_gpus:
-            return f"GPUs (up to {machine.num_gpus})", f"{each}One process trains on each GPU."
+            used = machine.gpu_use()
+            there = f" {machine.num_gpus} GPU{'s' if machine.num_gpus != 1 else ''}, {used}." if used else ""
+            label = f"GPUs (up to {machine.max_ranks('cuda')})"
+            return label, f"{each}One process trains on each GPU.{there}"
         there = "No GPU here" if machine.gpu_obstacle is None else "The GPUs here cannot be used"
         label = f"CPU ranks (up to {machine.max_cpu_ranks})"
         return label, f"{each}{there}: each rank is a process on the CPU."

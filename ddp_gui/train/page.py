@@ -275,13 +275,16 @@ class TrainPage:
         self.demo.load(as_current_user(self._fill_at_load), self._kept, outputs, js=KEPT, **QUIET)
 
     def _fill_from_preset(self, name: str) -> list[Any]:
+        self._refresh_ranks()
         return ["", *fill_in.updates(self.form, presets.find(name).values)]
 
     def _fill_at_load(self, kept: str, request: gr.Request) -> list[Any]:
         query = dict(request.query_params)
+        ranks = self._refresh_ranks()
         if (values := fill_in.as_kept(self.form, kept)) is not None:
             return [gr.skip(), query.get("from", ""), *fill_in.updates(self.form, values)]
         nothing = [gr.skip()] * len(self._previewed)
+        nothing[1 + self.form.names.index("nproc_per_node")] = ranks
         if "from" not in query:
             return [gr.skip(), *nothing]
         try:
@@ -290,6 +293,12 @@ class TrainPage:
         except (ValueError, OSError) as error:
             words = f"The form could not be filled in from that run: {visible(explain(error))}"
             return [gr.update(value=words, visible=True), *nothing]
+
+    def _refresh_ranks(self) -> Any:
+        """Return an update of the number of ranks: GPUs come into use and become free meanwhile."""
+        if not self.machine.num_gpus or self.engine.has_queue:
+            return gr.skip()
+        return gr.update(**self.form.refresh_ranks(self.api.machine()))
 
     async def _press_start(self, shares_gpus: bool, *values: Any) -> str:
         try:

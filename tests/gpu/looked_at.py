@@ -1,7 +1,7 @@
 """Started by torchrun in place of trainers.worker: the same job, and each rank writes down what it was asked.
 
 `weights`: a hash of everything that every rank holds whole, after training. `overlap`: how many matrices were
-multiplied while gradients travelled, from a trace of all steps.
+multiplied while gradients travelled, from a trace of all steps. `timeouts`: how long process groups wait.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed import distributed_c10d
 from torch.distributed.tensor import DTensor
 
 from tests.harness import create_run, run_to_end
@@ -111,7 +112,15 @@ def _span(event: Mapping[str, Any]) -> tuple[float, float]:
     return began, began + float(event["dur"])
 
 
-LOOKS = {"weights": weights, "overlap": overlap}
+def timeouts(job: Job, train: Callable[[Job], None]) -> Found:
+    """Train; give the timeout of the job, and of each process group of only some of the ranks."""
+    train(job)
+    partial = [group for group in distributed_c10d._world.pg_map if group.size() < job.world.world_size]
+    waits = [group._get_backend(job.world.device).options._timeout.total_seconds() for group in partial]
+    return {"step": job.progress.step, "job_s": job.world.timeout.total_seconds(), "groups_s": waits}
+
+
+LOOKS = {"weights": weights, "overlap": overlap, "timeouts": timeouts}
 
 
 def main() -> None:

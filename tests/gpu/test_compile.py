@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import pytest
+import torch
 
 from tests.gpu.place import Place
 from tests.harness import Launcher, LiveRun
@@ -84,3 +85,14 @@ def test_a_stop_is_heard_while_the_model_is_compiled_for_the_first_time(
     status = live.wait_for_end(COMPILE_S)
     assert status.state == "stopped", live.story()
     live.wait_for_no_process(60.0)
+
+
+def test_what_the_log_calls_compiled_was_compiled(launcher: Launcher, place: Place) -> None:
+    """Inductor skips bf16 on GPUs without it: such a run is not called compiled, and says why."""
+    live = start(launcher, place, compile=True, precision="bf16", max_steps=3, model="mlp")
+    assert live.wait_for_end(COMPILE_S).state == "finished", live.story()
+    is_called_compiled = "compiled mlp" in live.run.rank_log(0).read_text()
+    failed = [event for event in live.events("warning") if event["code"] == "compile_failed"]
+    assert is_called_compiled is not bool(failed), live.story()
+    if place.is_gpu and not torch.cuda.is_bf16_supported(including_emulation=False):
+        assert failed and "fp16" in failed[0]["message"], failed

@@ -8,6 +8,7 @@ from tests.faults.test_bad_plugin import CopyWith, copy_with, misbehaving
 from tests.gpu.place import Place
 from tests.harness import ANSWER_TIMEOUT_S, Launcher, LiveRun
 from trainers.contract.events import Event
+from trainers.machine import hardware
 
 __all__ = ["copy_with"]
 
@@ -40,6 +41,16 @@ def test_out_of_memory_is_told_with_what_helps(copy_with: CopyWith, seen: Place)
     assert error["code"] == "out_of_memory", error
     assert error["message"].startswith("Rank 0 failed: ") and "smaller batch" in error["hint"]
     assert "misbehaves.py" in error["traceback"]
+
+
+def test_a_full_gpu_is_named_by_its_index_on_the_machine(
+    copy_with: CopyWith, two_gpus: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run sees the last GPU alone, which torch calls GPU 0."""
+    last = two_gpus.num - 1
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hardware.named(two_gpus.uuids[last]))
+    error = error_of(failing(copy_with, two_gpus, TOO_MUCH), two_gpus)
+    assert f"GPU {two_gpus.index_of(last)} has a total capacity" in error["message"], error
 
 
 def test_an_index_out_of_bounds_is_told_by_the_device_s_own_assert(copy_with: CopyWith, seen: Place) -> None:

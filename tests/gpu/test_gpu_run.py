@@ -8,6 +8,7 @@ import pytest
 
 from tests.gpu.place import Place
 from tests.harness import Launcher, wait_until
+from trainers.machine import hardware
 
 
 def test_run_on_every_gpu_finishes_and_reports_each_gpu(launcher: Launcher, place: Place) -> None:
@@ -55,3 +56,19 @@ def test_more_ranks_than_gpus_fails_in_words(launcher: Launcher, gpu: Place) -> 
     status = live.wait_for_end(300.0)
     assert status.state == "failed", live.story()
     assert status.error is not None and f"nproc_per_node is {gpu.num + 1}" in status.error
+
+
+@pytest.mark.parametrize("precision", ["bf16", "tf32", "fp16"])
+def test_a_run_says_which_precision_its_gpu_lacks(launcher: Launcher, gpu: Place, precision: str) -> None:
+    """Before Ampere (8.0) there is neither bf16 nor TF32; fp16 is the way out."""
+    handle = hardware.gpu_handle(gpu.uuids[0])
+    capability = None if handle is None else hardware.compute_capability(handle)
+    assert capability is not None
+    live = launcher.start(device="cuda", nproc_per_node=1, max_steps=5, precision=precision)
+    assert live.wait_for_end(300.0).state == "finished", live.story()
+    said = {event["code"]: event["hint"] for event in live.events("warning")}
+    expected = {"bf16": "bf16_emulated", "tf32": "tf32_idle"}.get(precision)
+    if expected is None or capability >= (8, 0):
+        assert not said.keys() & {"bf16_emulated", "tf32_idle"}, said
+    else:
+        assert expected in said and "fp16" in said[expected], said

@@ -148,6 +148,26 @@ def test_the_rank_that_others_wait_for_is_named(copy_with: CopyWith, two: Place)
     assert "rank 1" in error["message"] and "rank 0 is stuck" not in error["message"]
 
 
+def test_a_rank_that_blocks_on_a_full_launch_queue_is_not_blamed(
+    copy_with: CopyWith, two_gpus: Place
+) -> None:
+    """Rank 0 launches more of the next step than its GPU's queue holds, behind the all-reduce that waits."""
+    launches = (
+        'if os.environ["RANK"] == "0" and self.num_steps > 5:\n'
+        "            for _ in range(5000):\n"
+        "                x = x + x\n"
+        "        return self.network(x)"
+    )
+    files = misbehaving(SLEEP)
+    files = {name: text.replace("return self.network(x)", launches) for name, text in files.items()}
+    live = copy_with(files).start(model="misbehaves", hang_timeout_s=LIMIT_S, device="cuda")
+    live.wait_for("step", lambda event: event["step"] >= 1)
+    assert live.is_over_within(HANG_S).state == "failed", live.story()
+    (error,) = live.events("error")
+    assert (error["code"], error["rank"]) == ("hang", 1), error
+    assert "rank 1 is stuck, and the others wait" in error["message"], error
+
+
 def test_a_trace_tells_products_computed_while_gradients_travel() -> None:
     """The counting itself, on a made-up trace: of three products one lies within a collective."""
     kernels = [("ncclDevKernel_AllReduce", 10, 5), ("sm90_gemm", 8, 1), ("nvjet_h", 12, 10), ("gemm", 15, 1)]
@@ -203,6 +223,15 @@ def test_replicated_weights_have_the_same_bits_after_many_steps(
         different = [name for name, value in first["hashes"].items() if other["hashes"].get(name) != value]
         assert not different
         assert other["hashes"].keys() == first["hashes"].keys()
+
+
+def test_groups_of_some_ranks_wait_as_long_as_the_job(launcher: Launcher, two: Place) -> None:
+    """Two groups of each rank, along both dimensions; torch gives its own 10 minutes (NCCL) or 30 (gloo)."""
+    need(two, 4)
+    values = GPT | QUIET | {"nproc_per_node": 4, "strategy": "data_tensor", "device": two.device}
+    for found in look_at(launcher.runs_dir, "timeouts", **values, max_steps=2):
+        assert found["step"] == 2
+        assert found["groups_s"] == [found["job_s"]] * 2, found
 
 
 def test_a_checkpoint_of_all_ranks_is_whole(launcher: Launcher, two: Place) -> None:

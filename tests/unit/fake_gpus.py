@@ -18,13 +18,14 @@ class FakeGpu:
     is_divided: bool = False
     is_silent: bool = False
     pids: tuple[int, ...] = ()
+    memory_bytes: int | None = None
+    instances: tuple[FakeGpu, ...] = ()
 
 
 class FakeNvml:
-    """Answers as pynvml does, a handle being the GPU itself."""
+    """Answers as pynvml does, a handle being the GPU, or its MIG instance, itself."""
 
     NVMLError = RuntimeError
-    NVML_TEMPERATURE_GPU = 0
 
     def __init__(self, gpus: Sequence[FakeGpu]) -> None:
         self.gpus = gpus
@@ -38,10 +39,26 @@ class FakeNvml:
         return self.gpus[index]
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> FakeGpu:  # noqa: N802
-        for gpu in self.gpus:
+        parts = [part for gpu in self.gpus for part in gpu.instances]
+        for gpu in (*self.gpus, *parts):
             if gpu.uuid == uuid:
                 return gpu
         raise RuntimeError("Not Found")
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, handle: FakeGpu) -> int:  # noqa: N802
+        if not handle.instances:
+            raise RuntimeError("Not Supported")
+        return 7
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: FakeGpu, index: int) -> FakeGpu:  # noqa: N802
+        if index >= len(handle.instances):
+            raise RuntimeError("Not Found")
+        return handle.instances[index]
+
+    def nvmlDeviceGetMemoryInfo(self, handle: FakeGpu, version: int = 1) -> Any:  # noqa: N802
+        if handle.memory_bytes is None:
+            raise RuntimeError("Not Supported")
+        return SimpleNamespace(total=handle.memory_bytes, used=10**9)
 
     def nvmlDeviceGetIndex(self, handle: FakeGpu) -> int:  # noqa: N802
         return self.gpus.index(handle)
@@ -76,5 +93,25 @@ class FakeNvml:
     def _fail(self, *_: object) -> None:
         raise RuntimeError("Not Supported")
 
-    nvmlDeviceGetUtilizationRates = nvmlDeviceGetMemoryInfo = nvmlDeviceGetTemperature = _fail  # noqa: N815
-    nvmlDeviceGetPowerUsage = _fail  # noqa: N815
+    nvmlDeviceGetUtilizationRates = nvmlDeviceGetTemperature = nvmlDeviceGetPowerUsage = _fail  # noqa: N815
+
+
+class MismatchError(Exception):
+    """What pynvml raises for a function without a version that the driver lacks: no NVMLError."""
+
+
+class OldNvml(FakeNvml):
+    """A driver before 510: no third version of the lists of processes, no second of the memory."""
+
+    NVMLLibraryMismatchError = MismatchError
+
+    def _mismatch(self, *_: object, **__: object) -> None:
+        raise MismatchError("Unversioned function called")
+
+    nvmlDeviceGetComputeRunningProcesses = nvmlDeviceGetGraphicsRunningProcesses = _mismatch  # noqa: N815
+
+    def nvmlDeviceGetComputeRunningProcesses_v2(self, handle: FakeGpu) -> list[Any]:  # noqa: N802
+        return super().nvmlDeviceGetComputeRunningProcesses(handle)
+
+    def nvmlSystemGetDriverVersion(self) -> bytes:  # noqa: N802
+        return b"470.256.02"

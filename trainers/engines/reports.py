@@ -17,7 +17,9 @@ class Capacity:
 
     Attributes:
         num_gpus: on each node that can be used.
-        gpu_memory_bytes, memory_bytes: of the smallest GPU, and of a node.
+        most_gpus_per_run: of each node; None: all. Of MIG instances a run gets one.
+        gpu_memory_bytes, memory_bytes: of the smallest GPU or MIG instance, and of a node.
+        gpu_capability: the lowest compute capability, such as (7, 5).
         place: what has them, for a sentence.
         has_more_ranks_than_cores: CPU ranks may share a core.
     """
@@ -25,8 +27,10 @@ class Capacity:
     num_nodes: int
     num_gpus: int
     num_cores: int
+    most_gpus_per_run: int | None = None
     gpu_names: tuple[str, ...] = ()
     gpu_memory_bytes: int | None = None
+    gpu_capability: tuple[int, int] | None = None
     memory_bytes: int | None = None
     place: str = THIS_MACHINE
     has_more_ranks_than_cores: bool = True

@@ -7,12 +7,14 @@ still works with fewer readings.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
 from trainers.machine import cuda_environment
+from trainers.machine.cuda_environment import Obstacle
+from trainers.machine.os_errors import explain
 from trainers.machine.processor import Reading
 
 NvmlProblem = Literal["no_library", "no_driver", "mismatch", "other"]
@@ -20,6 +22,25 @@ NvmlProblem = Literal["no_library", "no_driver", "mismatch", "other"]
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
 _NVIDIA_VENDOR = "0x10de"
 _DISPLAY_CLASS = "0x03"
+# Of nvml.h: NVML_TEMPERATURE_GPU, and the version with which nvmlMemory_v2_t begins.
+_TEMPERATURE_OF_GPU = 0
+_MEMORY_V2 = 0x02000028
+_VOLTA, _AMPERE = (7, 0), (8, 0)
+_NEEDS_AMPERE = {
+    "bf16": "has no bf16 arithmetic: torch emulates it, and torch.compile is not used with it.",
+    "tf32": "has no TF32: the run computes in fp32.",
+}
+NO_TELEMETRY = "GPU telemetry is not available"
+# Drivers before 510 have the second version of these functions only.
+_PROCESS_LISTS = {
+    "compute": ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses_v2"),
+    "graphics": ("nvmlDeviceGetGraphicsRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses_v2"),
+}
+_TELEMETRY = {
+    "utilization": ("nvmlDeviceGetUtilizationRates",),
+    "memory": ("nvmlDeviceGetMemoryInfo",),
+    "processes": tuple(question for questions in _PROCESS_LISTS.values() for question in questions),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,28 +55,62 @@ class GpuProcess:
 
 @dataclass(frozen=True, kw_only=True)
 class VisibleGpu:
-    """A GPU by its index on the machine, by the name CUDA knows it by, and for NVML's questions.
+    """A GPU by its index on the machine, by the name CUDA knows it by, and its NVML handle.
 
-    A part of a GPU (MIG) has no index and no questions of its own: it has its place among the visible ones.
+    Attributes:
+        index: of a MIG instance, which has none of its own, its place among the visible GPUs.
+        is_part: it is a MIG instance, or a GPU divided into instances that NVML does not list.
     """
 
     index: int
     uuid: str
     handle: Any | None
+    is_part: bool = False
 
 
 @functools.cache
-def _nvml_and_problem() -> tuple[ModuleType | None, NvmlProblem | None]:
-    """Return pynvml, initialised, or what stands in the way."""
+def _nvml_and_problem() -> tuple[ModuleType | None, NvmlProblem | None, str]:
+    """Return pynvml, initialised, or the kind of failure and NVML's own text."""
     try:
         import pynvml
     except ImportError:
-        return None, "no_library"
+        return None, "no_library", "the package nvidia-ml-py is not installed"
     try:
         pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        return None, _problem_named(type(error).__name__)
-    return pynvml, None
+    except (pynvml.NVMLError, *_other_errors(pynvml)) as error:
+        return None, _problem_named(type(error).__name__), explain(error)
+    return pynvml, None, ""
+
+
+def _other_errors(nvml: ModuleType) -> tuple[type[Exception], ...]:
+    """Return what pynvml raises besides NVMLError.
+
+    A driver before 510 lacks functions: NVMLLibraryMismatchError, which is not an NVMLError. An older pynvml
+    lacks them itself: AttributeError.
+    """
+    mismatch = getattr(nvml, "NVMLLibraryMismatchError", AttributeError)
+    return (mismatch, AttributeError, OSError, UnicodeDecodeError)
+
+
+def _answer(question: str, *arguments: Any, **more: Any) -> tuple[Any, str]:
+    """Return NVML's answer and "", or None and the reason why there is none."""
+    nvml = _nvml()
+    if nvml is None:
+        return None, _nvml_and_problem()[2]
+    try:
+        return getattr(nvml, question)(*arguments, **more), ""
+    except (nvml.NVMLError, *_other_errors(nvml)) as error:
+        is_missing = not isinstance(error, nvml.NVMLError)
+        return None, "the driver lacks this function" if is_missing else explain(error)
+
+
+def _ask(question: str, *arguments: Any, **more: Any) -> Any:
+    """Return NVML's answer, or None."""
+    return _answer(question, *arguments, **more)[0]
+
+
+def _text(answer: Any) -> str | None:
+    return answer.decode(errors="replace") if isinstance(answer, bytes) else answer
 
 
 def _problem_named(error_class: str) -> NvmlProblem:
@@ -80,25 +135,44 @@ def num_gpus() -> int:
 
 
 def visible_gpus() -> list[VisibleGpu]:
-    """Return the GPUs a job started here would see and that answer, in the order of their indices.
+    """Return the GPUs that a job started here would see and that answer: whole ones by index, then parts.
 
-    Indices in CUDA_VISIBLE_DEVICES are taken for NVML's: `names_are_unclear` tells where they may not be.
+    Of a divided GPU these are its MIG instances. CUDA uses one of them per process, so that each must be
+    named by its own UUID. Indices in CUDA_VISIBLE_DEVICES are NVML's; see `names_are_unclear`.
     """
     there = _gpus_by_index()
     names = cuda_environment.visible_names()
+    found, parts = [], list[VisibleGpu]()
     if names is None:
-        return [gpu for gpu in there.values() if gpu is not None]
-    found, parts = [], []
-    for place, name in enumerate(names):
+        found = list(there.values())
+    for name in names or ():
         if name.startswith(cuda_environment.MIG):
-            parts.append(VisibleGpu(index=place, uuid=name, handle=None))
+            parts.append(VisibleGpu(index=0, uuid=name, handle=gpu_handle(name), is_part=True))
             continue
         meant = [index for index, gpu in there.items() if _is_meant(name, index, gpu)]
         if len(meant) != 1:
             break  # CUDA sees none of those that come after a name it does not know
         found.append(there[meant[0]])
-    answering = [gpu for gpu in found if gpu is not None]
-    return sorted(answering, key=lambda gpu: gpu.index) + parts
+    answering = sorted((gpu for gpu in found if gpu is not None), key=lambda gpu: gpu.index)
+    whole = [gpu for gpu in answering if not is_divided(gpu.handle)]
+    for gpu in answering:
+        if gpu not in whole:
+            parts += _parts_of(gpu)
+    return whole + [replace(part, index=len(whole) + place) for place, part in enumerate(parts)]
+
+
+def _parts_of(gpu: VisibleGpu) -> list[VisibleGpu]:
+    """Return the MIG instances of a divided GPU; the GPU itself where NVML does not list them."""
+    most = _ask("nvmlDeviceGetMaxMigDeviceCount", gpu.handle)
+    if most is None:
+        return [replace(gpu, is_part=True)]
+    found = [_ask("nvmlDeviceGetMigDeviceHandleByIndex", gpu.handle, place) for place in range(int(most))]
+    named_parts = [(_uuid_of(handle), handle) for handle in found if handle is not None]
+    return [
+        VisibleGpu(index=0, uuid=uuid, handle=handle, is_part=True)
+        for uuid, handle in named_parts
+        if uuid is not None
+    ]
 
 
 def _gpus_by_index() -> dict[int, VisibleGpu | None]:
@@ -134,42 +208,20 @@ def names_are_unclear() -> bool:
 
 
 def _uuid_of(handle: Any) -> str | None:
-    nvml = _nvml()
-    assert nvml is not None, "a handle comes from NVML"
-    try:
-        uuid = nvml.nvmlDeviceGetUUID(handle)
-    except nvml.NVMLError:
-        return None
-    return uuid.decode() if isinstance(uuid, bytes) else str(uuid)
+    return _text(_ask("nvmlDeviceGetUUID", handle))
 
 
 def gpu_index(handle: Any) -> int | None:
     """Return a GPU's index on the machine, whatever a job may see of it."""
-    nvml = _nvml()
-    assert nvml is not None, "a handle comes from NVML"
-    try:
-        return int(nvml.nvmlDeviceGetIndex(handle))
-    except nvml.NVMLError:
-        return None
+    index = _ask("nvmlDeviceGetIndex", handle)
+    return None if index is None else int(index)
 
 
 def all_gpus() -> dict[int, Any | None]:
     """Return every GPU of the machine by index, also those hidden from runs; None is one that is silent."""
-    nvml = _nvml()
-    if nvml is None:
-        return {}
-    try:
-        count = int(nvml.nvmlDeviceGetCount())
-    except nvml.NVMLError:
-        return {}
-    return {index: _handle_at(nvml, index) for index in range(count)}
-
-
-def _handle_at(nvml: ModuleType, index: int) -> Any | None:
-    try:
-        return nvml.nvmlDeviceGetHandleByIndex(index)
-    except nvml.NVMLError:  # a GPU that fell off the bus
-        return None
+    count = int(_ask("nvmlDeviceGetCount") or 0)
+    # None: a GPU that fell off the bus.
+    return {index: _ask("nvmlDeviceGetHandleByIndex", index) for index in range(count)}
 
 
 def num_nvidia_cards() -> int:
@@ -198,102 +250,109 @@ def named(uuid: str) -> str:
 
 def gpu_handle(uuid: str) -> Any | None:
     """Return the handle of the GPU of this UUID (as torch prints it), or None."""
-    nvml = _nvml()
-    if nvml is None:
-        return None
-    try:
-        return nvml.nvmlDeviceGetHandleByUUID(named(uuid))
-    except nvml.NVMLError:
-        return None
+    whole = _ask("nvmlDeviceGetHandleByUUID", named(uuid))
+    # torch leaves the beginning out of a MIG instance's UUID as well.
+    return whole if whole is not None else _ask("nvmlDeviceGetHandleByUUID", f"{cuda_environment.MIG}{uuid}")
 
 
 def compute_capability(handle: Any) -> tuple[int, int] | None:
-    """Return a GPU's compute capability, as (9, 0), without calling CUDA; None where it is not said."""
-    nvml = _nvml()
-    assert nvml is not None, "a handle comes from NVML"
-    try:
-        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
-    except nvml.NVMLError:
+    """Return the compute capability, as (9, 0), of a GPU or a MIG instance, without calling CUDA, or None."""
+    found = _ask("nvmlDeviceGetCudaComputeCapability", handle)
+    if found is None:
+        whole = _ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
+        found = None if whole is None else _ask("nvmlDeviceGetCudaComputeCapability", whole)
+    return None if found is None else (int(found[0]), int(found[1]))
+
+
+def precision_obstacle(precision: str, name: str | None, capability: tuple[int, int]) -> Obstacle | None:
+    """Return why a precision does not make this GPU faster, and what does; None where it does.
+
+    bf16 and TF32 begin with Ampere (8.0), fp16 on tensor cores with Volta (7.0): CUDA C++ Programming Guide,
+    "Compute Capabilities".
+    """
+    if precision not in _NEEDS_AMPERE or capability >= _AMPERE:
         return None
-    return int(major), int(minor)
+    card = f"{name or 'This GPU'} (compute capability {capability[0]}.{capability[1]})"
+    has_fast_fp16 = capability >= _VOLTA
+    return Obstacle(
+        reason=f"{card} {_NEEDS_AMPERE[precision]}",
+        remedy="Choose fp16, which is fast on this GPU." if has_fast_fp16 else "Choose fp32.",
+    )
 
 
 def is_divided(handle: Any) -> bool:
-    """Tell whether a GPU is in parts (MIG): then what CUDA sees of it is a part, with a UUID of its own."""
-    nvml = _nvml()
-    assert nvml is not None, "a handle comes from NVML"
-    try:
-        current, _pending = nvml.nvmlDeviceGetMigMode(handle)
-    except nvml.NVMLError:  # a model without
-        return False
-    return bool(current)
+    """Return True if a GPU is divided into MIG instances: CUDA sees those, each with a UUID of its own."""
+    modes = _ask("nvmlDeviceGetMigMode", handle)  # current, and after the next reset
+    return modes is not None and bool(modes[0])
 
 
 def read_gpu(handle: Any) -> Reading:
     """Read one GPU through NVML."""
-    nvml = _nvml()
-    assert nvml is not None, "a handle comes from NVML"
-
-    def ask(question: Any, *arguments: Any) -> Any:
-        try:
-            return question(handle, *arguments)
-        except nvml.NVMLError:
-            return None
-
-    name = ask(nvml.nvmlDeviceGetName)
-    rates = ask(nvml.nvmlDeviceGetUtilizationRates)
-    memory = ask(nvml.nvmlDeviceGetMemoryInfo)
-    power_milliwatts = ask(nvml.nvmlDeviceGetPowerUsage)
+    rates = _ask("nvmlDeviceGetUtilizationRates", handle)
+    memory = _ask("nvmlDeviceGetMemoryInfo", handle)
+    power_milliwatts = _ask("nvmlDeviceGetPowerUsage", handle)
     return Reading(
-        name=name.decode() if isinstance(name, bytes) else name,
+        name=_text(_ask("nvmlDeviceGetName", handle)),
         utilization_percent=None if rates is None else float(rates.gpu),
         memory_used_bytes=None if memory is None else int(memory.used),
         memory_total_bytes=None if memory is None else int(memory.total),
-        temperature_celsius=ask(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
+        temperature_celsius=_ask("nvmlDeviceGetTemperature", handle, _TEMPERATURE_OF_GPU),
         power_watts=None if power_milliwatts is None else power_milliwatts / 1000,
+    )
+
+
+def telemetry_problem() -> str | None:
+    """Return what NVML does not report of this machine's GPUs, and why, as a sentence; None: it reports all.
+
+    Also None where there is no NVIDIA card to report of.
+    """
+    _, problem, text = _nvml_and_problem()
+    if problem is not None:
+        return f"{NO_TELEMETRY}: {text}." if num_nvidia_cards() else None
+    unanswered: dict[str, list[str]] = {}
+    for index, handle in all_gpus().items():
+        if handle is None:
+            continue  # reported as a GPU that does not answer
+        for name, questions in _TELEMETRY.items():
+            reasons = [_answer(question, handle)[1] for question in questions]
+            if all(reasons):
+                unanswered.setdefault(f"{name} ({reasons[0]})", []).append(str(index))
+    if not unanswered:
+        return None
+    parts = [f"{what} of GPU {', '.join(indices)}" for what, indices in unanswered.items()]
+    return (
+        f"{NO_TELEMETRY}: {'; '.join(parts)}. The driver is {driver_versions()[0] or 'of unknown version'}."
     )
 
 
 def memory_held_bytes(handle: Any) -> int | None:
     """Return the memory that processes hold on a GPU, and the driver's own where that is not told apart."""
-    nvml = _nvml()
-    assert nvml is not None, "a handle comes from NVML"
-    try:
-        # The second version names what the driver reserves for itself, which the first counts as used.
-        return int(nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2).used)
-    except nvml.NVMLError:  # an older driver
-        return read_gpu(handle).memory_used_bytes
+    # The second version names what the driver reserves for itself, which the first counts as used.
+    held = _ask("nvmlDeviceGetMemoryInfo", handle, version=_MEMORY_V2)
+    return read_gpu(handle).memory_used_bytes if held is None else int(held.used)
 
 
 def gpu_divided_into(uuid: str) -> Any | None:
     """Return the handle of the GPU that a part (MIG) belongs to; None where it is not known."""
-    nvml = _nvml()
-    assert nvml is not None, "a part was seen by NVML"
-    try:
-        return nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvml.nvmlDeviceGetHandleByUUID(uuid))
-    except nvml.NVMLError:
-        return None
+    part = _ask("nvmlDeviceGetHandleByUUID", uuid)
+    return None if part is None else _ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", part)
 
 
 def gpu_processes(handle: Any) -> list[GpuProcess] | None:
     """Return who holds memory on a GPU, the largest first; None where the driver does not say."""
-    nvml = _nvml()
-    assert nvml is not None, "a handle comes from NVML"
-    questions = (nvml.nvmlDeviceGetComputeRunningProcesses, nvml.nvmlDeviceGetGraphicsRunningProcesses)
     memory_of: dict[int, int | None] = {}
     drawing: set[int] = set()
     answers = 0
-    for question in questions:
-        try:
-            found = question(handle)
-        except nvml.NVMLError:
+    for kind, questions in _PROCESS_LISTS.items():
+        found = next((found for question in questions if (found := _ask(question, handle)) is not None), None)
+        if found is None:
             continue
         answers += 1
         for item in found:
             # A program that computes and draws is in both lists, with the same memory.
             known = memory_of.get(item.pid)
             memory_of[item.pid] = item.usedGpuMemory if known is None else known
-        if question is questions[1]:
+        if kind == "graphics":
             drawing.update(item.pid for item in found)
     if not answers:
         return None
@@ -301,7 +360,7 @@ def gpu_processes(handle: Any) -> list[GpuProcess] | None:
     return [
         GpuProcess(
             pid=pid,
-            name=_gpu_process_name(nvml, pid),
+            name=_gpu_process_name(pid),
             memory_used_bytes=memory,
             draws=pid in drawing,
         )
@@ -309,25 +368,12 @@ def gpu_processes(handle: Any) -> list[GpuProcess] | None:
     ]
 
 
-def _gpu_process_name(nvml: ModuleType, pid: int) -> str | None:
-    try:
-        name = nvml.nvmlSystemGetProcessName(pid)
-    except nvml.NVMLError:
-        return None
-    text = name.decode(errors="replace") if isinstance(name, bytes) else str(name)
-    return Path(text.split(" ")[0]).name or None
+def _gpu_process_name(pid: int) -> str | None:
+    name = _text(_ask("nvmlSystemGetProcessName", pid))
+    return None if name is None else Path(name.split(" ")[0]).name or None
 
 
 def driver_versions() -> tuple[str | None, str | None]:
     """Return the NVIDIA driver's version and the newest CUDA it can run, such as `13.0`."""
-    nvml = _nvml()
-    if nvml is None:
-        return None, None
-    try:
-        driver = nvml.nvmlSystemGetDriverVersion()
-        cuda = int(nvml.nvmlSystemGetCudaDriverVersion())
-    except nvml.NVMLError:
-        return None, None
-    return driver.decode() if isinstance(driver, bytes) else str(
-        driver
-    ), f"{cuda // 1000}.{cuda % 1000 // 10}"
+    driver, cuda = _text(_ask("nvmlSystemGetDriverVersion")), _ask("nvmlSystemGetCudaDriverVersion")
+    return driver, None if cuda is None else f"{int(cuda) // 1000}.{int(cuda) % 1000 // 10}"

@@ -19,7 +19,7 @@ GPU_KILL_WAIT_S = 30.0
 KILL_POLL_S = 0.02
 
 # NVIDIA's driver, AMD's.
-_GPU_FILES = ("/dev/nvidia", "/dev/kfd")
+_GPU_FILES = ("/dev/nvidia", "/dev/dxg", "/dev/kfd")
 
 
 @dataclass(frozen=True, kw_only=True)

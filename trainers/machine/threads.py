@@ -1,4 +1,4 @@
-"""How many threads each rank on the CPU computes with: as many as there are free cores for.
+"""How many threads each rank uses on the CPU: as many as there are free cores for.
 
 More threads than free cores are far slower than fewer: at the end of each operation all wait for the one
 whose core is taken.
@@ -18,6 +18,9 @@ GIVEN = "OMP_NUM_THREADS"
 # Set by what starts the ranks, which has looked at the machine for some time before.
 FREE_CORES = "TRAINERS_FREE_CORES"
 MOST = 1024
+# A rank on a GPU only picks batches, which is copying: a few threads use all the bandwidth of the memory, and
+# ranks of other runs on this machine pick theirs.
+MOST_BESIDE_GPU = 8
 # On a machine that does little else the number must not depend on the moment of the start: another number
 # adds up in another order, and two runs with one seed would differ in the last digits.
 NEARLY_ALL = 0.8

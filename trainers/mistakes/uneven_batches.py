@@ -8,6 +8,7 @@ from typing import Any
 import torch.distributed as dist
 
 from trainers.data.sharding import MicroBatch, ShardedBatches
+from trainers.engines.heartbeats import beats
 from trainers.registry import register_mistake
 
 
@@ -26,7 +27,8 @@ class OneLess(ShardedBatches):
         super().__init__(num_samples, batch_size, replica=replica, num_replicas=num_replicas, **rest)
         self._has_one_less = replica == num_replicas - 1
         # A group of its own: in training's it might be taken for the last step's collective.
-        self._group = dist.new_group(backend="gloo")
+        # The others, which wait in training's own group, decide how long; torch's default is 30 minutes.
+        self._group = dist.new_group(backend="gloo", timeout=beats.FOR_EVER)
 
     def starting_at(self, first_sample: int) -> Iterator[MicroBatch]:
         num_done = first_sample

@@ -14,6 +14,8 @@ from trainers.machine.os_errors import explain
 from trainers.optimisation.objective import Objective
 from trainers.parallel.strategy import Strategy
 
+NOTHING_COMPILED = "torch compiles no part of this model here"
+
 
 def try_compile(
     strategy: Strategy,
@@ -49,7 +51,10 @@ def try_compile(
 
 def _why_it_fails(strategy: Strategy, inputs: Tensor, targets: Tensor, objective: Objective) -> str | None:
     """Run a network forward and backward without a trace; return what went wrong, or None."""
+    from torch._dynamo.utils import counters
+
     network = strategy.network
+    num_before = counters["stats"]["unique_graphs"]
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
     with _untouched(network, strategy.world.device):
         try:
@@ -59,7 +64,8 @@ def _why_it_fails(strategy: Strategy, inputs: Tensor, targets: Tensor, objective
             torch.autograd.grad(loss, parameters, allow_unused=True)
         except Exception as error:  # noqa: BLE001 - a compiler fails in its own ways; the run goes on without
             return f"{type(error).__name__}: {' '.join(explain(error).split())[:300]}"
-    return None
+    # What a backend skips (SkipFrame) runs uncompiled without an error, as bf16 does on GPUs that lack it.
+    return None if counters["stats"]["unique_graphs"] > num_before else NOTHING_COMPILED
 
 
 def uncompiled(config: Config) -> contextlib.AbstractContextManager[object]:

@@ -87,9 +87,23 @@ def hold(device: torch.device) -> None:
     properties = torch.cuda.get_device_properties(device)
     capability = (properties.major, properties.minor)
     if not is_covered(capability, torch.cuda.get_arch_list()):
-        unsupported = _unsupported([f"{properties.name} ({device})"])
+        index = machine_index(device)
+        which = device if index is None else f"GPU {index}"
+        unsupported = _unsupported([f"{properties.name} ({which})"])
         raise ValueError(f"{unsupported.reason} {unsupported.remedy} Or choose device cpu")
     _require_given(device.index, properties)
+
+
+def machine_index(device: torch.device) -> int | None:
+    """Return a GPU's index on the machine: torch counts the visible ones anew. None where it is not known."""
+    handle = hardware.gpu_handle(str(getattr(torch.cuda.get_device_properties(device), "uuid", "")))
+    return None if handle is None else hardware.gpu_index(handle)
+
+
+def described(device: torch.device) -> str:
+    """Return a device for a log: the GPU by its index on the machine, and as torch counts it."""
+    index = machine_index(device) if device.type == "cuda" else None
+    return str(device) if index is None else f"GPU {index} ({device})"
 
 
 def _require_given(index: int, properties: Any) -> None:

@@ -34,8 +34,8 @@ SLOW_TIMEOUT = timedelta(minutes=30)
 class World:
     """This rank's place among the others, and its device; `slow_group` is for talk about files.
 
-    `slow_timeout` is how long a rank waits in such talk; `gpu_obstacle` is why it is not on a GPU, where
-    there are some.
+    `timeout` is how long a rank waits in a collective, `slow_timeout` in talk about files; `gpu_obstacle` is
+    why it is not on a GPU, where there are some.
     """
 
     rank: int
@@ -43,6 +43,7 @@ class World:
     world_size: int
     node: int
     device: torch.device
+    timeout: timedelta = COLLECTIVE_TIMEOUT
     slow_group: dist.ProcessGroup | None = None
     slow_timeout: timedelta = SLOW_TIMEOUT
     gpu_obstacle: Obstacle | None = None
@@ -50,6 +51,15 @@ class World:
     @property
     def is_main(self) -> bool:
         return self.rank == 0
+
+    def groups_of(self, ranks_of_groups: list[list[int]]) -> dist.ProcessGroup:
+        """Make process groups with this job's timeout, on every rank, and return this rank's own.
+
+        torch gives groups that it makes by itself 10 minutes (NCCL) or 30 (gloo).
+        """
+        own: dist.ProcessGroup
+        own, _ = dist.new_subgroups_by_enumeration(ranks_of_groups, timeout=self.timeout)
+        return own
 
     def use_device(self) -> None:
         """Make this rank's GPU that of the calling thread: in a new thread it is the first one."""
@@ -118,6 +128,7 @@ def join(
     slow_timeout = max(SLOW_TIMEOUT, timeout)
     slow_group = dist.new_group(backend="gloo", timeout=slow_timeout)
     return World(
+        timeout=timeout,
         slow_group=slow_group,
         slow_timeout=slow_timeout,
         rank=dist.get_rank(),
@@ -127,6 +138,19 @@ def join(
         device=device,
         gpu_obstacle=choice.obstacle,
     )
+
+
+def use_free_cores(device: torch.device) -> int:
+    """Let a rank on a GPU pick batches with the free cores, not one (torchrun's default); return how many.
+
+    Call it once the data is loaded: a sum on the CPU, such as a data set's mean, depends on the number of
+    threads in the last digits. Picking a batch copies, which does not.
+    """
+    if device.type == "cuda":
+        local_world_size = int(os.environ["LOCAL_WORLD_SIZE"])
+        num_threads = threads.choose(local_world_size, num_cores_to_use(), most=threads.MOST_BESIDE_GPU)
+        torch.set_num_threads(num_threads)
+    return torch.get_num_threads()
 
 
 def is_one_machine() -> bool:

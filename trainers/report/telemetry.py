@@ -31,7 +31,7 @@ from trainers.engines.heartbeats import beats, heartbeat_board
 from trainers.machine import hardware, processor
 from trainers.machine.memory_file import MemoryFile
 from trainers.machine.other_load import OtherLoad, OtherLoadReader, own_cpu_s
-from trainers.parallel import flight_recorder
+from trainers.parallel import devices, flight_recorder
 from trainers.parallel.process_group import World, gather_json, is_one_machine
 from trainers.report import sample_board
 from trainers.report.holdings import Holdings
@@ -300,5 +300,5 @@ def _device_reader(world: World) -> tuple[int | None, Any]:
     if handle is None:
         unread = processor.Reading(name=properties.name, memory_total_bytes=properties.total_memory)
         return world.device.index, lambda: unread
-    index = hardware.gpu_index(handle)
+    index = devices.machine_index(world.device)
     return world.device.index if index is None else index, lambda: hardware.read_gpu(handle)

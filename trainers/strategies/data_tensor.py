@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import torch
 from torch import nn
 
 from trainers.contract.config import RanksPerReplica
@@ -39,12 +40,12 @@ class DataTensor(FullySharded):
         return why_not_tensor_parallel(network)
 
     def wrap(self, network: nn.Module) -> None:
-        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.device_mesh import DeviceMesh
 
-        mesh = init_device_mesh(
-            self.world.device.type,
-            (self.num_replicas, self.config.tensor_parallel_size),
-            mesh_dim_names=("data", "tensor"),
+        ranks = torch.arange(self.world.world_size).view(self.num_replicas, -1)
+        groups = [self.world.groups_of(lines.tolist()) for lines in (ranks.T, ranks)]
+        mesh = DeviceMesh.from_group(
+            groups, self.world.device.type, mesh=ranks, mesh_dim_names=("data", "tensor")
         )
         cut_by_plan(network, mesh["tensor"])
         self.shard_layers(network, mesh["data"])

@@ -291,3 +291,13 @@ export function isLossNaN({ step, loss: value }) {
 }
 
 export const LIVE_STATES = new Set(["queued", "starting", "running", "paused", "stopping"]);
+
+/**
+ * How exactly Resume repeats a run, to follow "goes on from the checkpoint of step 40".
+ * @param {boolean} isDeterministic
+ * @param {string} deviceKind cuda or cpu; empty: not known
+ */
+export function resumedBits(isDeterministic, deviceKind) {
+  if (isDeterministic || deviceKind === "cpu") return " with the same bits";
+  return deviceKind === "cuda" ? " (on GPUs without Deterministic not to the last bit)" : "";
+}

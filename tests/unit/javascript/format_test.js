@@ -128,3 +128,10 @@ Deno.test("every live state has words of its own", () => {
   for (const state of format.LIVE_STATES) assert.equal(format.state(state)[1], state);
   assert.deepEqual(format.state("melted"), ["question", "melted"]);
 });
+
+Deno.test("Resume promises the same bits on the CPU and with Deterministic alone", () => {
+  assert.equal(format.resumedBits(false, "cpu"), " with the same bits");
+  assert.equal(format.resumedBits(true, "cuda"), " with the same bits");
+  assert.match(format.resumedBits(false, "cuda"), /not to the last bit/);
+  assert.equal(format.resumedBits(false, ""), "");
+});

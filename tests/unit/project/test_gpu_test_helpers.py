@@ -29,7 +29,7 @@ child.wait()
 def four(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the driver be a fake with four GPUs, process 100 + i on GPU i; CUDA sees 3, then 1."""
     fake = FakeNvml([FakeGpu(uuid=f"GPU-{index * 1111:04}", pids=(100 + index,)) for index in range(4)])
-    monkeypatch.setattr(hardware, "_nvml_and_problem", lambda: (fake, None))
+    monkeypatch.setattr(hardware, "_nvml_and_problem", lambda: (fake, None, ""))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
     monkeypatch.setattr(place, "UUIDS", f"print(*{BARE!r}, sep=chr(10))")
 

@@ -67,10 +67,10 @@ def sample(except_gpus: Collection[str] = ()) -> GpusNow:
 
 
 def usable(gpus: GpusNow, uuids: Sequence[str]) -> GpusNow:
-    """Exclude the GPUs that torch cannot use."""
-    unusable = [gpu for gpu in gpus.free if gpu.uuid not in uuids]
+    """Exclude the GPUs that torch cannot use; of several MIG instances it sees, and names, only one."""
+    unusable = [gpu for gpu in gpus.free if gpu.uuid not in uuids and not (gpu.is_part and uuids)]
     return GpusNow(
-        free=tuple(gpu for gpu in gpus.free if gpu.uuid in uuids),
+        free=tuple(gpu for gpu in gpus.free if gpu not in unusable),
         in_use=(*gpus.in_use, *(f"GPU {gpu.index} cannot be used by this torch" for gpu in unusable)),
     )
 
@@ -80,7 +80,7 @@ def _why_not(gpu: VisibleGpu) -> str | None:
     if gpu.handle is None:
         return "cannot be asked who uses it"
     if hardware.is_divided(gpu.handle):
-        return "is divided (MIG), and its parts cannot be asked who uses them"
+        return "is divided (MIG), and its instances are not known"
     found = hardware.gpu_processes(gpu.handle)
     if found is None:
         return "does not say who uses it"
@@ -95,7 +95,7 @@ def _why_not(gpu: VisibleGpu) -> str | None:
 
 def _named(gpu: VisibleGpu) -> str:
     """Return a GPU's name for people: its index; for a MIG instance that of its GPU."""
-    if gpu.handle is not None:
+    if not gpu.is_part or hardware.is_divided(gpu.handle):
         return f"GPU {gpu.index}"
     whole = hardware.gpu_divided_into(gpu.uuid)
     if whole is None:
@@ -115,7 +115,9 @@ def choose(wanted: str, num_ranks: int | None, gpus: GpusNow, why_no_gpu: str | 
     Raises:
         UnavailableError: when what is wanted cannot be had.
     """
-    free = gpus.free[:MOST_GPUS] if why_no_gpu is None else ()
+    whole = tuple(gpu for gpu in gpus.free if not gpu.is_part)
+    # NCCL refuses ranks on MIG instances, so that one of them is used, by one rank.
+    free = (whole[:MOST_GPUS] or gpus.free[:1]) if why_no_gpu is None else ()
     if wanted == "cuda" and len(free) < (num_ranks or 1):
         raise UnavailableError(
             f"{_counted(num_ranks or 1, 'GPU')} wanted, but {len(free)} can be used: "

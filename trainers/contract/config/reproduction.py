@@ -23,6 +23,14 @@ class Reproduction:
     deterministic: bool = setting(
         False,
         label="Deterministic",
-        help="Uses only algorithms that give identical bits every time; can be slower.",
+        help="Uses only algorithms that give identical bits every time. CPU ranks do so with or without it; "
+        "GPUs only with it, and can be slower.",
         topic="reproduce",
     )
+
+    def repeats_bits(self, device_kind: str) -> bool:
+        """Return True if the run computes the same bits again on as many ranks of this kind (cuda, cpu).
+
+        On GPUs some kernels add up in whichever order their threads finish, and cuDNN chooses by time.
+        """
+        return device_kind == "cpu" or self.deterministic

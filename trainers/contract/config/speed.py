@@ -16,8 +16,8 @@ class Speed:
         label="Precision",
         term="bf16, fp16",
         help=(
-            "tf32 and bf16 are faster on newer GPUs; fp16 also scales the loss, so that small gradients "
-            "survive."
+            "bf16 and tf32 need a GPU of compute capability 8.0 (Ampere) or newer; on a T4 or RTX 20 choose "
+            "fp16, which also scales the loss so that small gradients survive."
         ),
         topic="speed",
         choices=("fp32", "tf32", "bf16", "fp16"),

@@ -69,14 +69,26 @@ class LocalEngine(Engine):
 
     def capacity(self) -> Capacity:
         """Return the GPUs that a job started here would see, the cores and the memory."""
-        gpus = [hardware.read_gpu(handle) for handle in hardware.gpu_handles()]
-        sizes = [gpu.memory_total_bytes for gpu in gpus if gpu.memory_total_bytes is not None]
+        gpus = hardware.visible_gpus()
+        num_whole = sum(not gpu.is_part for gpu in gpus)
+        handles = [gpu.handle for gpu in gpus if gpu.handle is not None]
+        readings = [hardware.read_gpu(handle) for handle in handles]
+        # Of a divided GPU whose instances NVML does not list, a run gets less than NVML reports.
+        sizes = [
+            None if hardware.is_divided(handle) else reading.memory_total_bytes
+            for handle, reading in zip(handles, readings, strict=True)
+        ]
         return Capacity(
             num_nodes=1,
-            num_gpus=hardware.num_gpus(),
+            num_gpus=len(gpus),
+            most_gpus_per_run=None if num_whole == len(gpus) else max(1, num_whole),
             num_cores=processor.num_cores(),
-            gpu_names=tuple(gpu.name or "GPU" for gpu in gpus),
-            gpu_memory_bytes=min(sizes, default=None),
+            gpu_names=tuple(reading.name or "GPU" for reading in readings),
+            gpu_memory_bytes=min((size for size in sizes if size is not None), default=None),
+            gpu_capability=min(
+                (found for found in map(hardware.compute_capability, handles) if found is not None),
+                default=None,
+            ),
             memory_bytes=host.memory_bytes()[1],
         )
 

@@ -3,7 +3,7 @@
 import { RankRow } from "./rank_row.js";
 import { el, setText, show } from "../../shared/dom.js";
 import { openDialog } from "../../shared/dialog.js";
-import { count, LIVE_STATES, shortTime, worldSize } from "../../shared/format.js";
+import { count, LIVE_STATES, resumedBits, shortTime, worldSize } from "../../shared/format.js";
 import { callEndpoint } from "../../shared/net.js";
 import { complain, inform } from "../../shared/toast.js";
 import { resumeFrom } from "../resume_from.js";
@@ -35,6 +35,9 @@ class SlowRank {
     this.mayChange = summary.may_change;
     this.killsRanks = summary.kills_ranks;
     this.numRanks = worldSize(summary.config);
+    this.isDeterministic = summary.config.deterministic;
+    /** Of the ranks, as they report it; empty: not known yet. */
+    this.deviceKind = "";
     this.isOffered = false;
     this.state = "queued";
     /** The newest checkpoint's step. */
@@ -59,7 +62,7 @@ class SlowRank {
         "p",
         { class: "ddp-caption" },
         "The sleep is put before the forward pass of that rank, in each step; the waiting is measured as always. ",
-        "What is computed stays the same to the bit. The page marks the run: its times are no measure of the job.",
+        "What is computed stays the same. The page marks the run: its times are no measure of the job.",
       ),
       el(
         "p",
@@ -86,7 +89,8 @@ class SlowRank {
 
   open() {}
 
-  update({ type, head, ranks, marks, checkpoints }) {
+  update({ type, head, ranks, devices, marks, checkpoints }) {
+    if (devices?.length > 0) this.deviceKind = devices[0].kind;
     if (head.num_ranks !== this.numRanks) {
       // It was resumed on other ranks.
       this.numRanks = head.num_ranks;
@@ -147,7 +151,11 @@ class SlowRank {
     if (this.state === "finished") return "The run is done.";
     return this.saved === null
       ? "The run has ended and nothing was saved: start it again."
-      : `The run has ended. Resume goes on from the checkpoint of step ${count(this.saved)} with the same bits, as if nothing had happened.`;
+      : `The run has ended. Resume goes on from the checkpoint of step ${count(this.saved)}${this.bits()}.`;
+  }
+
+  bits() {
+    return resumedBits(this.isDeterministic, this.deviceKind);
   }
 
   sendSoon(rank, delayMs) {
@@ -170,7 +178,7 @@ class SlowRank {
     const kept =
       this.saved === null
         ? "Nothing of it has been saved yet: press Checkpoint first if you want to go on afterwards."
-        : `Resume goes on from the checkpoint of step ${count(this.saved)} with the same bits; the steps after it are computed again.`;
+        : `Resume goes on from the checkpoint of step ${count(this.saved)}${this.bits()}; the steps after it are computed again.`;
     return openDialog({
       title: `Kill rank ${rank}?`,
       content: el(

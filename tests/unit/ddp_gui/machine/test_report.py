@@ -14,12 +14,14 @@ from typing import Any
 
 import psutil
 import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
 
 from ddp_gui.background.loop_delay import LoopDelay
 from ddp_gui.devices import disk
 from ddp_gui.devices.disk import DiskForecast
 from ddp_gui.devices.process_owners import Owners
-from ddp_gui.machine import missing
+from ddp_gui.machine import machine_routes, missing
 from ddp_gui.machine.communication import CommunicationChecks
 from ddp_gui.machine.link_check import LinkChecks
 from ddp_gui.machine.machine_check import MachineChecks
@@ -27,6 +29,7 @@ from ddp_gui.machine.report import MachineReport
 from ddp_gui.machine.slow_reading import SlowReading
 from ddp_gui.plan.catalogue import CatalogueError
 from tests.harness import wait_until
+from tests.unit.fake_gpus import FakeGpu, OldNvml
 from trainers.engines.local.engine import LocalEngine
 from trainers.machine import gpu_signs, hardware, processes
 from trainers.machine.cuda_environment import Obstacle
@@ -297,6 +300,28 @@ def test_the_report_is_json_and_says_who_uses_a_made_up_gpu(
     assert report._gpu(0, "handle")["processes"] == []
     monkeypatch.setattr(gpu_signs, "sees_all_processes", lambda: False)
     assert report._gpu(0, "handle")["processes"] is None, "from inside a container nobody's absence is seen"
+
+
+def test_the_route_answers_with_a_driver_before_510_and_says_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NVMLLibraryMismatchError, which is no NVMLError, made it a 500."""
+    pids = (os.getpid(),)
+    monkeypatch.setattr(hardware, "_nvml", lambda: OldNvml([FakeGpu(uuid="GPU-a", pids=pids)]))
+    monkeypatch.setattr(hardware, "_nvml_and_problem", lambda: (None, None, ""))
+    monkeypatch.setattr(gpu_signs, "sees_all_processes", lambda: True)
+    report = make_report(tmp_path / "runs")
+    store: Any = SimpleNamespace(is_shown=lambda _run_id: True)
+    app = FastAPI()
+    app.include_router(machine_routes.make_router(report, store, MachineChecks(tmp_path / "runs")))
+    answer = TestClient(app).get("/live/machine")
+    assert answer.status_code == 200, answer.text
+    (gpu,) = answer.json()["gpus"]
+    assert [user["pid"] for user in gpu["processes"]] == [*pids]
+    assert gpu["utilization_percent"] is None
+    (telemetry,) = [item for item in missing.gpus() if item.what == "GPU telemetry"]
+    assert "GPU telemetry is not available: utilization" in telemetry.meaning
+    assert "470.256.02" in telemetry.meaning
 
 
 def make_report(runs_dir: Path) -> MachineReport:

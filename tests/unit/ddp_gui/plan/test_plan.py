@@ -11,6 +11,7 @@ import pytest
 from ddp_gui.background import trainer_process
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan import plan
+from ddp_gui.plan.advice import warnings_before_start
 from ddp_gui.plan.catalogue import Catalogue, CatalogueError, CatalogueSource, _parse
 from ddp_gui.train import words
 from trainers import registry
@@ -272,3 +273,37 @@ def test_a_mistake_that_cannot_be_made_is_refused_before_the_start(
     assert problem.field == field and words in problem.allowed
     if field != "mistake":
         assert make({**raw, "mistake": "none"}, catalogue, LAPTOP).config.mistake == "none"
+
+
+def test_of_mig_instances_a_run_gets_one_and_more_are_refused_with_the_reason(catalogue: Catalogue) -> None:
+    """CUDA gives a process one instance, and NCCL calls two of one GPU duplicates."""
+    divided = Machine(num_gpus=7, num_cores=16, most_gpus_per_run=1, gpu_memory_bytes=5 * 10**9)
+    assert divided.default_ranks() == 1 and plan.parse({}, divided).nproc_per_node == 1
+    assert divided.memory_for_a_rank("auto", 1) == 5 * 10**9
+    with pytest.raises(ConfigError, match=r"nproc_per_node is 2.*from 1 to 1.*7 GPU\(s\).*MIG.*NCCL refuses"):
+        plan.make(plan.parse({"nproc_per_node": 2}, divided), catalogue, divided)
+
+
+T4S = Machine(num_gpus=2, num_cores=4, gpu_names=("Tesla T4",) * 2, gpu_capability=(7, 5))
+
+
+@pytest.mark.parametrize(
+    ("machine", "values", "words"),
+    [
+        (T4S, {"precision": "bf16"}, "Tesla T4 (compute capability 7.5) has no bf16 arithmetic"),
+        (T4S, {"precision": "tf32"}, "has no TF32"),
+        (T4S, {"precision": "fp16"}, None),
+        (T4S, {"precision": "bf16", "device": "cpu"}, None),
+        (replace(T4S, gpu_capability=(8, 0)), {"precision": "bf16"}, None),
+        (replace(T4S, gpu_capability=None), {"precision": "bf16"}, None),
+    ],
+)
+def test_before_start_a_precision_that_the_gpus_lack_is_said(
+    catalogue: Catalogue, machine: Machine, values: dict[str, Any], words: str | None
+) -> None:
+    planned = plan.make(plan.parse(values, machine), catalogue, machine)
+    found = [said for said in warnings_before_start(planned, machine) if "compute capability" in said]
+    if words is None:
+        assert found == []
+    else:
+        assert words in found[0] and "Choose fp16" in found[0]

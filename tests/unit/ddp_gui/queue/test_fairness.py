@@ -16,6 +16,7 @@ from ddp_gui.queue.policy import (
     Situation,
     Span,
     Waiting,
+    could_fit,
     decide,
     in_order,
 )
@@ -243,3 +244,14 @@ def test_threads_count_within_one_pass_and_a_run_of_more_than_all_cores_starts_a
     assert started(situation) == [f"r{number}" for number in range(starts)]
     if num_threads * num_ranks > 4:
         assert started(replace(situation, running=[runs("live", "zoe")])) == []
+
+
+def test_mig_instances_are_handed_out_one_by_one() -> None:
+    capacity = Capacity(gpus=("GPU-a", "MIG-b", "MIG-c"))
+    two, one = waits("two", kind="cuda", num_ranks=2), waits("one", "bob", kind="cuda", num_ranks=1)
+    starts = decide(Situation(waiting=[two, one], running=[], capacity=capacity), 10.0)
+    assert [(start.run_id, start.gpus) for start in starts] == [("one", ("GPU-a",))]
+    assert not could_fit(two, capacity) and could_fit(one, capacity)
+    held = [runs("r0", kind="cuda", gpus=("GPU-a",))]
+    starts = decide(Situation(waiting=[one], running=held, capacity=capacity), 10.0)
+    assert [start.gpus for start in starts] == [("MIG-b",)]

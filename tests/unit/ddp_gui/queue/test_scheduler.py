@@ -24,6 +24,7 @@ from ddp_gui.queue.store import QueueStore, QueueStoreError
 from tests.harness import wait_until
 from tests.unit.checkpoints import leave_checkpoint
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
+from tests.unit.fake_gpus import FakeGpu, FakeNvml
 from tests.unit.stand_in import FOUR_GPUS, FakeDevices, Supervisors, supervisors  # noqa: F401 - a fixture
 from trainers.contract import events, rundir, tickets
 from trainers.contract.rundir import RunDirectory, Status
@@ -33,7 +34,7 @@ from trainers.engines import liveness
 from trainers.engines.base import StartError
 from trainers.engines.local.engine import LocalEngine
 from trainers.files import json_files
-from trainers.machine import processor, threads
+from trainers.machine import hardware, processor, threads
 
 # ruff: noqa: F811
 
@@ -525,3 +526,22 @@ def test_a_status_written_before_the_ticket_was_taken_counts_while_the_run_is_lo
     lock = run.acquire_lock()
     assert liveness.read_status(run).state == "starting"
     rundir.os.close(lock)
+
+
+def test_by_default_a_run_takes_the_gpus_that_are_free_now_and_the_form_says_who_has_the_others(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a shared server a first click on all GPUs would wait for other people's programs."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(hardware, "_nvml", lambda: FakeNvml([FakeGpu(uuid=gpu.uuid) for gpu in FOUR_GPUS]))
+    place.devices = FakeDevices(None, FOUR_GPUS, **{"GPU-1": Users(others=("blender of eve (pid 7)",))})
+    line = place.page()
+    here = line.capacity()
+    assert (here.num_gpus_of_others, here.num_gpus_of_runs, here.default_ranks()) == (1, 0, 3)
+    assert "4 GPUs (NVIDIA Fake 80GB), 1 in use by another program" in here.describe()
+    assert plan.parse({}, here).nproc_per_node == 3, "also by a script"
+    placed = line.start(place.planned(num_ranks=3, machine=here), "ann")
+    assert placed.place is None, "it starts at once"
+    now = line.capacity()
+    assert (now.num_gpus_of_others, now.num_gpus_of_runs, now.default_ranks()) == (1, 3, 1), "at least one"
+    assert plan.make(plan.parse({"nproc_per_node": 4, "batch_size": 100}, now), place._catalogue, now)

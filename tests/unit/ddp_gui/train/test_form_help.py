@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,3 +114,18 @@ def test_other_data_than_a_presets_takes_its_other_fields_back(form: Form) -> No
     assert fill_in.without_preset(form, opened | {"dataset": "iris", "num_epochs": 7}) == {}, "a person's own"
     moons = form.unset_values() | dict(presets.find("moons").values)
     assert fill_in.without_preset(form, moons | {"dataset": "wine"})["learning_rate"] == 0.002
+
+
+def test_the_number_of_gpus_is_that_of_the_free_ones_each_time_the_form_is_opened(real: Catalogue) -> None:
+    box = Machine(num_gpus=8, num_cores=64)
+    made = Form(real, box)
+    assert made.usual_values()["nproc_per_node"] == 8
+    now = made.refresh_ranks(replace(box, num_gpus_of_others=1, num_gpus_of_runs=2))
+    assert now == {
+        "value": 5,
+        "label": "GPUs (up to 8)",
+        "info": "One process trains on each GPU. 8 GPUs, 1 in use by another program, 2 in use by runs or "
+        "checks of this page.",
+    }
+    assert made.usual_values()["nproc_per_node"] == made.unset_values()["nproc_per_node"] == 5
+    assert made.refresh_ranks(box)["info"] == "One process trains on each GPU."

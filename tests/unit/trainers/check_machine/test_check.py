@@ -31,8 +31,9 @@ from trainers.machine.processes import GPU_KILL_WAIT_S, KILL_WAIT_S
 
 FREE, DESKTOP = VisibleGpu(index=0, uuid="GPU-a", handle="0"), VisibleGpu(index=1, uuid="GPU-b", handle="1")
 USED, BLIND = VisibleGpu(index=2, uuid="GPU-c", handle="2"), VisibleGpu(index=3, uuid="GPU-d", handle="3")
-UNSEEN, PART = VisibleGpu(index=4, uuid="GPU-e", handle="4"), VisibleGpu(index=5, uuid="MIG-f", handle=None)
-DIVIDED = VisibleGpu(index=6, uuid="GPU-g", handle="6")
+UNSEEN = VisibleGpu(index=4, uuid="GPU-e", handle="4")
+PART = VisibleGpu(index=5, uuid="MIG-f", handle=None, is_part=True)
+DIVIDED = VisibleGpu(index=6, uuid="GPU-g", handle="6", is_part=True)
 ON_CPU = Devices(kind="cpu", num_ranks=2, words="2 CPU ranks")
 
 
@@ -40,8 +41,7 @@ class FakeNvml:
     """GPUs as a made-up driver tells of them, for `hardware`: by handle who is on it, and its memory."""
 
     NVMLError = RuntimeError
-    NVML_TEMPERATURE_GPU = 0
-    nvmlMemory_v2 = 2  # noqa: N815
+    nvmlMemory_v2 = 0x02000028  # noqa: N815
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[Any]:  # noqa: N802 - NVML's names
         if handle == "3":
@@ -104,7 +104,7 @@ def test_only_gpus_that_nobody_computes_on_are_taken(monkeypatch: pytest.MonkeyP
         "GPU 3 does not say who uses it",
         "GPU 4 has memory in use by somebody who cannot be seen from here",
         "A part (MIG) of GPU 9 (NVIDIA A30) cannot be asked who uses it",
-        "GPU 6 is divided (MIG), and its parts cannot be asked who uses them",
+        "GPU 6 is divided (MIG), and its instances are not known",
     )
     on = devices.choose("auto", None, found, None)
     assert (on.kind, on.num_ranks, on.uuids) == ("cuda", 2, ("GPU-a", "GPU-b"))
@@ -133,6 +133,16 @@ def test_with_no_gpu_free_or_usable_ranks_are_on_the_cpu_and_it_says_why(
     )
     with pytest.raises(ValueError, match="1 GPU wanted, but 0 can be used: GPU 2 is in use"):
         devices.choose("cuda", None, devices.sample(), None)
+
+
+def test_of_free_mig_instances_one_is_used_by_one_rank() -> None:
+    parts = tuple(VisibleGpu(index=n, uuid=f"MIG-{n}", handle=f"1{n}", is_part=True) for n in range(3))
+    found = devices.usable(GpusNow(free=parts), ["GPU-of-torchs-own-naming"])
+    on = devices.choose("auto", None, found, None)
+    assert (on.kind, on.num_ranks, on.uuids) == ("cuda", 1, ("MIG-0",))
+    assert devices.usable(GpusNow(free=parts), []).free == ()
+    both = devices.choose("auto", None, GpusNow(free=(FREE, *parts)), None)
+    assert both.uuids == ("GPU-a",), "whole GPUs come first, and alone"
 
 
 def test_a_gpu_that_was_granted_to_a_job_which_has_not_opened_it_is_left_alone(

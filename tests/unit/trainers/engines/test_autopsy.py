@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import RANK_KILL_ASKED
+from trainers.contract.tickets import Grant, GrantedGpu, Ticket
 from trainers.engines.local.diagnosis import autopsy
 from trainers.engines.local.diagnosis.autopsy import Cause
 from trainers.engines.local.torchrun import told_end
@@ -287,6 +289,12 @@ def test_rank_that_torchrun_ended_is_no_cause(remains: Remains) -> None:
         "RuntimeError: [enforce fail] out of memory",
         "RuntimeError: DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes.",
         "MemoryError",
+        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "RuntimeError: cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+        "RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "RuntimeError: cuFFT error: CUFFT_ALLOC_FAILED",
+        "RuntimeError: cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling `cusolverDnCreate(handle)`",
+        "RuntimeError: CUDA error: CURAND_STATUS_ALLOCATION_FAILED",
     ],
 )
 def test_out_of_memory_says_what_to_do(remains: Remains, message: str) -> None:
@@ -295,6 +303,103 @@ def test_out_of_memory_says_what_to_do(remains: Remains, message: str) -> None:
     cause = remains.explain()
     assert (cause.code, cause.rank) == ("out_of_memory", 1)
     assert "smaller batch" in cause.hint
+
+
+NCCL = (
+    "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/NCCLUtils.cpp:77"
+    ", {kind} (run with NCCL_DEBUG=WARN for details), NCCL version 2.28.9\n{status}: …\nLast error:\n{last}"
+)
+NOT_DETERMINISTIC = (
+    "RuntimeError: adaptive_avg_pool2d_backward_cuda does not have a deterministic implementation, but you "
+    "set 'torch.use_deterministic_algorithms(True)'. You can turn off determinism just for this operation."
+)
+SEGMENT = "Error while creating shared memory segment /dev/shm/nccl-ab12 (size 33030528), error: {why}"
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "said", "hint"),
+    [
+        (
+            NCCL.format(
+                kind="unhandled system error",
+                status="ncclSystemError",
+                last=SEGMENT.format(why="No space left on device (28)"),
+            ),
+            "shared_memory_full",
+            "No space left on device (28)",
+            "--shm-size",
+        ),
+        (
+            "RuntimeError: unable to write to file </torch_77_12_0>: No space left on device (28)",
+            "shared_memory_full",
+            "unable to write",
+            "fewer loader workers",
+        ),
+        (
+            NCCL.format(
+                kind="invalid usage",
+                status="ncclInvalidUsage",
+                last="Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000",
+            ),
+            "gpu_error",
+            "rank 1 and rank 0 both on CUDA device 1000",
+            "one rank per GPU",
+        ),
+        (
+            NOT_DETERMINISTIC,
+            "rank_raised",
+            "does not have a deterministic implementation",
+            "turn Deterministic off",
+        ),
+        (
+            NCCL.format(
+                kind="unhandled system error",
+                status="ncclSystemError",
+                last=SEGMENT.format(why="Permission denied (13)"),
+            ),
+            "rank_raised",
+            "Permission denied",
+            "traceback",
+        ),
+    ],
+    ids=["NCCL's segment", "torch's file", "duplicate GPU", "not deterministic", "no permission"],
+)
+def test_what_people_meet_on_gpus_says_what_to_do(
+    remains: Remains, message: str, code: str, said: str, hint: str
+) -> None:
+    remains.summary(1, 1)
+    remains.error_file(1, message)
+    cause = remains.explain()
+    assert (cause.code, cause.rank) == (code, 1)
+    assert said in cause.message and hint in cause.hint, cause
+
+
+FULL = "torch.OutOfMemoryError: CUDA out of memory. GPU 1 has a total capacity of 15.89 GiB"
+
+
+def test_gpus_in_messages_have_the_index_that_the_machine_gives_them(remains: Remains) -> None:
+    """torch counts within CUDA_VISIBLE_DEVICES; which GPUs these are, the ranks have reported."""
+    remains.summary(1, 1)
+    remains.error_file(1, FULL)
+    assert "GPU 1 has" in remains.explain().message, "nothing better is known"
+    devices = [{"rank": rank, "kind": "cuda", "index": 5 + rank} for rank in range(2)]
+    file = EventFile(remains.run.events)
+    file.append([(1.0, "devices", {"devices": devices})])
+    file.close()
+    assert "GPU 6 has a total capacity" in remains.explain().message
+
+
+@pytest.mark.parametrize(("uuids", "index"), [(("GPU-a", "GPU-b"), 7), (("MIG-a", "MIG-b"), 1)])
+def test_gpus_that_were_granted_are_named_before_any_report(
+    remains: Remains, monkeypatch: pytest.MonkeyPatch, uuids: tuple[str, ...], index: int
+) -> None:
+    gpus = tuple(GrantedGpu(index=3 + 4 * place, uuid=uuid) for place, uuid in enumerate(uuids))
+    ticket = Ticket(person="", kind="cuda", num_ranks=2, asked_unix_s=0.0)
+    ticket = replace(ticket, grant=Grant(token="t", granted_unix_s=0.0, gpus=gpus))
+    monkeypatch.setattr(autopsy.tickets, "read_granted", lambda _run: ticket)
+    remains.summary(1, 1)
+    remains.error_file(1, FULL)
+    assert f"GPU {index} has a total capacity" in remains.explain().message, "MIG instances have no index"
 
 
 def test_collective_that_waited_in_vain_names_the_rank_that_did_not_wait(remains: Remains) -> None:

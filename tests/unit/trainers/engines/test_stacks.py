@@ -14,7 +14,8 @@ import pytest
 from tests.harness import REPOSITORY, wait_until
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.heartbeats.collectives import Collective, Group, gaps
+from trainers.engines.heartbeats import collectives
+from trainers.engines.heartbeats.collectives import Answer, Collective, Group, gaps
 from trainers.engines.heartbeats.heartbeat_board import COMPUTING, Beat, Board, Place
 from trainers.engines.local.diagnosis import hang_watch, stacks
 from trainers.engines.local.diagnosis.hangs import RankWatch, Suspicion
@@ -206,6 +207,7 @@ def test_rank_that_takes_a_core_is_at_work_unless_it_waits_for_its_gpu(
     is_at_work: bool,
 ) -> None:
     monkeypatch.setattr(stacks, "read_at_once", lambda _pid: stands)
+    monkeypatch.setattr(hang_watch, "ANSWER_WITHIN_S", 0.0)
     subject = hang_watch.HangWatch(run, Config(), LocalRanks(run, board_with_beats(1)))
     beat = Beat(count=9, pid=1, step=4, doing=COMPUTING, is_on_gpu=is_on_gpu)
     subject._watches = [RankWatch(0, beat=beat, silent_s=10.0, idle_s=0.0)]
@@ -292,6 +294,46 @@ def test_rank_that_waits_in_another_group_is_the_one_the_many_wait_for() -> None
     assert "rank 2 never entered all-reduce 418 (float32, 1.2 MB), in which ranks 0 and 1 wait" in [
         str(gap) for gap in gaps(views)
     ]
+
+
+@pytest.mark.parametrize("is_certain", [False, True])
+def test_rank_whose_launch_queue_is_full_is_not_blamed_beside_the_one_that_never_came(
+    is_certain: bool,
+) -> None:
+    """Rank 0 launched the next step's work and blocks in the model; rank 1 sleeps before the collective."""
+    there = {0: standing(IN_LINEAR, IN_LOOP), 1: standing(ASLEEP, IN_LOOP)}
+    views = {
+        0: [view(ALL_REDUCE, num_ranks=2)],
+        1: [view(BEFORE, is_in_it=False, num_ranks=2)],
+    }
+    on_gpus = [replace(watch, beat=replace(watch.beat, is_on_gpu=True)) for watch in watches() if watch.beat]
+    suspicion = Suspicion(ranks=(0, 1), is_certain=is_certain)
+    assert hang_watch.culprits_of(suspicion, on_gpus, there, views) == (1,)
+    assert hang_watch.culprits_of(suspicion, watches(), there, views) == (0, 1), (
+        "on the CPU nothing is queued"
+    )
+    assert hang_watch.culprits_of(suspicion, on_gpus, there) == (0, 1), "and without the recorder"
+
+
+def test_kernel_that_never_ends_is_told_though_both_hosts_block_on_full_launch_queues() -> None:
+    there = {rank: standing(IN_LINEAR, IN_LOOP) for rank in (0, 1)}
+    views = {rank: [view(ALL_REDUCE, num_ranks=2)] for rank in (0, 1)}
+    on_gpus = [replace(watch, beat=replace(watch.beat, is_on_gpu=True)) for watch in watches() if watch.beat]
+    suspicion = Suspicion(ranks=(0, 1), is_certain=True)
+    assert hang_watch.culprits_of(suspicion, on_gpus, there, views, behind_on_gpu=(1,)) == (1,)
+
+
+def test_a_rank_whose_launch_queue_is_full_is_not_at_work_when_stop_asks(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stacks, "read_at_once", lambda _pid: standing(IN_LINEAR, IN_LOOP))
+    board = board_with_beats(1)
+    subject = hang_watch.HangWatch(run, Config(), LocalRanks(run, board))
+    beat = Beat(count=9, pid=1, step=4, doing=COMPUTING, is_on_gpu=True)
+    subject._watches = [RankWatch(0, beat=beat, silent_s=10.0)]
+    answer = collectives.to_bytes(Answer(groups=(view(ALL_REDUCE, num_ranks=1),)))
+    monkeypatch.setattr(board, "answer", lambda _rank: answer)
+    assert not subject.is_at_work()
 
 
 def test_slow_work_on_gpus_is_no_deadlock() -> None:

@@ -30,6 +30,7 @@ def _nothing_given(monkeypatch: pytest.MonkeyPatch) -> None:
         (None, 1, None, 64, 8),  # of a larger machine
         (None, 1, 4, 4, 4),  # the queue has granted what is recorded
         (None, 1, 1, 8, 1),  # more than what the queue counts
+        ("64.0", 1, threads.MOST_BESIDE_GPU, None, 8),  # a rank on a GPU picks batches
     ],
 )
 def test_free_cores_are_divided_among_the_ranks(

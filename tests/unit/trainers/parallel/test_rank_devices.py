@@ -133,6 +133,27 @@ def test_the_group_is_joined_as_the_device_asks_for(
     assert (joined[0]["backend"], joined[0]["device_id"]) == (backend, None if is_shared else world.device)
 
 
+@pytest.mark.parametrize(("device", "expected"), [("cuda", 2), ("cpu", 1)])
+def test_a_rank_on_a_gpu_picks_batches_with_the_free_cores(
+    monkeypatch: pytest.MonkeyPatch, device: str, expected: int
+) -> None:
+    """torchrun's OMP_NUM_THREADS=1 would leave it one thread; a rank on the CPU has its number already."""
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setattr(process_group, "num_cores_to_use", lambda: 4)
+    monkeypatch.setattr(process_group.threads, "given", lambda: None)
+    set_to: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", set_to.append)
+    process_group.use_free_cores(torch.device(device))
+    assert set_to == ([expected] if device == "cuda" else [])
+
+
+def test_a_gpu_is_named_by_its_index_on_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = FakeCuda(monkeypatch, FIRST, SECOND)
+    cuda.gpus = (SECOND,)  # what CUDA_VISIBLE_DEVICES leaves
+    assert devices.described(torch.device("cuda", 0)) == "GPU 1 (cuda:0)"
+    assert devices.described(torch.device("cpu")) == "cpu"
+
+
 # A GPU that cannot be used
 
 

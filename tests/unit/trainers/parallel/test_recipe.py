@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.exc import SkipFrame
 
 from tests.unit.fakes import world_of
 from tests.unit.trainers.report.test_metrics import spec_of
@@ -145,6 +146,18 @@ def compiled(backend: Any) -> tuple[nn.Module, str | None]:
 
 def broken_backend(*_arguments: Any) -> Any:
     raise RuntimeError("no compiler found\nand more")
+
+
+def skipping_backend(*_arguments: Any) -> Any:
+    raise SkipFrame("BF16 is not supported")  # as inductor on a GPU without bf16
+
+
+def test_a_backend_that_skips_every_graph_has_compiled_nothing() -> None:
+    torch.compiler.reset()
+    model, problem = compiled(skipping_backend)
+    assert problem == compiling.NOTHING_COMPILED
+    assert "forward" not in vars(model)
+    assert model(torch.randn(2, 4)).shape == (2, 3)
 
 
 @pytest.mark.parametrize("backend", ["eager", broken_backend])

@@ -5,23 +5,19 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trainers.contract import events
+from trainers.contract import events, tickets
 from trainers.contract.library_words import without_advice
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import RANK_KILL_ASKED
-from trainers.engines.local.diagnosis.rank_log import (
-    OUT_OF_MEMORY,
-    PEER_ERRORS,
-    TIMEOUT_ERRORS,
-    fatal_words,
-    gpu_hint,
-)
+from trainers.engines.local.diagnosis import rank_log
+from trainers.engines.local.diagnosis.rank_log import PEER_ERRORS, TIMEOUT_ERRORS, fatal_words
 from trainers.engines.local.torchrun import first_failed_rank, rank_exit_codes
+from trainers.machine import cuda_environment
 
 # What may also be the noise of a peer that has gone, in words that nobody has foreseen.
 _OF_A_CONNECTION = re.compile(r"\w*(Runtime|Dist\w*|Connection\w*|Timeout|OS|BrokenPipe|EOF)Error\b")
@@ -107,7 +103,7 @@ def explain(
         return _killed(first, asked=_kills_asked(run))
     if TIMEOUT_ERRORS.search(first.message):
         return _timed_out(run, first, failures)
-    return _raised(first)
+    return _raised(first, _gpu_indices(run, first.rank))
 
 
 def with_lack_of_memory(cause: Cause) -> Cause:
@@ -234,18 +230,15 @@ def _killed(failure: _Failure, asked: set[int]) -> Cause:
     )
 
 
-def _raised(failure: _Failure) -> Cause:
+def _raised(failure: _Failure, gpu_indices: Sequence[int | None]) -> Cause:
     message = failure.message or f"it ended with exit code {failure.exit_code} without an error message"
-    out_of_memory = OUT_OF_MEMORY.search(message) is not None
-    of_gpu = gpu_hint(message)
-    if out_of_memory:
-        hint = "Choose a smaller batch per GPU or a smaller model, then start again."
-    else:
-        if of_gpu:
-            message = message.splitlines()[0]  # CUDA's own advice follows
-        hint = of_gpu or f"The traceback and logs/rank_{failure.rank}.log show where."
+    found = rank_log.kind_and_hint(message)
+    code, hint = found or ("rank_raised", f"The traceback and logs/rank_{failure.rank}.log show where.")
+    if code in ("gpu_error", "shared_memory_full"):
+        message = rank_log.shortened(message)
+    message = rank_log.with_machine_indices(message, gpu_indices)
     return Cause(
-        code="out_of_memory" if out_of_memory else "gpu_error" if of_gpu else "rank_raised",
+        code=code,
         message=f"Rank {failure.rank} failed: {message}" + ("" if message.endswith((".", "!", "?")) else "."),
         hint=hint,
         rank=failure.rank,
@@ -267,6 +260,30 @@ def _timed_out(run: RunDirectory, failure: _Failure, failures: list[_Failure]) -
         rank=late,
         traceback=failure.traceback,
     )
+
+
+def _gpu_indices(run: RunDirectory, rank: int) -> list[int | None]:
+    """Return the index on the machine of each GPU that a rank sees, in torch's order; empty: not known.
+
+    The ranks of a machine see the same GPUs, and rank r of it is on the GPU that torch counts as r. A MIG
+    instance has no index.
+    """
+    try:
+        ticket, config = tickets.read_granted(run), run.read_config()
+    except (OSError, ValueError):
+        return []
+    if ticket is not None and ticket.grant is not None and ticket.grant.gpus:
+        is_part = any(gpu.uuid.startswith(cuda_environment.MIG) for gpu in ticket.grant.gpus)
+        return [] if is_part else [gpu.index for gpu in ticket.grant.gpus]
+    devices: list[dict[str, Any]] = []
+    for event in events.read_all(run.events):
+        if event["kind"] == "state" and event["state"] == "starting":
+            devices = []
+        elif event["kind"] == "devices":
+            devices = event["devices"]
+    index_of = {entry["rank"]: entry["index"] for entry in devices if entry["kind"] == "cuda"}
+    first = rank // config.nproc_per_node * config.nproc_per_node
+    return [index_of.get(first + local) for local in range(config.nproc_per_node)]
 
 
 def _num_machines(run: RunDirectory) -> int:

@@ -69,8 +69,8 @@ class HangWatch:
     def is_at_work(self) -> bool:
         """Tell whether a rank gets on or works, so that a stop request may still be heard.
 
-        On a GPU one that takes a core may only be waiting: there its stack says so, and where it cannot be
-        read, it is not at work.
+        On a GPU one that takes a core may only be waiting: there its stack or its collectives say so, and
+        where its stack cannot be read, it is not at work.
         """
         busy = hangs.busy(self._watches)
         silent_on_gpu = [watch for watch in busy if watch.is_on_gpu and not watch.gets_on]
@@ -78,7 +78,17 @@ class HangWatch:
             return True
         with ThreadPoolExecutor(max_workers=MOST_READ_AT_ONCE) as pool:
             standing = list(pool.map(self._ranks.stacks_at_once, [watch.rank for watch in silent_on_gpu]))
-        return any(found is not None and not found.is_waiting for found in standing)
+        may_work = [
+            watch
+            for watch, found in zip(silent_on_gpu, standing, strict=True)
+            if found is not None and not found.is_waiting
+        ]
+        if not may_work:
+            return False
+        self._ranks.ask()
+        answers = self._answers(time.monotonic() + ANSWER_WITHIN_S)
+        views = {rank: answer.groups for rank, answer in answers.items()}
+        return not all(_is_held_by_gpu(watch, views) for watch in may_work)
 
     @property
     def has_passed(self) -> bool:
@@ -177,7 +187,9 @@ def culprits_of(
     if stopped:
         return stopped
     known = [rank for rank in suspicion.ranks if rank in standing and standing[rank].threads]
-    astray = tuple(rank for rank in known if not standing[rank].is_waiting)
+    astray = tuple(
+        rank for rank in known if not standing[rank].is_waiting and not _is_held_by_gpu(watches[rank], views)
+    )
     gaps = collectives.gaps(views)
     if not suspicion.is_certain:
         is_deadlock = suspicion.may_be_deadlock and _is_deadlock(gaps, standing, views)
@@ -198,6 +210,15 @@ def _is_deadlock(gaps: Sequence[Gap], standing: Mapping[int, Stacks], views: Vie
 
 def _waits_for_others(rank: int, standing: Mapping[int, Stacks], views: Views) -> bool:
     return rank in standing and standing[rank].is_waiting and collectives.is_in_one(rank, views)
+
+
+def _is_held_by_gpu(watch: RankWatch, views: Views) -> bool:
+    """Return True if a rank's GPU is in a collective that has not ended: the rank waits wherever it stands.
+
+    Its host goes on to launch the work of later steps until the launch queue of its GPU is full, then blocks
+    at any line of the model that launches a kernel.
+    """
+    return watch.is_on_gpu and collectives.is_in_one(watch.rank, views)
 
 
 def _all_in(gaps: Sequence[Gap]) -> tuple[int, ...]:

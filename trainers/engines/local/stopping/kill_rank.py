@@ -6,6 +6,7 @@ import logging
 
 import psutil
 
+from trainers.contract import tickets
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import RANK_KILL_ASKED, Status
 from trainers.engines.local import final_events
@@ -28,10 +29,11 @@ def kill(run: RunDirectory, status: Status, rank: int) -> None:
     process = None if supervisor is None else _process_of(run, supervisor, rank)
     if process is None:
         raise ValueError(f"rank {rank} of run {run.run_id} has no process on this machine now")
+    bits = ", with the same bits" if _repeats_bits(run) else ""
     warning = {
         "code": RANK_KILL_ASKED,
         "message": f"Rank {rank} is killed (SIGKILL), as somebody asked on this page.",
-        "hint": "The run fails now. Resume goes on from its newest checkpoint, with the same bits.",
+        "hint": f"The run fails now. Resume goes on from its newest checkpoint{bits}.",
         "rank": rank,
         "traceback": None,
     }
@@ -43,6 +45,17 @@ def kill(run: RunDirectory, status: Status, rank: int) -> None:
         process.kill()  # psutil sees to it that the number is still this process's
     except psutil.NoSuchProcess as error:
         raise ValueError(f"rank {rank} of run {run.run_id} has just ended by itself") from error
+
+
+def _repeats_bits(run: RunDirectory) -> bool:
+    """Return True if Resume is known to compute the same bits."""
+    try:
+        config, ticket = run.read_config(), tickets.read_granted(run)
+    except (OSError, ValueError):
+        return False
+    # Started by hand with device auto, it may be on GPUs.
+    kind = ticket.kind if ticket is not None else "cpu" if config.device == "cpu" else "cuda"
+    return config.repeats_bits(kind)
 
 
 def _process_of(run: RunDirectory, supervisor: psutil.Process, rank: int) -> psutil.Process | None:

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -15,6 +16,7 @@ from tests.harness import ANSWER_TIMEOUT_S, wait_until
 from trainers.contract import events, rundir
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory, Status
+from trainers.contract.tickets import DeviceKind, Ticket
 from trainers.engines.local.stopping import kill_rank
 from trainers.machine import processes
 
@@ -69,6 +71,29 @@ def test_the_rank_is_killed_and_its_run_says_who_asked(family: Family) -> None:
     assert len(family.below("rank_0.log")) == 1, "the other goes on"
     (warning,) = events.read_all(family.run.events)
     assert (warning["code"], warning["rank"]) == ("rank_kill_asked", 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "is_same"),
+    [
+        ({"device": "cpu"}, None, True),
+        ({"device": "auto"}, None, False),
+        ({"device": "auto"}, "cpu", True),
+        ({"device": "auto"}, "cuda", False),
+        ({"device": "cuda", "deterministic": True}, "cuda", True),
+    ],
+)
+def test_the_same_bits_are_promised_on_the_cpu_and_with_deterministic(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    values: dict[str, Any],
+    kind: DeviceKind | None,
+    is_same: bool,
+) -> None:
+    run = rundir.create(tmp_path, Config(**values))
+    ticket = None if kind is None else Ticket(person="", kind=kind, num_ranks=2, asked_unix_s=0.0)
+    monkeypatch.setattr(kill_rank.tickets, "read_granted", lambda _run: ticket)
+    assert kill_rank._repeats_bits(run) is is_same
 
 
 def test_a_process_that_only_has_the_number_of_the_supervisor_is_not_believed(family: Family) -> None:
