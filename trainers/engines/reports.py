@@ -18,6 +18,7 @@ class Capacity:
     Attributes:
         num_gpus: on each node that can be used.
         gpu_memory_bytes, memory_bytes: of the smallest GPU, and of a node.
+        gpu_free_bytes: of each GPU, in no order; empty where it is not known.
         place: what has them, for a sentence.
         has_more_ranks_than_cores: CPU ranks may share a core.
     """
@@ -27,6 +28,7 @@ class Capacity:
     num_cores: int
     gpu_names: tuple[str, ...] = ()
     gpu_memory_bytes: int | None = None
+    gpu_free_bytes: tuple[int, ...] = ()
     memory_bytes: int | None = None
     place: str = THIS_MACHINE
     has_more_ranks_than_cores: bool = True

@@ -71,12 +71,14 @@ class LocalEngine(Engine):
         """Return the GPUs that a job started here would see, the cores and the memory."""
         gpus = [hardware.read_gpu(handle) for handle in hardware.gpu_handles()]
         sizes = [gpu.memory_total_bytes for gpu in gpus if gpu.memory_total_bytes is not None]
+        free = [gpu.memory_free_bytes for gpu in gpus if gpu.memory_free_bytes is not None]
         return Capacity(
             num_nodes=1,
             num_gpus=hardware.num_gpus(),
             num_cores=processor.num_cores(),
             gpu_names=tuple(gpu.name or "GPU" for gpu in gpus),
             gpu_memory_bytes=min(sizes, default=None),
+            gpu_free_bytes=tuple(free),
             memory_bytes=host.memory_bytes()[1],
         )
 

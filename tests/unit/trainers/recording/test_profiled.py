@@ -25,7 +25,7 @@ def event(name: str, start_us: float, end_us: float, device: DeviceType, **more:
 
 
 def two_all_reduces_on_a_gpu() -> list[FunctionEvent]:
-    """Return a trace as Kineto writes it: each all-reduce as a call, an annotation on both timelines, a kernel."""
+    """Return a trace as Kineto writes it: of each all-reduce the call, two annotations and the kernel."""
     found = []
     for began_us in (100.0, 300.0):
         found += [
