@@ -296,6 +296,10 @@ def _say_what_is_wrong(config: Config, world: World, reporter: NullReporter) -> 
         reporter.warning(
             "tf32_idle", "TF32 does nothing on the CPU: the run is in fp32.", "Choose bf16, or keep fp32."
         )
+    if config.cuda_graphs and world.device.type == "cpu":
+        reporter.warning(
+            "cuda_graphs_idle", "CUDA graphs do nothing on the CPU.", "No action is needed."
+        )
 
 
 def _rehearse(config: Config, strategy: Strategy, objective: Objective, train: Split, world: World) -> None:
@@ -303,7 +307,7 @@ def _rehearse(config: Config, strategy: Strategy, objective: Objective, train: S
     inputs, targets = _first_batch(config, train, world)
     with strategy.gradient_sync(enabled=True):
         with strategy.autocast():
-            loss = objective(strategy.model(inputs), targets, 0.0)
+            loss = strategy.loss_function(objective)(inputs, targets, 0.0)
         loss.backward()
     strategy.network.zero_grad(set_to_none=True)
 
@@ -319,8 +323,13 @@ def _compile(
 ) -> None:
     problem: str | None = f"it is not offered with strategy {strategy.name}"
     if not strategy.is_sharded and not strategy.is_collective:
-        inputs, targets = _first_batch(config, train, strategy.world)
-        problem = compiling.try_compile(strategy, inputs, targets, objective)
+        batch = _first_batch(config, train, strategy.world)
+        captures = config.cuda_graphs and strategy.world.device.type == "cuda"
+        problem = compiling.try_compile(strategy, *batch, objective, cuda_graphs=captures)
+        if captures and problem is not None:
+            message = f"CUDA graphs cannot be used here: {problem}."
+            reporter.warning("cuda_graphs_failed", message, "The run continues; its kernels are launched singly.")
+            problem = compiling.try_compile(strategy, *batch, objective)
     if problem is None:
         log.info("compiled %s", config.model)
         return

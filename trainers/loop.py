@@ -20,8 +20,8 @@ def train(job: Job) -> None:
     """
     config, progress, precision = job.config, job.progress, job.precision
     strategy, loader, optimizer = job.strategy, job.loader, job.optimizer
-    model, criterion = strategy.model, strategy.criterion(job.objective)  # `model`: for DDP the wrapped one
-    model.train()
+    strategy.model.train()  # with several ranks the one that DDP wraps
+    loss_of = strategy.loss_function(job.objective)  # criterion(model(inputs), targets), as share of the step's
 
     while not job.has_ended():
         job.begin_step(is_first_of_epoch=True)
@@ -30,7 +30,7 @@ def train(job: Job) -> None:
             job.observer.data_fetched()
             with strategy.gradient_sync(enabled=batch.is_last):  # no_sync() before; then backward averages
                 with precision.autocast():
-                    loss = criterion(model(batch.inputs), batch.targets, batch.weight)
+                    loss = loss_of(batch.inputs, batch.targets, batch.weight)
                 job.observer.forward_done()
                 loss.backward(precision.loss_scale())  # begins with 1, but for fp16
             job.meter.add_loss(loss.detach())

@@ -82,12 +82,14 @@ def test_what_cannot_be_cut_is_compiled_whole(answers: list[dict[str, Any]]) -> 
 def test_running_statistics_wait_for_an_evaluation_and_change_nothing(answers: list[dict[str, Any]]) -> None:
     for rank in answers:
         at_need, each_step = rank["shared_at_need"], dict(rank["shared_each_step"])
-        assert at_need["broadcasts"] is False and each_step["broadcasts"] is True
-        each_step["broadcasts"] = False
+        is_alone = len(answers) == 1
+        assert (at_need["broadcasts"], each_step["broadcasts"]) == ((None, None) if is_alone else (False, True))
+        each_step["broadcasts"] = at_need["broadcasts"]
         assert at_need == each_step, "losses, evaluations and what rank 0 saves have the same bits"
     assert len({json.dumps(rank["shared_at_need"]["evaluations"]) for rank in answers}) == 1
 
 
 def test_ddp_times_no_step_for_its_own_log(answers: list[dict[str, Any]]) -> None:
     """Each such step would wait for the GPU; torch has this switch in a function that is not public."""
-    assert all(0 < rank["newest_timed_step"] <= TIMED_AT_FIRST for rank in answers)
+    least = 0 if len(answers) == 1 else 1
+    assert all(least <= rank["newest_timed_step"] <= TIMED_AT_FIRST for rank in answers)
