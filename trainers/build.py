@@ -297,9 +297,7 @@ def _say_what_is_wrong(config: Config, world: World, reporter: NullReporter) -> 
             "tf32_idle", "TF32 does nothing on the CPU: the run is in fp32.", "Choose bf16, or keep fp32."
         )
     if config.cuda_graphs and world.device.type == "cpu":
-        reporter.warning(
-            "cuda_graphs_idle", "CUDA graphs do nothing on the CPU.", "No action is needed."
-        )
+        reporter.warning("cuda_graphs_idle", "CUDA graphs do nothing on the CPU.", "No action is needed.")
 
 
 def _rehearse(config: Config, strategy: Strategy, objective: Objective, train: Split, world: World) -> None:
@@ -328,7 +326,9 @@ def _compile(
         problem = compiling.try_compile(strategy, *batch, objective, cuda_graphs=captures)
         if captures and problem is not None:
             message = f"CUDA graphs cannot be used here: {problem}."
-            reporter.warning("cuda_graphs_failed", message, "The run continues; its kernels are launched singly.")
+            reporter.warning(
+                "cuda_graphs_failed", message, "The run continues; its kernels are launched singly."
+            )
             problem = compiling.try_compile(strategy, *batch, objective)
     if problem is None:
         log.info("compiled %s", config.model)

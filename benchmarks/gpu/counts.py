@@ -35,15 +35,15 @@ from trainers.registry import ModelOptions
 
 # A data set for each model that needs nothing but this checkout.
 CASES: Mapping[str, Mapping[str, Any]] = {
-    "linear": {"dataset": "iris"},
+    "linear": {"dataset": "digits"},
     "mlp": {"dataset": "digits"},
     "tabular_mlp": {"dataset": "breast_cancer"},
     "cnn": {"dataset": "digits"},
     "resnet": {"dataset": "digits"},
     "vit": {"dataset": "digits"},
-    "bag_of_words": {"dataset": "names"},
-    "gru": {"dataset": "names"},
-    "bert": {"dataset": "names"},
+    "bag_of_words": {"dataset": "austen_novels"},
+    "gru": {"dataset": "austen_novels"},
+    "bert": {"dataset": "austen_novels"},
     "gpt": {"dataset": "austen"},
     "gpt_moe": {"dataset": "austen"},
 }
@@ -126,6 +126,13 @@ def _totals() -> dict[str, int]:
         "host_ns": _host_ns(),
         "bytes": torch.cuda.memory_stats()["allocated_bytes.all.allocated"],
     }
+
+
+def keep_from_cudnn() -> None:
+    """Do without cuDNN on a paper GPU, which has none."""
+    if _paper_launches() is not None:
+        torch.backends.cudnn.enabled = False
+        torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def _paper_launches() -> int | None:
@@ -211,8 +218,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only-bare", metavar="MODEL", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if _paper_launches() is not None:
-        torch.backends.cudnn.enabled = False  # the paper GPU has none
+    keep_from_cudnn()
     if options.only_bare is not None:
         print(json.dumps(count_bare(config_of(options.only_bare, options.more), options.steps)))
         return
@@ -236,7 +242,9 @@ def main() -> None:
         found[model] = {BARE: json.loads(bare.stdout.splitlines()[-1]), "ours": ours}
         print(row(model, found[model]), flush=True)
         if options.json is not None:
-            options.json.write_text(json.dumps({"torch": torch.__version__, "models": found}, indent=2) + "\n")
+            options.json.write_text(
+                json.dumps({"torch": torch.__version__, "models": found}, indent=2) + "\n"
+            )
 
 
 def row(model: str, counts: Mapping[str, Mapping[str, float]]) -> str:

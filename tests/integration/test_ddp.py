@@ -83,7 +83,9 @@ def test_running_statistics_wait_for_an_evaluation_and_change_nothing(answers: l
     for rank in answers:
         at_need, each_step = rank["shared_at_need"], dict(rank["shared_each_step"])
         is_alone = len(answers) == 1
-        assert (at_need["broadcasts"], each_step["broadcasts"]) == ((None, None) if is_alone else (False, True))
+        assert (at_need["broadcasts"], each_step["broadcasts"]) == (
+            (None, None) if is_alone else (False, True)
+        )
         each_step["broadcasts"] = at_need["broadcasts"]
         assert at_need == each_step, "losses, evaluations and what rank 0 saves have the same bits"
     assert len({json.dumps(rank["shared_at_need"]["evaluations"]) for rank in answers}) == 1

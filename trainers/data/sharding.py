@@ -9,6 +9,9 @@ import torch
 from torch import Tensor
 
 
+INDICES_AT_ONCE = 2**16
+
+
 @dataclass(frozen=True, kw_only=True)
 class MicroBatch:
     """One rank's part of a global batch, or a piece of it where gradients are accumulated.
@@ -71,9 +74,12 @@ class ShardedBatches:
 
     def starting_at(self, first_sample: int) -> Iterator[MicroBatch]:
         """Yield this rank's micro-batches of the epoch after its first `first_sample` global samples."""
-        for start in range(first_sample, self._num_samples, self._global_batch):
-            global_batch = self._order[start : start + self._global_batch].long()
-            yield from self._deal(global_batch)
+        # Many batches become whole numbers of torch's usual kind at once: on a GPU that is a kernel each time.
+        at_once = max(1, INDICES_AT_ONCE // self._global_batch) * self._global_batch
+        for first in range(first_sample, self._num_samples, at_once):
+            order = self._order[first : first + at_once].long()
+            for start in range(0, len(order), self._global_batch):
+                yield from self._deal(order[start : start + self._global_batch])
 
     def _deal(self, global_batch: Tensor) -> Iterator[MicroBatch]:
         num_global = len(global_batch)

@@ -75,9 +75,10 @@ def _compiled_forward(
     def forward(inputs: Tensor, targets: Tensor | None = None) -> Any:
         if targets is None:
             return compiled_scores(inputs)
-        if cuda_graphs:
-            torch.compiler.cudagraph_mark_step_begin()  # what the last step returned may be overwritten
-        return compiled_loss(inputs, targets)
+        if not cuda_graphs:
+            return compiled_loss(inputs, targets)
+        torch.compiler.cudagraph_mark_step_begin()  # what the last step returned may be overwritten
+        return compiled_loss(inputs, targets).clone()  # the loss waits for its report
 
     return forward
 
