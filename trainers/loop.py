@@ -21,9 +21,7 @@ def train(job: Job) -> None:
     config, progress, precision = job.config, job.progress, job.precision
     strategy, loader, optimizer = job.strategy, job.loader, job.optimizer
     strategy.model.train()  # with several ranks the one that DDP wraps
-    loss_of = strategy.loss_function(
-        job.objective
-    )  # criterion(model(inputs), targets), as share of the step's
+    loss_of = strategy.loss_function(job.objective)  # criterion(model(inputs), targets) * weight
 
     while not job.has_ended():
         job.begin_step(is_first_of_epoch=True)

@@ -4,8 +4,8 @@
 
 Each model of the catalogue is trained on one GPU, compiled, by this project's job and by a bare compiled loop
 with the same data, parameter groups and precision. Counts are exact on any GPU, also on a paper GPU (which
-counts launches itself; elsewhere torch's profiler does). Host time is the processor time of the training thread
-and of autograd's thread: compare it within one call only.
+counts launches itself; elsewhere torch's profiler does). Host time is the processor time of the training
+thread and of autograd's thread: compare it within one call only.
 
 By step: launches, kernels and library calls handed to the GPU; bytes, what the allocator handed out.
 """
@@ -74,7 +74,7 @@ def config_of(model: str, more: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-class Counter:
+class StepCounter:
     """Counts what steps cost, block by block; `go_on` is called before each step until `found` is set.
 
     Each count is that of the cheapest block: one with the end of an epoch, a report or a compilation is not.
@@ -159,7 +159,7 @@ def count_bare(values: Mapping[str, Any], num_steps: int) -> dict[str, float]:
     """Count the steps of a bare loop: nothing of this project's job, only its data and its model."""
     config = config_module.parse(dict(values))
     registry.discover_all()
-    counter, step = Counter(num_steps), bare_step(config, torch.device("cuda", 0))
+    counter, step = StepCounter(num_steps), bare_step(config, torch.device("cuda", 0))
     while counter.found is None:
         counter.go_on()
         step()

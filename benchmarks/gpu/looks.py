@@ -16,7 +16,7 @@ import psutil
 import torch
 
 from benchmarks.gpu import traces
-from benchmarks.gpu.counts import Counter
+from benchmarks.gpu.counts import StepCounter
 from trainers.contract.commands import Command
 from trainers.data.loading import Batch, Loader
 from trainers.job import Job
@@ -169,7 +169,7 @@ def _wait_for_device(job: Job) -> None:
 
 def counts(job: Job, *, num_steps: int) -> Look:
     """Count launches, host time, bytes and the peak of some steps."""
-    counter = Counter(num_steps)
+    counter = StepCounter(num_steps)
     while True:
         job.meter.note_sample(0.0)
         counter.go_on()

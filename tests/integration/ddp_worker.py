@@ -174,7 +174,7 @@ def with_batch_norm(kind: type[Ddp], world: World) -> dict[str, Any]:
 
 
 def newest_timed_step(world: World) -> int:
-    """Return the newest step that DDP has timed for its own log, 0 for one rank; on a GPU it waits for each."""
+    """Return the newest step that DDP has timed for its own log; 0: there is one rank."""
     strategy = wrapped(Ddp, normed(), world)
     train(strategy, [2] * MANY_STEPS)
     return 0 if world.world_size == 1 else int(strategy.model._get_ddp_logging_data()["iteration"])

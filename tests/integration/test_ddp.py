@@ -82,10 +82,8 @@ def test_what_cannot_be_cut_is_compiled_whole(answers: list[dict[str, Any]]) -> 
 def test_running_statistics_wait_for_an_evaluation_and_change_nothing(answers: list[dict[str, Any]]) -> None:
     for rank in answers:
         at_need, each_step = rank["shared_at_need"], dict(rank["shared_each_step"])
-        is_alone = len(answers) == 1
-        assert (at_need["broadcasts"], each_step["broadcasts"]) == (
-            (None, None) if is_alone else (False, True)
-        )
+        expected = (None, None) if len(answers) == 1 else (False, True)
+        assert (at_need["broadcasts"], each_step["broadcasts"]) == expected
         each_step["broadcasts"] = at_need["broadcasts"]
         assert at_need == each_step, "losses, evaluations and what rank 0 saves have the same bits"
     assert len({json.dumps(rank["shared_at_need"]["evaluations"]) for rank in answers}) == 1

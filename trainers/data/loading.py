@@ -81,7 +81,7 @@ class Loader:
             )
 
     def _make_carrier(self) -> DataLoader[tuple[Tensor, Tensor]]:
-        """Return what picks batches, in workers that stay for all epochs: starting them anew takes its time."""
+        """Return what picks batches; its workers stay for all epochs, because starting them takes time."""
         config = self._config
         return DataLoader(
             _ByIndices(self._split),

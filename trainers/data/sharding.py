@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-
 INDICES_AT_ONCE = 2**16
 
 
@@ -74,7 +73,7 @@ class ShardedBatches:
 
     def starting_at(self, first_sample: int) -> Iterator[MicroBatch]:
         """Yield this rank's micro-batches of the epoch after its first `first_sample` global samples."""
-        # Many batches become whole numbers of torch's usual kind at once: on a GPU that is a kernel each time.
+        # The indices of many batches become int64 at once: on a GPU each conversion is a kernel.
         at_once = max(1, INDICES_AT_ONCE // self._global_batch) * self._global_batch
         for first in range(first_sample, self._num_samples, at_once):
             order = self._order[first : first + at_once].long()

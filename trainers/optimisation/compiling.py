@@ -66,8 +66,8 @@ def _compiled_forward(
     def loss_of(inputs: Tensor, targets: Tensor) -> Tensor:
         return objective.training_loss(scores_of(inputs), targets)
 
-    # One graph for each size of a batch: the odd one at the end of an epoch would otherwise replace that of all
-    # others by one for any size, which costs the host more in each step. Evaluation has more sizes.
+    # One graph for each size of a batch: the odd one at the end of an epoch would otherwise replace that of
+    # all others by one for any size, which costs the host more in each step. Evaluation has more sizes.
     mode = "reduce-overhead" if cuda_graphs else None
     compiled_loss = torch.compile(loss_of, backend=backend, mode=mode, dynamic=False)
     compiled_scores = torch.compile(scores_of, backend=backend)

@@ -111,7 +111,7 @@ def local_part(tensor: Tensor) -> Tensor:
 
 
 def _piece_with_gradient(parameter: Tensor) -> Tensor:
-    """Return what of a parameter lies on this rank, with what of its gradient does; both share their memory."""
+    """Return what of a parameter lies on this rank, with its gradient; both share their memory."""
     assert parameter.grad is not None
     piece = local_part(parameter).detach()
     piece.grad = local_part(parameter.grad)

@@ -270,7 +270,7 @@ class Strategy:
         return criterion
 
     def loss_function(self, criterion: Criterion) -> Callable[[Tensor, Tensor, float], Loss]:
-        """Return what gives a micro-batch's share of the loss of the step: criterion(model(inputs), targets)."""
+        """Return what computes a share of the loss of a step: criterion(model(inputs), targets) * weight."""
         model, own_criterion = self.model, self.criterion(criterion)
 
         def loss_of(inputs: Tensor, targets: Tensor, weight: float) -> Loss:

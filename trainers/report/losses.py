@@ -48,7 +48,7 @@ class DeviceLosses:
         self._losses: list[Tensor] = []
 
     def add(self, loss: Tensor) -> None:
-        """Note a step's loss, which nobody may change; copying each at once would cost a kernel in each step."""
+        """Note a step's loss, which nobody may change: copying it would cost a kernel in each step."""
         self._losses.append(loss)
 
     def taken_with(self, extras: Sequence[float]) -> Tensor:

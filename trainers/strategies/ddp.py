@@ -49,8 +49,8 @@ def _average_in_shared_memory(averaging: _Averaging, bucket: dist.GradBucket) ->
 _COMPRESSIONS = {"fp16": default_hooks.fp16_compress_hook, "bf16": _send_as_bf16}
 
 
-# torch's rules for graphs of compiled models: nothing else touches the memory of a graph between its replays, so
-# neither DDP's buckets nor gradients and losses that wait for the next micro-batch.
+# torch's rules for graphs of compiled models: nothing that outlives a step may lie in a graph's memory. DDP's
+# buckets do, and so do gradients that wait for the next micro-batch.
 CUDA_GRAPH_CHECKS = (
     Check(holds="not cuda_graphs or compile", field="cuda_graphs", allowed="false unless compile is true"),
     Check(
@@ -69,8 +69,8 @@ CUDA_GRAPH_CHECKS = (
 class DataParallel(Strategy):
     """Wraps the network in DDP; rank 0's weights are sent to all others there.
 
-    One rank has nothing to average, so it trains the network itself: DDP would copy each gradient into a bucket
-    and send it to nobody. Its bits are the same, unless gradients are compressed.
+    One rank has nothing to average, so it trains the network itself: DDP would copy each gradient into a
+    bucket and send it to nobody. The bits are the same, unless gradients are compressed.
     """
 
     options: ClassVar[tuple[str, ...]] = (

@@ -31,8 +31,8 @@ class Speed:
     cuda_graphs: bool = setting(
         False,
         label="CUDA graphs",
-        help="With compile: a step's kernels are captured once and launched together. For small models on one "
-        "GPU, where the host is the limit.",
+        help="With compile: a step's kernels are captured once and launched together. For small models on "
+        "one GPU, where the host is the limit.",
         by_strategy=True,
         topic="speed",
     )
