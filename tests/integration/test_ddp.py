@@ -89,6 +89,14 @@ def test_running_statistics_wait_for_an_evaluation_and_change_nothing(answers: l
     assert len({json.dumps(rank["shared_at_need"]["evaluations"]) for rank in answers}) == 1
 
 
+def test_one_rank_trains_the_same_bits_without_ddp(answers: list[dict[str, Any]]) -> None:
+    if len(answers) == 1:
+        plain, wrapped = answers[0]["alone"]
+        assert plain == wrapped, "losses, weights, statistics, and the names that a checkpoint has"
+    else:
+        assert all(rank["alone"] == [] for rank in answers)
+
+
 def test_ddp_times_no_step_for_its_own_log(answers: list[dict[str, Any]]) -> None:
     """Each such step would wait for the GPU; torch has this switch in a function that is not public."""
     least = 0 if len(answers) == 1 else 1
