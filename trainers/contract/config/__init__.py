@@ -31,7 +31,7 @@ from trainers.contract.config.where import Where
 
 __all__ = ["Config", "ConfigError", "Problem", "Setting", "parse"]
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 # What later ones added has defaults, so older configurations mean the same.
 READABLE_VERSIONS = (1, 2, 3, 4, 5, 6)
 MAX_NAME_COMPARED = 100
