@@ -138,11 +138,12 @@ def keep_from_cudnn() -> None:
 def _paper_launches() -> int | None:
     """Return the launches so far where a paper GPU counts them; None on a real one."""
     try:
-        count = ctypes.CDLL(None).paper_launches
+        counters = ctypes.CDLL(None).paper_counters
     except AttributeError:
         return None
-    count.restype = ctypes.c_long
-    return int(count())
+    counters.restype = ctypes.POINTER(ctypes.c_uint64)
+    values = counters(ctypes.byref(ctypes.c_int()))
+    return int(sum(values[:3]))  # of kernels, of libraries, of graphs
 
 
 def _host_ns() -> int:
