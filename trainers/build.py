@@ -306,6 +306,8 @@ def _say_what_is_wrong(config: Config, world: World, reporter: NullReporter) -> 
         if found is not None:
             code = "tf32_idle" if config.precision == "tf32" else "bf16_emulated"
             reporter.warning(code, found.reason, found.remedy)
+    if config.cuda_graphs and world.device.type == "cpu":
+        reporter.warning("cuda_graphs_idle", "CUDA graphs do nothing on the CPU.", "No action is needed.")
 
 
 def _rehearse(config: Config, strategy: Strategy, objective: Objective, train: Split, world: World) -> None:
@@ -313,7 +315,7 @@ def _rehearse(config: Config, strategy: Strategy, objective: Objective, train: S
     inputs, targets = _first_batch(config, train, world)
     with strategy.gradient_sync(enabled=True):
         with strategy.autocast():
-            loss = objective(strategy.model(inputs), targets, 0.0)
+            loss = strategy.loss_function(objective)(inputs, targets, 0.0)
         loss.backward()
     strategy.network.zero_grad(set_to_none=True)
 
@@ -332,8 +334,15 @@ def _compile(
         # Inductor skips graphs with bf16 there, without an error, while the rest counts as compiled.
         problem = "the GPU only emulates bf16; choose fp16"
     elif not strategy.is_sharded and not strategy.is_collective:
-        inputs, targets = _first_batch(config, train, strategy.world)
-        problem = compiling.try_compile(strategy, inputs, targets, objective)
+        batch = _first_batch(config, train, strategy.world)
+        captures = config.cuda_graphs and strategy.world.device.type == "cuda"
+        problem = compiling.try_compile(strategy, *batch, objective, cuda_graphs=captures)
+        if captures and problem is not None:
+            message = f"CUDA graphs cannot be used here: {problem}."
+            reporter.warning(
+                "cuda_graphs_failed", message, "The run continues; its kernels are launched singly."
+            )
+            problem = compiling.try_compile(strategy, *batch, objective)
     if problem is None:
         log.info("compiled %s", config.model)
         return

@@ -19,9 +19,10 @@ def train(job: Job) -> None:
         Stopped: somebody wanted that; all ranks have agreed on the step.
     """
     config, progress, precision = job.config, job.progress, job.precision
+    autocast = precision.autocast()  # made once, entered in each step
     strategy, loader, optimizer = job.strategy, job.loader, job.optimizer
-    model, criterion = strategy.model, strategy.criterion(job.objective)  # `model`: for DDP the wrapped one
-    model.train()
+    strategy.model.train()  # with several ranks the one that DDP wraps
+    loss_of = strategy.loss_function(job.objective)  # criterion(model(inputs), targets) * weight
 
     while not job.has_ended():
         job.begin_step(is_first_of_epoch=True)
@@ -29,8 +30,8 @@ def train(job: Job) -> None:
         for batch in loader.starting_at(progress.samples_in_epoch):
             job.observer.data_fetched()
             with strategy.gradient_sync(enabled=batch.is_last):  # no_sync() before; then backward averages
-                with precision.autocast():
-                    loss = criterion(model(batch.inputs), batch.targets, batch.weight)
+                with autocast:
+                    loss = loss_of(batch.inputs, batch.targets, batch.weight)
                 job.observer.forward_done()
                 loss.backward(precision.loss_scale())  # begins with 1, but for fp16
             job.meter.add_loss(loss.detach())

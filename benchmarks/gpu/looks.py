@@ -16,6 +16,7 @@ import psutil
 import torch
 
 from benchmarks.gpu import traces
+from benchmarks.gpu.counts import StepCounter
 from trainers.contract.commands import Command
 from trainers.data.loading import Batch, Loader
 from trainers.job import Job
@@ -166,7 +167,23 @@ def _wait_for_device(job: Job) -> None:
         torch.cuda.synchronize(job.world.device)
 
 
-LOOKS: Mapping[str, Callable[..., Look]] = {"memory": memory, "waits": waits, "watching": watching}
+def counts(job: Job, *, num_steps: int) -> Look:
+    """Count launches, host time, bytes and the peak of some steps."""
+    counter = StepCounter(num_steps)
+    while True:
+        job.meter.note_sample(0.0)
+        counter.go_on()
+        if counter.found is not None:
+            return counter.found
+        yield
+
+
+LOOKS: Mapping[str, Callable[..., Look]] = {
+    "memory": memory,
+    "waits": waits,
+    "watching": watching,
+    "counts": counts,
+}
 
 
 def stepped(look: Look, done: Callable[[Notes], None]) -> Callable[[], None]:

@@ -37,6 +37,8 @@ class Machine:
     gpu_memory_bytes: int | None = None
     # The lowest compute capability of the GPUs.
     gpu_capability: tuple[int, int] | None = None
+    # Of each GPU now; empty where it is not known.
+    gpu_free_bytes: tuple[int, ...] = ()
     memory_bytes: int | None = None
     # How many CPU ranks the queue allocates at once; None is no limit.
     most_cpu_ranks: int | None = None
@@ -106,6 +108,15 @@ class Machine:
             return self.gpu_memory_bytes
         return None if self.memory_bytes is None else self.memory_bytes // num_ranks
 
+    def free_for_a_rank(self, wanted: str, num_ranks: int) -> int | None:
+        """Return the bytes that are free now on the fullest of the GPUs that so many ranks would get.
+
+        They get those with the most free memory. None on the CPU and where it is not known.
+        """
+        if self.device_kind(wanted) != "cuda" or not 0 < num_ranks <= len(self.gpu_free_bytes):
+            return None
+        return sorted(self.gpu_free_bytes, reverse=True)[num_ranks - 1]
+
     def describe(self) -> str:
         """Describe the devices in a sentence."""
         cores = f"{self.num_cores} CPU core{'s' if self.num_cores != 1 else ''}"
@@ -145,6 +156,7 @@ def read(engine: Engine | None = None, config: Config | None = None) -> Machine:
         gpu_names=offered.gpu_names,
         gpu_memory_bytes=offered.gpu_memory_bytes,
         gpu_capability=offered.gpu_capability,
+        gpu_free_bytes=offered.gpu_free_bytes,
         memory_bytes=offered.memory_bytes,
         gpu_obstacle=_obstacle(offered.num_gpus) if engine.name == LOCAL else None,
         place=offered.place,

@@ -1,7 +1,8 @@
 """The predicted memory of one rank, as far as it is known before the start.
 
 Sizes are for fp32, in which weights, gradients and optimizer state are stored at every precision. The
-baseline of a process (libraries, buffers, a CUDA context) is not included.
+baseline of a process is not included on the CPU. On a GPU it is: each rank takes a CUDA context and
+workspaces from the memory of its GPU.
 """
 
 from __future__ import annotations
@@ -20,18 +21,29 @@ from trainers.contract.config import Config, formulas
 BYTES_PER_NUMBER = 4
 # How many numbers an optimizer stores per weight.
 NUMBERS_PER_WEIGHT = {"adamw": 2, "adam": 2, "sgd": 1}
+# What a rank takes of its GPU besides the model. Not measured here: a CUDA context with torch's kernels, as
+# nvidia-smi shows it on current cards; torch's workspaces for cuBLAS (32 MiB on Hopper, 8 MiB before); and
+# NCCL's buffers, where there are several ranks.
+CUDA_CONTEXT_BYTES = 500_000_000
+CUBLAS_WORKSPACE_BYTES = 32 * 2**20
+NCCL_BUFFER_BYTES = 200_000_000
 
 Needs = Mapping[str, int | None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """Bytes of one rank; activations are None if they cannot be predicted for the model."""
+    """Bytes of one rank; activations are None if they cannot be predicted for the model.
+
+    Attributes:
+        process_bytes: CUDA's context and the workspaces of its libraries; 0 on the CPU.
+    """
 
     parameters_bytes: int
     gradients_bytes: int
     optimizer_bytes: int
     activations_bytes: int | None
+    process_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
@@ -40,6 +52,7 @@ class Prediction:
             + self.gradients_bytes
             + self.optimizer_bytes
             + (self.activations_bytes or 0)
+            + self.process_bytes
         )
 
 
@@ -81,7 +94,12 @@ class NeedsSource:
 
 
 def predict(
-    config: Config, strategy: Strategy, num_parameters: int | None, needs: Needs | None
+    config: Config,
+    strategy: Strategy,
+    num_parameters: int | None,
+    needs: Needs | None,
+    *,
+    is_on_gpu: bool = False,
 ) -> Prediction | None:
     """Return the predicted memory of a rank; None if the model's size is not known."""
     if num_parameters is None:
@@ -102,4 +120,9 @@ def predict(
         gradients_bytes=gradients,
         optimizer_bytes=part("optimizer_state", state),
         activations_bytes=None if per_sample is None else part("activations", per_sample * config.batch_size),
+        process_bytes=_process_bytes(config.world_size) if is_on_gpu else 0,
     )
+
+
+def _process_bytes(num_ranks: int) -> int:
+    return CUDA_CONTEXT_BYTES + CUBLAS_WORKSPACE_BYTES + (NCCL_BUFFER_BYTES if num_ranks > 1 else 0)

@@ -112,7 +112,9 @@ class RunStore:
         """Return the catalogue with a run's data as it was at its start, or as it was seen here."""
         return facts.known_to(run, config, self.catalogue.get(), self.own_data)
 
-    def predicted_memory(self, config: Config, catalogue: Catalogue) -> Prediction | None:
+    def predicted_memory(
+        self, config: Config, catalogue: Catalogue, *, is_on_gpu: bool = False
+    ) -> Prediction | None:
         """Return the predicted memory of a rank; None while it is not known."""
         model, strategy = catalogue.models.get(config.model), catalogue.strategies.get(config.strategy)
         size = model.size(config.model_size) if model else None
@@ -126,7 +128,8 @@ class RunStore:
         )
         if config.sequence_length is not None:
             needs = None  # it was told for the usual length
-        return predict(config, strategy, size.num_parameters.get(config.dataset), needs)
+        num_parameters = size.num_parameters.get(config.dataset)
+        return predict(config, strategy, num_parameters, needs, is_on_gpu=is_on_gpu)
 
     def forget(self, run_id: str) -> None:
         """Drop a run's view: it was started again, perhaps with other ranks."""

@@ -230,7 +230,8 @@ class TrainPage:
             catalogue = catalogue.with_dataset(
                 planned.dataset, {planned.model.name: {planned.size.name: planned.num_parameters or 0}}
             )
-        return self.store.predicted_memory(planned.config, catalogue)
+        is_on_gpu = planned.device_kind == "cuda"
+        return self.store.predicted_memory(planned.config, catalogue, is_on_gpu=is_on_gpu)
 
     @property
     def _said(self) -> list[Any]:

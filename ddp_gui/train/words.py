@@ -145,6 +145,8 @@ def memory(plan: Plan, machine: Machine, predicted: Prediction | None) -> str:
         "optimizer": glossary.term("optimizer state"),
         "activations": glossary.term("activations"),
     }
+    if predicted.process_bytes:
+        labels["process"] = "CUDA and its libraries, about"
     parts = {name: getattr(predicted, f"{name}_bytes") for name in labels}
     bars = "".join(
         f'<span class="ddp-memory-{name}" style="width:{100 * size / max(1, total):.1f}%"></span>'
@@ -160,10 +162,18 @@ def memory(plan: Plan, machine: Machine, predicted: Prediction | None) -> str:
     of = ""
     if available is not None:
         whose = "its GPU" if plan.device_kind == "cuda" else f"its share of {machine.place}"
-        fits = total <= available
+        free = machine.free_for_a_rank(config.device, config.nproc_per_node)
         text = f"of the {in_bytes(available)} of {whose}"
-        of = f" {text}" if fits else f' <span class="ddp-memory-over">{text}: it will not fit</span>'
-    holds = f"<p>Each {word} will hold at least <b>{in_bytes(total)}</b>{of}, besides the process itself.</p>"
+        if free is not None:
+            text += f", {in_bytes(free)} of them free now"
+        problem = None
+        if total > available:
+            problem = "it will not fit"
+        elif free is not None and total > free:
+            problem = "it will not fit beside what uses the GPU now"
+        of = f" {text}" if problem is None else f' <span class="ddp-memory-over">{text}: {problem}</span>'
+    rest = "" if predicted.process_bytes else ", besides the process itself"
+    holds = f"<p>Each {word} will hold at least <b>{in_bytes(total)}</b>{of}{rest}.</p>"
     return (
         f'<div class="ddp-memory-card" role="group" aria-label="Predicted memory">{holds}'
         f'<div class="ddp-memory-track">{bars}</div><p class="ddp-memory-legend">{legend}</p></div>'

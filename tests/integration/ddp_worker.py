@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._dynamo.backends.registry import lookup_backend
+from torch.nn.parallel import DistributedDataParallel
 
 from trainers.contract import config as contract
 from trainers.data.dataset import IMAGE_CLASSIFICATION, DataSpec, TensorSplit
@@ -82,7 +83,7 @@ def train(strategy: Ddp, sizes: list[int]) -> list[float]:
     for number, size in enumerate(sizes):
         inputs, targets = batch(strategy.world, number, size)
         with strategy.gradient_sync(enabled=True):
-            loss = OBJECTIVE(strategy.model(inputs), targets, 1.0)
+            loss = strategy.loss_function(OBJECTIVE)(inputs, targets, 1.0)
             loss.backward()
         losses.append(loss.item())
         optimizer.step()
@@ -162,7 +163,8 @@ def with_batch_norm(kind: type[Ddp], world: World) -> dict[str, Any]:
         torch.randint(0, NUM_CLASSES, (NUM_SAMPLES,), generator=generator),
         device=world.device,
     )
-    found: dict[str, Any] = {"broadcasts": strategy.model.broadcast_buffers, "losses": [], "evaluations": []}
+    sends_buffers = getattr(strategy.model, "broadcast_buffers", None)  # one rank is not wrapped
+    found: dict[str, Any] = {"broadcasts": sends_buffers, "losses": [], "evaluations": []}
     for _ in range(2):
         found["losses"] += train(strategy, [8, 8, 8])
         found["saved"] = state_of(strategy.network) if world.is_main else ""
@@ -172,11 +174,24 @@ def with_batch_norm(kind: type[Ddp], world: World) -> dict[str, Any]:
     return found
 
 
+def alone(world: World) -> list[dict[str, Any]]:
+    """Train without DDP, as one rank does, and with it; nothing where there are several."""
+    found = []
+    for is_wrapped in (False, True) if world.world_size == 1 else ():
+        strategy = wrapped(Ddp, normed(), world)
+        if is_wrapped:
+            strategy.model = DistributedDataParallel(strategy.network, gradient_as_bucket_view=True)
+        losses = train(strategy, [8, 8, 5, 8])
+        names = list(strategy.network.state_dict())
+        found.append({"losses": losses, "state": state_of(strategy.network), "names": names})
+    return found
+
+
 def newest_timed_step(world: World) -> int:
-    """Return the newest step that DDP has timed for its own log; on a GPU it waits for each."""
+    """Return the newest step that DDP has timed for its own log; 0: there is one rank."""
     strategy = wrapped(Ddp, normed(), world)
     train(strategy, [2] * MANY_STEPS)
-    return int(strategy.model._get_ddp_logging_data()["iteration"])
+    return 0 if world.world_size == 1 else int(strategy.model._get_ddp_logging_data()["iteration"])
 
 
 def main() -> int:
@@ -191,6 +206,7 @@ def main() -> int:
         "failing_when_cut": compiled(world, fails_at=lambda num_nodes: num_nodes < NODES_OF_ALL),
         "shared_at_need": with_batch_norm(Ddp, world),
         "shared_each_step": with_batch_norm(BuffersEachStep, world),
+        "alone": alone(world),
         "newest_timed_step": newest_timed_step(world),
     }
     everybody = process_group.gather_json(answer, world.slow_group)

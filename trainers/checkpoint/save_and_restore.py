@@ -91,8 +91,10 @@ class Checkpointer:
             run, world, strategy, binding=binding, keep_last=keep_last, keep_best=keep_best
         )
         # An optimizer has no state before its first step; memory for it is reserved then, beside training.
+        # What is pinned for a GPU is lost to the rest of the machine: that waits for the first checkpoint.
         self._preparation: threading.Thread | None = None
-        self._first_step = optimizer.register_step_post_hook(self._prepare)
+        if world.device.type == "cpu":
+            self._first_step = optimizer.register_step_post_hook(self._prepare)
 
     def save(self, progress: Progress, reason: str, *, value: float | None = None) -> float:
         """Copy this step's state and begin to write it; return the seconds that training was paused.
@@ -169,7 +171,6 @@ class Checkpointer:
             self._preparation.start()
 
     def _reserve(self, live: dict[str, Any]) -> None:
-        self._world.use_device()
         try:
             self._copies.reserve(live)
         except (RuntimeError, MemoryError) as error:

@@ -41,6 +41,8 @@ class Loader:
         self._augmentation = (
             Augmentation(flip=config.random_flip, crop_pixels=config.random_crop) if varied else None
         )
+        self._indices = _Indices(batches)
+        self._carrier: DataLoader[tuple[Tensor, Tensor]] | None = None
 
     def set_epoch(self, epoch: int) -> None:
         """Shuffle for this epoch (0-based); without it every epoch would see the same order."""
@@ -66,35 +68,43 @@ class Loader:
             yield micro, *self._split.batch(micro.indices)
 
     def _carried(self, first_sample: int) -> Iterator[tuple[MicroBatch, Tensor, Tensor]]:
+        self._indices.first_sample = first_sample
+        if self._carrier is None:
+            self._carrier = self._make_carrier()
+        is_pinned = self._carrier.pin_memory
+        micros = self._batches.starting_at(first_sample)
+        for micro, (inputs, targets) in zip(micros, self._carrier, strict=True):
+            yield (
+                micro,
+                inputs.to(self._device, non_blocking=is_pinned),
+                targets.to(self._device, non_blocking=is_pinned),
+            )
+
+    def _make_carrier(self) -> DataLoader[tuple[Tensor, Tensor]]:
+        """Return what picks batches; its workers stay for all epochs, because starting them takes time."""
         config = self._config
-        pinned = config.pin_memory and self._device.type == "cuda"
-        loader = DataLoader(
+        return DataLoader(
             _ByIndices(self._split),
             batch_size=None,
-            sampler=_Indices(self._batches, first_sample),
+            sampler=self._indices,
             num_workers=config.num_workers,
             prefetch_factor=config.prefetch_factor if config.num_workers else None,
-            pin_memory=pinned,
+            persistent_workers=config.num_workers > 0,
+            pin_memory=config.pin_memory and self._device.type == "cuda",
             # The loader would draw a seed for its workers here: that draw must not move training's own.
             generator=torch.Generator().manual_seed(config.seed),
         )
-        for micro, (inputs, targets) in zip(self._batches.starting_at(first_sample), loader, strict=True):
-            yield (
-                micro,
-                inputs.to(self._device, non_blocking=pinned),
-                targets.to(self._device, non_blocking=pinned),
-            )
 
 
 class _Indices:
     """The indices of the epoch's micro-batches, one after the other: a long epoch is never a list."""
 
-    def __init__(self, batches: ShardedBatches, first_sample: int) -> None:
+    def __init__(self, batches: ShardedBatches) -> None:
         self._batches = batches
-        self._first_sample = first_sample
+        self.first_sample = 0
 
     def __iter__(self) -> Iterator[Tensor]:
-        return (micro.indices for micro in self._batches.starting_at(self._first_sample))
+        return (micro.indices for micro in self._batches.starting_at(self.first_sample))
 
 
 class _ByIndices(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+INDICES_AT_ONCE = 2**16
+
 
 @dataclass(frozen=True, kw_only=True)
 class MicroBatch:
@@ -71,9 +73,12 @@ class ShardedBatches:
 
     def starting_at(self, first_sample: int) -> Iterator[MicroBatch]:
         """Yield this rank's micro-batches of the epoch after its first `first_sample` global samples."""
-        for start in range(first_sample, self._num_samples, self._global_batch):
-            global_batch = self._order[start : start + self._global_batch].long()
-            yield from self._deal(global_batch)
+        # The indices of many batches become int64 at once: on a GPU each conversion is a kernel.
+        at_once = max(1, INDICES_AT_ONCE // self._global_batch) * self._global_batch
+        for first in range(first_sample, self._num_samples, at_once):
+            order = self._order[first : first + at_once].long()
+            for start in range(0, len(order), self._global_batch):
+                yield from self._deal(order[start : start + self._global_batch])
 
     def _deal(self, global_batch: Tensor) -> Iterator[MicroBatch]:
         num_global = len(global_batch)

@@ -20,6 +20,7 @@ class Capacity:
         most_gpus_per_run: of each node; None: all. Of MIG instances a run gets one.
         gpu_memory_bytes, memory_bytes: of the smallest GPU or MIG instance, and of a node.
         gpu_capability: the lowest compute capability, such as (7, 5).
+        gpu_free_bytes: of each GPU, in no order; empty where it is not known.
         place: what has them, for a sentence.
         has_more_ranks_than_cores: CPU ranks may share a core.
     """
@@ -31,6 +32,7 @@ class Capacity:
     gpu_names: tuple[str, ...] = ()
     gpu_memory_bytes: int | None = None
     gpu_capability: tuple[int, int] | None = None
+    gpu_free_bytes: tuple[int, ...] = ()
     memory_bytes: int | None = None
     place: str = THIS_MACHINE
     has_more_ranks_than_cores: bool = True

@@ -23,6 +23,13 @@ class Reading:
     temperature_celsius: float | None = None
     power_watts: float | None = None
 
+    @property
+    def memory_free_bytes(self) -> int | None:
+        """What nobody uses; None where that is not known."""
+        if self.memory_total_bytes is None or self.memory_used_bytes is None:
+            return None
+        return self.memory_total_bytes - self.memory_used_bytes
+
 
 @functools.cache
 def find_psutil() -> ModuleType | None:

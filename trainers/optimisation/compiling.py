@@ -15,6 +15,8 @@ from trainers.optimisation.objective import Objective
 from trainers.parallel.strategy import Strategy
 
 NOTHING_COMPILED = "torch compiles no part of this model here"
+# torch runs once to warm up, captures at the second time, and replays from then on.
+NUM_TRIALS_OF_GRAPHS = 3
 
 
 def try_compile(
@@ -23,8 +25,12 @@ def try_compile(
     targets: Tensor,
     objective: Objective,
     backend: str | Callable[..., Any] = "inductor",
+    *,
+    cuda_graphs: bool = False,
 ) -> str | None:
-    """Compile a wrapped network in place and run it once forward and backward; return why it failed, or None.
+    """Compile a wrapped network with its loss in place and try it out; return why that failed, or None.
+
+    From then on the network also takes targets, and gives the mean loss then (`Strategy.computes_loss`).
 
     The trial leaves weights, gradients, running statistics and random state as they were. All ranks end
     up alike: where one fails, none compiles. The names of the weights stay. No gradient is sent: a rank
@@ -39,31 +45,66 @@ def try_compile(
     for is_cut in (True, False) if world.world_size > 1 else (False,):
         torch.compiler.reset()
         dynamo_config.optimize_ddp = is_cut
-        # Not `network.compile()`: of a plain Sequential that compiles nothing (torch 2.13).
-        network.forward = torch.compile(network.forward, backend=backend)
-        problem = _why_it_fails(strategy, inputs, targets, objective)
+        network.forward = _compiled_forward(network.forward, objective, backend, cuda_graphs=cuda_graphs)
+        problem = _why_it_fails(strategy, inputs, targets, cuda_graphs=cuda_graphs)
         num_failed = world.sum(torch.tensor([float(problem is not None)], device=world.device)).item()
+        strategy.computes_loss = num_failed == 0
         if num_failed == 0:
             return None
         del network.forward
     return problem or "another rank could not compile it"
 
 
-def _why_it_fails(strategy: Strategy, inputs: Tensor, targets: Tensor, objective: Objective) -> str | None:
-    """Run a network forward and backward without a trace; return what went wrong, or None."""
+def _compiled_forward(
+    scores_of: Callable[[Tensor], Any],
+    objective: Objective,
+    backend: str | Callable[..., Any],
+    *,
+    cuda_graphs: bool,
+) -> Callable[..., Any]:
+    """Return a forward pass that gives scores, or with targets the mean loss: model and loss in one graph."""
+
+    def loss_of(inputs: Tensor, targets: Tensor) -> Tensor:
+        return objective.training_loss(scores_of(inputs), targets)
+
+    # One graph for each size of a batch: the odd one at the end of an epoch would otherwise replace that of
+    # all others by one for any size, which costs the host more in each step. Evaluation has more sizes.
+    mode = "reduce-overhead" if cuda_graphs else None
+    compiled_loss = torch.compile(loss_of, backend=backend, mode=mode, dynamic=False)
+    compiled_scores = torch.compile(scores_of, backend=backend)
+
+    def forward(inputs: Tensor, targets: Tensor | None = None) -> Any:
+        if targets is None:
+            return compiled_scores(inputs)
+        if not cuda_graphs:
+            return compiled_loss(inputs, targets)
+        torch.compiler.cudagraph_mark_step_begin()  # what the last step returned may be overwritten
+        return compiled_loss(inputs, targets).clone()  # the loss waits for its report
+
+    return forward
+
+
+def _why_it_fails(
+    strategy: Strategy, inputs: Tensor, targets: Tensor, *, cuda_graphs: bool = False
+) -> str | None:
+    """Run a compiled network forward and backward without a trace; return what went wrong, or None."""
     from torch._dynamo.utils import counters
 
     network = strategy.network
     num_before = counters["stats"]["unique_graphs"]
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    counters["inductor"].pop("cudagraph_skips", None)
     with _untouched(network, strategy.world.device):
         try:
-            with strategy.autocast(), strategy.inside_model():
-                loss = objective.training_loss(network(inputs), targets)
-            # Not `loss.backward()`: DDP's hooks count, and miscount where the graph is static.
-            torch.autograd.grad(loss, parameters, allow_unused=True)
+            for _ in range(NUM_TRIALS_OF_GRAPHS if cuda_graphs else 1):
+                with strategy.autocast(), strategy.inside_model():
+                    loss = network(inputs, targets)
+                # Not `loss.backward()`: DDP's hooks count, and miscount where the graph is static.
+                torch.autograd.grad(loss, parameters, allow_unused=True)
         except Exception as error:  # noqa: BLE001 - a compiler fails in its own ways; the run goes on without
             return f"{type(error).__name__}: {' '.join(explain(error).split())[:300]}"
+    if cuda_graphs and counters["inductor"]["cudagraph_skips"]:
+        return "the model has parts that torch does not capture"
     # What a backend skips (SkipFrame) runs uncompiled without an error, as bf16 does on GPUs that lack it.
     return None if counters["stats"]["unique_graphs"] > num_before else NOTHING_COMPILED
 

@@ -13,7 +13,7 @@ from trainers.data.dataset import DataSpec, Split
 from trainers.engines.heartbeats import beats
 from trainers.engines.heartbeats.heartbeat_board import EVALUATING
 from trainers.parallel.process_group import World
-from trainers.parallel.strategy import Strategy
+from trainers.parallel.strategy import Strategy, weighted
 from trainers.report.metrics import Evaluation
 
 MOST_EVALUATED = 256
@@ -41,7 +41,7 @@ class Objective:
 
     def __call__(self, output: Tensor | tuple[Tensor, Tensor], targets: Tensor, weight: float) -> Tensor:
         """Return a micro-batch's share of the loss of a step; see `MicroBatch.weight`."""
-        return self.training_loss(output, targets) * weight
+        return weighted(self.training_loss(output, targets), weight)
 
     def summed_loss(self, scores: Tensor, targets: Tensor) -> Tensor:
         """Return the loss added up over the targets, without smoothing; in float64, so order is no matter."""

@@ -33,9 +33,12 @@ class Precision:
             return contextlib.nullcontext()
         return torch.autocast(self._device.type, dtype=self._kind)
 
-    def loss_scale(self) -> torch.Tensor | None:
-        """Return the gradient of the loss that backward begins with; None: 1. Without waiting for a GPU."""
-        return None if self.scaler is None else self.scaler.scale(self._one)
+    def loss_scale(self) -> torch.Tensor:
+        """Return the gradient of the loss that backward begins with. Without waiting for a GPU.
+
+        It is 1, but for fp16. Left to make it itself, backward would fill a new tensor in each step.
+        """
+        return self._one if self.scaler is None else self.scaler.scale(self._one)
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
         """Bring the gradients back to their own size, on every rank."""

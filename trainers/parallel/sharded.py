@@ -10,6 +10,7 @@ run imports all strategies and uses one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard
 
@@ -45,18 +46,20 @@ class ShardedStrategy(Strategy):
     def clip_gradients(self, max_norm: float) -> Tensor:
         """Shorten the gradients to this norm and return the norm of all pieces together."""
         norm = self.gradient_norm()
-        factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)  # the 1e-6 is that of torch's clip_grad_norm_
-        for gradient in self._gradients():
-            local_part(gradient).mul_(factor)
+        nn.utils.clip_grads_with_norm_(map(_piece_with_gradient, self._with_gradients()), max_norm, norm)
         return norm
 
     def gradient_norm(self) -> Tensor:
         """Return the norm over the pieces of all ranks, the same number on every rank."""
         world_size = self.world.world_size
+        by_copies: dict[int, list[Tensor]] = {}
+        for parameter in self._with_gradients():
+            assert parameter.grad is not None
+            num_copies = 1 if self.owns_plain else num_copies_of(parameter.grad, world_size)
+            by_copies.setdefault(num_copies, []).append(local_part(parameter.grad))
         total = torch.zeros((), device=self.world.device)
-        for gradient in self._gradients():
-            num_copies = 1 if self.owns_plain else num_copies_of(gradient, world_size)
-            total += torch.linalg.vector_norm(local_part(gradient)).square() / num_copies
+        for num_copies, pieces in by_copies.items():  # the norms of many pieces in a few kernels
+            total += nn.utils.get_total_norm(pieces).square() / num_copies
         return self.world.sum(total).sqrt()
 
     def names(self) -> dict[Tensor, str]:
@@ -82,9 +85,8 @@ class ShardedStrategy(Strategy):
         """Make the copies of each buffer alike, because only one of them is saved."""
         share_buffers(self.network)
 
-    @torch.no_grad()
-    def _gradients(self) -> list[Tensor]:
-        return [p.grad for p in self.network.parameters() if p.grad is not None]
+    def _with_gradients(self) -> list[nn.Parameter]:
+        return [parameter for parameter in self.network.parameters() if parameter.grad is not None]
 
 
 def share_buffers(network: nn.Module) -> None:
@@ -108,13 +110,21 @@ def local_part(tensor: Tensor) -> Tensor:
     return tensor.to_local().detach()
 
 
+def _piece_with_gradient(parameter: Tensor) -> Tensor:
+    """Return what of a parameter lies on this rank, with its gradient; both share their memory."""
+    assert parameter.grad is not None
+    piece = local_part(parameter).detach()
+    piece.grad = local_part(parameter.grad)
+    return piece
+
+
 def num_copies_of(tensor: Tensor, world_size: int) -> int:
     """Return on how many ranks the same piece lies."""
     if not is_in_pieces(tensor):
         return world_size
     mesh = tensor.device_mesh
     sizes = [mesh.size(dim) for dim, kind in enumerate(tensor.placements) if not kind.is_replicate()]
-    return world_size // int(torch.tensor(sizes).prod())
+    return world_size // math.prod(sizes)
 
 
 def split_by_mesh(groups: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -34,6 +34,11 @@ class Loss(Protocol):
 Criterion = Callable[[Any, Tensor, float], Tensor]
 
 
+def weighted(loss: Tensor, weight: float) -> Tensor:
+    """Return a mean loss times a micro-batch's weight; that of a whole batch is 1, which changes no bit."""
+    return loss if weight == 1.0 else loss * weight
+
+
 @dataclass(frozen=True, kw_only=True)
 class AllReduceTimes:
     """What averaging gradients has taken on this rank since the start, in seconds.
@@ -72,6 +77,12 @@ class MemoryShares:
     activations: RanksPerReplica = "one"
 
 
+# What is captured must be the same kernels on the same memory in each step: nothing may wait for other ranks.
+NO_CUDA_GRAPHS = Check(
+    holds="not cuda_graphs",
+    field="cuda_graphs",
+    allowed="false with {strategy}: only strategy ddp on one rank captures its steps",
+)
 # The ranks of a sharded or shared model would each scale the gradients of their own part.
 NO_LOSS_SCALING = Check(
     holds="precision != 'fp16'",
@@ -112,6 +123,7 @@ class Strategy:
 
     Attributes:
         own: the values of its `Options`.
+        computes_loss: `model` takes inputs and targets and returns the mean loss: both are compiled as one.
     """
 
     options: ClassVar[tuple[str, ...]] = ()
@@ -148,6 +160,7 @@ class Strategy:
         self.num_replicas = config.num_replicas(self.ranks_per_replica)
         self.replica = world.rank * self.num_replicas // world.world_size
         self.autocast: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
+        self.computes_loss = False
 
     @classmethod
     def why_not(cls, network: nn.Module) -> str | None:
@@ -163,8 +176,9 @@ class Strategy:
     @classmethod
     def all_checks(cls) -> tuple[Check, ...]:
         """Return what must hold of a configuration, also for reasons that concern several strategies."""
-        scales_apart = cls.is_sharded or cls.is_collective
-        return (*cls.checks, NO_LOSS_SCALING) if scales_apart else cls.checks
+        no_scaling = (NO_LOSS_SCALING,) if cls.is_sharded or cls.is_collective else ()
+        no_graphs = () if "cuda_graphs" in cls.options else (NO_CUDA_GRAPHS,)
+        return (*cls.checks, *no_scaling, *no_graphs)
 
     @classmethod
     def why_not_config(cls, config: Config) -> str | None:
@@ -254,6 +268,17 @@ class Strategy:
         The mean over all ranks of these shares, added up over the micro-batches, is the loss of the step.
         """
         return criterion
+
+    def loss_function(self, criterion: Criterion) -> Callable[[Tensor, Tensor, float], Loss]:
+        """Return what computes a share of the loss of a step: criterion(model(inputs), targets) * weight."""
+        model, own_criterion = self.model, self.criterion(criterion)
+
+        def loss_of(inputs: Tensor, targets: Tensor, weight: float) -> Loss:
+            if self.computes_loss:
+                return weighted(model(inputs, targets), weight)
+            return own_criterion(model(inputs), targets, weight)
+
+        return loss_of
 
     def scores(self, inputs: Tensor) -> Tensor:
         """Return the model's output without training it (evaluation, samples), on every rank."""

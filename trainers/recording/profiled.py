@@ -80,7 +80,10 @@ class CollectiveProfile:
     def _is_collective(self, event: Any) -> bool:
         name: str = event.name
         if self._is_gpu:
-            return bool(event.device_type == DeviceType.CUDA) and _ON_GPU in name.lower()
+            # The profiler repeats ProcessGroupNCCL's annotation ("nccl:all_reduce") on the GPU's timeline,
+            # around the kernel that does the work. Counted too, each collective would be there twice.
+            is_on_gpu = event.device_type == DeviceType.CUDA and not event.is_user_annotation
+            return is_on_gpu and _ON_GPU in name.lower()
         return name.startswith(_ON_HOST)
 
 

@@ -45,19 +45,21 @@ class DeviceLosses:
         self._arrived = torch.zeros(num_slots + 1, dtype=torch.float64, pin_memory=is_gpu)
         # The host sleeps while it waits: it has the cores to share with those who load data.
         self._has_arrived = torch.cuda.Event(blocking=True) if is_gpu else None
-        self._count = 0
+        self._losses: list[Tensor] = []
 
     def add(self, loss: Tensor) -> None:
-        """Note a step's loss."""
-        self._buffer[self._count].copy_(loss)
-        self._count += 1
+        """Note a step's loss, which nobody may change: copying it would cost a kernel in each step."""
+        self._losses.append(loss)
 
     def taken_with(self, extras: Sequence[float]) -> Tensor:
         """Return the losses and these numbers in one float64 tensor, and begin anew."""
-        message = self._buffer[: self._count + len(extras)]
+        count = len(self._losses)
+        message = self._buffer[: count + len(extras)]
+        if self._losses:
+            message[:count].copy_(torch.stack(self._losses))
         written = self._extras[: len(extras)].copy_(torch.tensor(extras, dtype=torch.float64))
-        message[self._count :].copy_(written, non_blocking=True)
-        self._count = 0
+        message[count:].copy_(written, non_blocking=True)
+        self._losses = []
         return message
 
     def sent(self, message: Tensor, norm: Tensor | None) -> Callable[[], list[float]]:

@@ -49,8 +49,29 @@ def _average_in_shared_memory(averaging: _Averaging, bucket: dist.GradBucket) ->
 _COMPRESSIONS = {"fp16": default_hooks.fp16_compress_hook, "bf16": _send_as_bf16}
 
 
+# torch's rules for graphs of compiled models: nothing that outlives a step may lie in a graph's memory. DDP's
+# buckets do, and so do gradients that wait for the next micro-batch.
+CUDA_GRAPH_CHECKS = (
+    Check(holds="not cuda_graphs or compile", field="cuda_graphs", allowed="false unless compile is true"),
+    Check(
+        holds="not cuda_graphs or nproc_per_node * num_nodes == 1",
+        field="cuda_graphs",
+        allowed="false with more than one rank: gradients that others wait for cannot be captured",
+    ),
+    Check(
+        holds="not cuda_graphs or gradient_accumulation_steps == 1",
+        field="cuda_graphs",
+        allowed="false with gradient_accumulation_steps above 1: a replay overwrites the gradients before",
+    ),
+)
+
+
 class DataParallel(Strategy):
-    """Wraps the network in DDP; rank 0's weights are sent to all others there."""
+    """Wraps the network in DDP; rank 0's weights are sent to all others there.
+
+    One rank has nothing to average, so it trains the network itself: DDP would copy each gradient into a
+    bucket and send it to nobody. The bits are the same, unless gradients are compressed.
+    """
 
     options: ClassVar[tuple[str, ...]] = (
         "bucket_cap_mb",
@@ -72,14 +93,17 @@ class DataParallel(Strategy):
     libraries: ClassVar[tuple[str, ...]] = ("torch._dynamo.utils",)
     rehearses: ClassVar[bool] = True
     holds_replica: ClassVar[bool] = True
-    model: DistributedDataParallel
+    _ddp: DistributedDataParallel | None = None
+    _log: DdpLog | None = None
     _shared: shared_all_reduce.SharedSum | None = None
     _averaging: _Averaging
 
     def wrap(self, network: nn.Module) -> None:
         config, device = self.config, self.world.device
-        self.network = network
-        self.model = DistributedDataParallel(
+        self.network = self.model = network
+        if self.world.world_size == 1 and config.gradient_compression == "none":
+            return
+        self.model = self._ddp = DistributedDataParallel(
             network,
             device_ids=[device.index] if device.type == "cuda" else None,
             bucket_cap_mb=config.bucket_cap_mb,
@@ -87,12 +111,12 @@ class DataParallel(Strategy):
             static_graph=config.static_graph,
         )
         # Here and not above: all versions of torch know it by this name, and send the buffers once at first.
-        self.model.broadcast_buffers = self._sends_buffers(network)
+        self._ddp.broadcast_buffers = self._sends_buffers(network)
         if config.gradient_compression in _COMPRESSIONS:
-            self.model.register_comm_hook(dist.group.WORLD, _COMPRESSIONS[config.gradient_compression])
+            self._ddp.register_comm_hook(dist.group.WORLD, _COMPRESSIONS[config.gradient_compression])
         elif config.all_reduce == "auto":
-            self._share_memory()
-        self._log = DdpLog(self.model, is_needed=self._shared is None)
+            self._share_memory(self._ddp)
+        self._log = DdpLog(self._ddp, is_needed=self._shared is None)
 
     @property
     def all_reduce(self) -> str | None:
@@ -101,7 +125,7 @@ class DataParallel(Strategy):
     @property
     def all_reduce_times(self) -> AllReduceTimes | None:
         if self._shared is None:
-            return self._log.all_reduce_times()
+            return None if self._log is None else self._log.all_reduce_times()
         # Each bucket is averaged at once, in the thread that computes: nothing of it is hidden.
         return AllReduceTimes(spent_s=self._shared.spent_s, hidden_s=0.0, waited_s=self._shared.waited_s)
 
@@ -115,16 +139,16 @@ class DataParallel(Strategy):
 
     def inside_model(self) -> contextlib.AbstractContextManager[object]:
         """Return the context of DDP's own forward, in which torch.compile cuts the graph by its buckets."""
-        enter = getattr(self.model, "_inside_ddp_forward", None)
+        enter = getattr(self._ddp, "_inside_ddp_forward", None)
         return contextlib.nullcontext() if enter is None else enter()
 
-    def _share_memory(self) -> None:
+    def _share_memory(self, ddp: DistributedDataParallel) -> None:
         """Between CPU ranks of one machine average without sockets: the same sums, in less time."""
         patience_s = beats.patience(self.config).total_seconds()
         self._shared = shared_all_reduce.create(self.world, patience_s)
         if self._shared is not None:
             self._averaging = _Averaging(self._add)
-            self.model.register_comm_hook(self._averaging, _average_in_shared_memory)
+            ddp.register_comm_hook(self._averaging, _average_in_shared_memory)
 
     def _add(self, bucket: dist.GradBucket) -> None:
         assert self._shared is not None
@@ -160,7 +184,7 @@ class DataParallel(Strategy):
     def gradient_buckets(self) -> tuple[Bucket, ...]:
         """Return DDP's buckets in the order in which backward completes them; none where it does not say."""
         parameters = [(name, each) for name, each in self.network.named_parameters() if each.requires_grad]
-        places = self._log.bucket_places()
+        places = [] if self._log is None else self._log.bucket_places()
         if sorted(place for bucket in places for place in bucket) != list(range(len(parameters))):
             return ()
         return tuple(
@@ -170,7 +194,7 @@ class DataParallel(Strategy):
 
     def gradient_sync(self, *, enabled: bool) -> contextlib.AbstractContextManager[None]:
         """Leave the all-reduce out on the steps that only accumulate (`no_sync`)."""
-        return contextlib.nullcontext() if enabled else self.model.no_sync()
+        return contextlib.nullcontext() if enabled or self._ddp is None else self._ddp.no_sync()
 
 
 @register_strategy(
@@ -183,4 +207,6 @@ class DataParallel(Strategy):
 class Ddp(DataParallel):
     """DDP as it is."""
 
+    options: ClassVar[tuple[str, ...]] = (*DataParallel.options, "cuda_graphs")
+    checks: ClassVar[tuple[Check, ...]] = (*DataParallel.checks, *CUDA_GRAPH_CHECKS)
     takes_any_layout: ClassVar[bool] = True

@@ -205,7 +205,7 @@ class PipelineLoss:
 
     def backward(self, gradient: Tensor | None = None) -> None:
         """Run the batch forward and backward through all stages; every rank must call it."""
-        assert gradient is None, "the stages would each scale their own part"
+        del gradient  # 1: with fp16 the stages would each scale their own part
         self._total = self._pipeline.run(self._inputs, self._loss_of)
 
     def detach(self) -> Tensor:

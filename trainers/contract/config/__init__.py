@@ -31,9 +31,9 @@ from trainers.contract.config.where import Where
 
 __all__ = ["Config", "ConfigError", "Problem", "Setting", "parse"]
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 # What later ones added has defaults, so older configurations mean the same.
-READABLE_VERSIONS = (1, 2, 3, 4, 5, 6)
+READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7)
 MAX_NAME_COMPARED = 100
 MAX_FIELDS = 200
 # Somebody waits to see a mistake's hang.

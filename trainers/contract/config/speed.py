@@ -28,6 +28,14 @@ class Speed:
         help="torch.compile: a slower start, then faster steps. If it fails, the run continues uncompiled.",
         topic="speed",
     )
+    cuda_graphs: bool = setting(
+        False,
+        label="CUDA graphs",
+        help="With compile: a step's kernels are captured once and launched together. For small models on "
+        "one GPU, where the host is the limit.",
+        by_strategy=True,
+        topic="speed",
+    )
     data_location: str = setting(
         "auto",
         label="Data location",

@@ -73,6 +73,7 @@ class LocalEngine(Engine):
         num_whole = sum(not gpu.is_part for gpu in gpus)
         handles = [gpu.handle for gpu in gpus if gpu.handle is not None]
         readings = [hardware.read_gpu(handle) for handle in handles]
+        free = [reading.memory_free_bytes for reading in readings if reading.memory_free_bytes is not None]
         # Of a divided GPU whose instances NVML does not list, a run gets less than NVML reports.
         sizes = [
             None if hardware.is_divided(handle) else reading.memory_total_bytes
@@ -89,6 +90,7 @@ class LocalEngine(Engine):
                 (found for found in map(hardware.compute_capability, handles) if found is not None),
                 default=None,
             ),
+            gpu_free_bytes=tuple(free),
             memory_bytes=host.memory_bytes()[1],
         )
 

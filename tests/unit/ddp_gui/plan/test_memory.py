@@ -68,6 +68,37 @@ def test_the_bar_says_when_it_will_not_fit(real: Catalogue) -> None:  # noqa: F8
     assert words.memory(planned, large, None) == ""
 
 
+def test_on_a_gpu_the_process_counts_and_so_does_what_others_use(real: Catalogue) -> None:  # noqa: F811
+    """CUDA's context and workspaces lie on the GPU; so may a desktop or another process."""
+    gpus = Machine(
+        num_gpus=3,
+        num_cores=8,
+        gpu_memory_bytes=8_000_000_000,
+        gpu_free_bytes=(600_000_000, 7_000_000_000, 3_000_000_000),
+    )
+
+    def said(num_ranks: int, num_parameters: int) -> str:
+        values = {"dataset": "digits", "model": "mlp", "nproc_per_node": num_ranks}
+        planned = make(parse(values, gpus), real, gpus)
+        predicted = predict(planned.config, planned.strategy, num_parameters, None, is_on_gpu=True)
+        return words.memory(planned, gpus, predicted)
+
+    alone, two, three = said(1, 100), said(2, 100), said(3, 100)
+    assert "at least <b>534 MB</b> of the 8.0 GB of its GPU, 7.0 GB of them free now" in alone
+    assert "CUDA and its libraries, about 534 MB" in alone and "besides the process" not in alone
+    assert "<b>734 MB</b>" in two and "3.0 GB of them free now" in two and "not fit" not in two
+    assert "it will not fit beside what uses the GPU now" in three
+    # 16 bytes a weight: 6.4 GB of 8 GB in all would fit, but not with the process in what is free.
+    assert "it will not fit beside what uses the GPU now" in said(1, 420_000_000)
+    assert "GB of them free now: it will not fit<" in said(1, 500_000_000)
+
+
+def test_the_memory_of_a_gpu_that_does_not_say_is_not_made_up() -> None:
+    silent = Machine(num_gpus=2, num_cores=8, gpu_memory_bytes=8_000_000_000)
+    assert silent.free_for_a_rank("cuda", 1) is None
+    assert Machine(num_gpus=0, num_cores=2).free_for_a_rank("auto", 1) is None
+
+
 def test_the_needs_are_asked_for_once_and_nobody_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -190,12 +190,12 @@ def test_room_for_the_copy_is_made_at_the_first_step_and_used_again(run: RunDire
         network(torch.ones(1, 5)).sum().backward()
         maker._optimizer.step()
     maker._preparation.join()  # type: ignore[union-attr]
-    rooms = {name: room.data_ptr() for name, room in maker._copies._memory.items()}
+    rooms = [room.data_ptr() for room in maker._copies._rooms]
     assert len(rooms) == 2 + 2 * 3, "two weights; of each the step and two moments"
     for step in (1, 2):
         maker.save(Progress(step=step), "schedule")
     maker.wait()
-    assert {name: room.data_ptr() for name, room in maker._copies._memory.items()} == rooms
+    assert [room.data_ptr() for room in maker._copies._rooms] == rooms
 
 
 def test_step_that_is_saved_is_not_saved_again_but_kept_when_asked_for(run: RunDirectory) -> None:

@@ -44,15 +44,12 @@ class IdleWriter:
     def write(self, _snapshot: Any) -> None:
         """Write nothing."""
 
-    def reserve(self, _state: Any) -> None:
-        """Make no room."""
-
 
 def idle_checkpointer(world: World) -> Checkpointer:
     """Return a checkpointer of which only the bodies of its threads can be called."""
     subject = Checkpointer.__new__(Checkpointer)
     subject._world = world
-    subject._writer = subject._copies = IdleWriter()  # type: ignore[assignment]
+    subject._writer = IdleWriter()  # type: ignore[assignment]
     subject._announce = lambda _: None
     return subject
 
@@ -64,7 +61,6 @@ def run_threads(world: World) -> None:
     threads = [
         telemetry.thread,
         threading.Thread(target=checkpointer._write, args=(snapshot,), name="checkpoint-writer"),
-        threading.Thread(target=checkpointer._reserve, args=({},), name="checkpoint-room"),
     ]
     for thread in threads:
         thread.start()
@@ -73,7 +69,7 @@ def run_threads(world: World) -> None:
 
 def test_each_thread_chooses_its_ranks_own_gpu_first(chosen: list[tuple[str, torch.device]]) -> None:
     run_threads(replace(world_of(2, rank=1), device=SECOND_GPU))
-    assert chosen == [(name, SECOND_GPU) for name in ("telemetry", "checkpoint-writer", "checkpoint-room")]
+    assert chosen == [(name, SECOND_GPU) for name in ("telemetry", "checkpoint-writer")]
 
 
 def test_on_the_cpu_no_thread_chooses_a_gpu(chosen: list[tuple[str, torch.device]]) -> None:

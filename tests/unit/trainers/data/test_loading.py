@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 from typing import Any
 
 import pytest
@@ -48,6 +50,32 @@ def test_workers_bring_the_same_batches_as_indexing() -> None:
         assert torch.equal(one.inputs, other.inputs) and torch.equal(one.targets, other.targets)
         assert (one.weight, one.num_global, one.is_last) == (other.weight, other.num_global, other.is_last)
     assert picked[-1].num_global == 2
+
+
+class ByWhom(TensorSplit):
+    """Samples that tell which process has picked them."""
+
+    def batch(self, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return super().batch(indices)[0], torch.full_like(indices, os.getpid())
+
+
+def test_workers_stay_for_all_epochs_also_after_one_that_was_left() -> None:
+    config = Config(batch_size=8, num_workers=2)
+    numbers = torch.arange(50)
+    split = ByWhom(numbers.float()[:, None], numbers, device=CPU)
+    loader = Loader(split, ShardedBatches(50, 8, seed=0, replica=0, num_replicas=1), config, CPU)
+    seen, pids = [], set()
+    for epoch, first, num_batches in ((0, 0, 7), (1, 0, 2), (2, 16, 5), (3, 0, 7)):
+        loader.set_epoch(epoch)
+        batches = list(itertools.islice(loader.starting_at(first), num_batches))
+        seen.append([int(number) for batch in batches for number in batch.inputs.flatten()])
+        pids |= {int(pid) for batch in batches for pid in batch.targets}
+    assert len(pids) == 2 and os.getpid() not in pids
+    for epoch, found in enumerate(seen):
+        order = torch.randperm(50, generator=torch.Generator().manual_seed(epoch), dtype=torch.int32).tolist()
+        first = 16 if epoch == 2 else 0
+        assert found == order[first : first + len(found)]
+    assert [len(found) for found in seen] == [50, 16, 34, 50]
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,10 @@ from trainers.optimisation import compiling, optimizers
 from trainers.optimisation.objective import Objective
 from trainers.optimisation.optimizers import LearningRate
 from trainers.parallel.precision import Precision
-from trainers.parallel.strategy import Strategy
+from trainers.parallel.strategy import Strategy, weighted
 from trainers.report.reporter import NullReporter
 from trainers.report.telemetry import Pulse
+from trainers.strategies import ddp
 
 CPU = torch.device("cpu")
 
@@ -173,6 +174,104 @@ def test_trying_to_compile_leaves_no_trace_whether_it_works_or_not(backend: Any)
     if problem is not None:
         assert "no compiler found" in problem and "\n" not in problem
         assert "forward" not in vars(model), "it runs uncompiled"
+
+
+def test_the_criterion_is_compiled_with_the_model_and_each_size_once() -> None:
+    """One graph holds the loss; the size of most batches keeps its own after an odd one."""
+    torch.compiler.reset()
+    graphs: list[list[str]] = []
+
+    def noting(graph: torch.fx.GraphModule, _inputs: Any) -> Any:
+        graphs.append([str(node.target) for node in graph.graph.nodes])
+        assert all(type(size) is int for each in _inputs if torch.is_tensor(each) for size in each.shape)
+        return graph.forward
+
+    network = nn.Linear(4, 3)
+    objective = Objective(spec_of(IMAGE_CLASSIFICATION, 3))
+    strategy = Strategy(Config(), world_of(1))
+    strategy.wrap(network)
+    inputs, targets = torch.randn(16, 4), torch.randint(0, 3, (16,))
+    plain = strategy.loss_function(objective)(inputs, targets, 0.5)
+    assert compiling.try_compile(strategy, inputs, targets, objective, backend=noting) is None
+    assert len(graphs) == 1 and any("cross_entropy" in target for target in graphs[0])
+    loss_of = strategy.loss_function(objective)
+    assert torch.equal(loss_of(inputs, targets, 0.5), plain)
+    for size in (16, 5, 16, 5, 16):
+        loss_of(inputs[:size], targets[:size], 1.0).backward()
+    assert len(graphs) == 2, "one for each size"
+    assert strategy.scores(inputs).shape == (16, 3), "without targets it gives scores"
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.25])
+def test_the_weight_of_a_whole_batch_changes_no_bit(weight: float) -> None:
+    loss = torch.randn((), requires_grad=True)
+    assert torch.equal(weighted(loss, weight), loss * weight)
+    assert (weighted(loss, weight) is loss) == (weight == 1.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"compile": False}, "false unless compile is true"),
+        ({"nproc_per_node": 2}, "false with more than one rank"),
+        ({"num_nodes": 2}, "false with more than one rank"),
+        ({"gradient_accumulation_steps": 2}, "false with gradient_accumulation_steps above 1"),
+        ({"strategy": "zero3"}, "false with zero3: only strategy ddp on one rank"),
+        ({"strategy": "zero1"}, "false with zero1: only strategy ddp on one rank"),
+    ],
+)
+def test_cuda_graphs_are_refused_where_steps_cannot_be_captured(values: dict[str, Any], words: str) -> None:
+    registry.discover_all()
+    asked = {"compile": True, "nproc_per_node": 1, "cuda_graphs": True}
+    config = Config(**asked | values)
+    problem = registry.strategies()[config.strategy].why_not_config(config)
+    assert problem is not None and "cuda_graphs" in problem and words in problem
+    assert registry.strategies()["ddp"].why_not_config(Config(**asked)) is None
+
+
+@pytest.mark.parametrize(("fails", "codes"), [(True, ["cuda_graphs_failed"]), (False, [])])
+def test_without_cuda_graphs_the_run_goes_on_compiled(
+    monkeypatch: pytest.MonkeyPatch, fails: bool, codes: list[str]
+) -> None:
+    tried: list[bool] = []
+
+    def trial(*_: Any, cuda_graphs: bool = False) -> str | None:
+        tried.append(cuda_graphs)
+        return "operation not permitted when stream is capturing" if cuda_graphs and fails else None
+
+    monkeypatch.setattr(compiling, "try_compile", trial)
+    monkeypatch.setattr(build, "_first_batch", lambda *_: (None, None))
+    told: list[str] = []
+    reporter: Any = SimpleNamespace(warning=lambda code, *_: told.append(code))
+    strategy = Strategy(Config(), replace(world_of(1), device=torch.device("cuda", 0)))
+    nothing: Any = None
+    build._compile(Config(compile=True, cuda_graphs=True), strategy, nothing, nothing, reporter)
+    assert tried == ([True, False] if fails else [True]) and told == codes
+
+
+def test_one_rank_trains_the_network_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With compressed gradients DDP stays: it rounds them on one rank, too."""
+    made: list[nn.Module] = []
+
+    class Wrapped(nn.Module):
+        def __init__(self, network: nn.Module, **_: Any) -> None:
+            super().__init__()
+            made.append(network)
+
+        def register_comm_hook(self, *_: Any) -> None: ...
+
+    monkeypatch.setattr(ddp, "DistributedDataParallel", Wrapped)
+    monkeypatch.setattr(ddp, "DdpLog", lambda *_, **__: None)
+    plain, compressing = (
+        ddp.Ddp(Config(nproc_per_node=1, gradient_compression=kind), world_of(1)) for kind in ("none", "bf16")
+    )
+    whole = network()
+    plain.wrap(whole)
+    assert plain.model is plain.network is whole and made == []
+    with plain.gradient_sync(enabled=False), plain.inside_model():
+        assert plain.all_reduce is plain.all_reduce_times is None and plain.gradient_buckets() == ()
+    compressing.wrap(whole)
+    assert isinstance(compressing.model, Wrapped) and made == [whole]
 
 
 def test_a_sample_is_taken_without_compiling_anything() -> None:

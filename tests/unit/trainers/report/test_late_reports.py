@@ -166,7 +166,7 @@ class Diary:
                 model=nn.Identity(),
                 is_collective=False,
                 gradient_sync=lambda *, enabled: contextlib.nullcontext(),
-                criterion=lambda _objective: self.loss,
+                loss_function=lambda _objective: self.loss,
                 gradient_norm=lambda: torch.ones(()),
             ),
             meter=late(Notebook(), world),
