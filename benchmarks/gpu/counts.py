@@ -13,8 +13,8 @@ By step: launches, kernels and library calls handed to the GPU; bytes, what the 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -88,6 +88,11 @@ class StepCounter:
         self._blocks: list[dict[str, float]] = []
         self.found: dict[str, float] | None = None
 
+    @property
+    def is_between_blocks(self) -> bool:
+        """True if the next call of `go_on` ends a block or begins one."""
+        return (self._step - WARM_UP) % self._block == 0
+
     def go_on(self) -> None:
         """Note the border between two steps."""
         step = self._step - WARM_UP
@@ -128,22 +133,13 @@ def _totals() -> dict[str, int]:
     }
 
 
-def keep_from_cudnn() -> None:
-    """Do without cuDNN on a paper GPU, which has none."""
-    if _paper_launches() is not None:
-        torch.backends.cudnn.enabled = False
-        torch.backends.cuda.enable_cudnn_sdp(False)
-
-
 def _paper_launches() -> int | None:
-    """Return the launches so far where a paper GPU counts them; None on a real one."""
-    try:
-        counters = ctypes.CDLL(None).paper_counters
-    except AttributeError:
+    """Return the number of launches so far if this process has paper GPUs, else None."""
+    if not os.environ.get("PAPER_GPU"):
         return None
-    counters.restype = ctypes.POINTER(ctypes.c_uint64)
-    values = counters(ctypes.byref(ctypes.c_int()))
-    return int(sum(values[:3]))  # of kernels, of libraries, of graphs
+    import paper_gpu  # only importable there
+
+    return int(paper_gpu.counts()["launches"])
 
 
 def _host_ns() -> int:
@@ -219,7 +215,6 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only-bare", metavar="MODEL", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    keep_from_cudnn()
     if options.only_bare is not None:
         print(json.dumps(count_bare(config_of(options.only_bare, options.more), options.steps)))
         return

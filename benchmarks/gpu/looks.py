@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -171,7 +171,8 @@ def counts(job: Job, *, num_steps: int) -> Look:
     """Count launches, host time, bytes and the peak of some steps."""
     counter = StepCounter(num_steps)
     while True:
-        job.meter.note_sample(0.0)
+        if counter.is_between_blocks:  # often enough: samples are taken every ten seconds
+            job.meter.note_sample(0.0)
         counter.go_on()
         if counter.found is not None:
             return counter.found
@@ -194,10 +195,4 @@ def stepped(look: Look, done: Callable[[Notes], None]) -> Callable[[], None]:
         while True:
             yield
 
-    running = run()
-
-    def go_on() -> None:
-        with contextlib.suppress(StopIteration):
-            next(running)
-
-    return go_on
+    return partial(next, run())
