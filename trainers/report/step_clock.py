@@ -156,7 +156,7 @@ class StepClock:
     def gradients_done(self) -> int | None:
         """Return of how many backward passes the GPU has this rank's own gradients; any thread may ask.
 
-        None where that is not known: on the CPU, with one rank, or where no parameter of the first layer is trained.
+        None where that is not known: on the CPU, with one rank, or where the first layer is not trained.
         """
         return None if self._gradients is None else self._gradients.num_done()
 
