@@ -70,7 +70,10 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     ),
     "GRU": (lambda: Recurrent(nn.GRU(6, 5, batch_first=True)), (4, 7, 6)),
     "GRU without bias": (lambda: Recurrent(nn.GRU(6, 5, bias=False, batch_first=True)), (4, 7, 6)),
-    "LSTM of two layers": (lambda: Recurrent(nn.LSTM(6, 5, 2, bidirectional=True, batch_first=True)), (4, 7, 6)),
+    "LSTM of two layers": (
+        lambda: Recurrent(nn.LSTM(6, 5, 2, bidirectional=True, batch_first=True)),
+        (4, 7, 6),
+    ),
 }  # fmt: skip
 
 
