@@ -5,7 +5,10 @@
 Each model of the catalogue is trained on one GPU, compiled, by this project's job and by a bare compiled loop
 with the same data, parameter groups and precision. Counts are exact on any GPU, also on a paper GPU (which
 counts launches itself; elsewhere torch's profiler does). Host time is the processor time of the training
-thread and of autograd's thread: compare it within one call only.
+thread and of autograd's thread; blocks of both loops alternate in one process. On a paper GPU it takes
+PAPER_COMPUTE=0, docs/paper-gpu.md:
+
+    python -m tests.paper_gpu H100x1 PAPER_COMPUTE=0 -- python -m benchmarks.gpu.counts
 
 By step: launches, kernels and library calls handed to the GPU; bytes, what the allocator handed out.
 """
@@ -13,8 +16,8 @@ By step: launches, kernels and library calls handed to the GPU; bytes, what the 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -88,6 +91,11 @@ class StepCounter:
         self._blocks: list[dict[str, float]] = []
         self.found: dict[str, float] | None = None
 
+    @property
+    def is_between_blocks(self) -> bool:
+        """True if the next call of `go_on` ends a block or begins one."""
+        return (self._step - WARM_UP) % self._block == 0
+
     def go_on(self) -> None:
         """Note the border between two steps."""
         step = self._step - WARM_UP
@@ -116,37 +124,26 @@ class StepCounter:
             self._profiler.stop()
             names = [event.name for event in self._profiler.events() or []]
             found["launches"] = sum("LaunchKernel" in name for name in names) / PROFILED_STEPS
-        found["host_us"] = found.pop("host_ns") / 1000
         return {name: round(value, 2) for name, value in found.items()}
 
 
 def _totals() -> dict[str, int]:
     return {
         "launches": _paper_launches() or 0,
-        "host_ns": _host_ns(),
         "bytes": torch.cuda.memory_stats()["allocated_bytes.all.allocated"],
     }
 
 
-def keep_from_cudnn() -> None:
-    """Do without cuDNN on a paper GPU, which has none."""
-    if _paper_launches() is not None:
-        torch.backends.cudnn.enabled = False
-        torch.backends.cuda.enable_cudnn_sdp(False)
-
-
 def _paper_launches() -> int | None:
-    """Return the launches so far where a paper GPU counts them; None on a real one."""
-    try:
-        counters = ctypes.CDLL(None).paper_counters
-    except AttributeError:
+    """Return the number of launches so far if this process has paper GPUs, else None."""
+    if not os.environ.get("PAPER_GPU"):
         return None
-    counters.restype = ctypes.POINTER(ctypes.c_uint64)
-    values = counters(ctypes.byref(ctypes.c_int()))
-    return int(sum(values[:3]))  # of kernels, of libraries, of graphs
+    import paper_gpu  # only importable there
+
+    return int(paper_gpu.counts()["launches"])
 
 
-def _host_ns() -> int:
+def host_ns() -> int:
     """Return the processor time of this thread and of autograd's, in nanoseconds."""
     spent = 0
     for task in Path("/proc/self/task").iterdir():
@@ -202,7 +199,7 @@ def bare_step(config: config_module.Config, device: torch.device) -> Callable[[]
 
 
 def count_job(values: Mapping[str, Any], num_steps: int, folder: Path) -> dict[str, float]:
-    """Count the steps of this project's job, in a rank that torchrun starts."""
+    """Count the steps of this project's job in a rank that torchrun starts; see `looks.counts`."""
     from benchmarks.gpu import job
 
     return dict(job.look_into(folder, dict(values), "counts", num_steps=num_steps))
@@ -219,7 +216,6 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only-bare", metavar="MODEL", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    keep_from_cudnn()
     if options.only_bare is not None:
         print(json.dumps(count_bare(config_of(options.only_bare, options.more), options.steps)))
         return
@@ -240,7 +236,8 @@ def main() -> None:
             found[model] = {"error": str(error)}
             print(f"{model}: {error}", file=sys.stderr, flush=True)
             continue
-        found[model] = {BARE: json.loads(bare.stdout.splitlines()[-1]), "ours": ours}
+        counted = json.loads(bare.stdout.splitlines()[-1])
+        found[model] = {BARE: counted | {"host_us": ours.pop("bare_host_us")}, "ours": ours}
         print(row(model, found[model]), flush=True)
         if options.json is not None:
             options.json.write_text(
@@ -253,7 +250,7 @@ def row(model: str, counts: Mapping[str, Mapping[str, float]]) -> str:
     cells, missed = [], []
     for name in ("launches", "host_us", "bytes", "peak_bytes"):
         bare, ours = counts[BARE][name], counts["ours"][name]
-        ratio = ours / bare if bare else float("nan")
+        ratio = counts["ours"]["host_ratio"] if name == "host_us" else ours / bare if bare else float("nan")
         cells.append(f"{name} {bare:,} / {ours:,} ({ratio:.3f})")
         if ratio > TARGETS.get(name, float("inf")):
             missed.append(name)

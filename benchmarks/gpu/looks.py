@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any, ClassVar
 
 import psutil
 import torch
 
 from benchmarks.gpu import traces
-from benchmarks.gpu.counts import StepCounter
+from benchmarks.gpu.counts import NUM_BLOCKS, WARM_UP, StepCounter, bare_step, host_ns
 from trainers.contract.commands import Command
 from trainers.data.loading import Batch, Loader
 from trainers.job import Job
@@ -28,6 +29,7 @@ from trainers.report.telemetry import Telemetry
 PROBED_STEPS = 3
 SETTLING_STEPS = 2
 LEAST_REPORTS = 2
+NUM_HOST_PAIRS = 15
 MOST_TRACED_STEPS = 4 * MAX_STEPS_PER_REPORT
 
 Notes = Mapping[str, Any]
@@ -168,14 +170,47 @@ def _wait_for_device(job: Job) -> None:
 
 
 def counts(job: Job, *, num_steps: int) -> Look:
-    """Count launches, host time, bytes and the peak of some steps."""
+    """Count launches, bytes and the peak of some steps, then compare host time with a bare loop."""
     counter = StepCounter(num_steps)
     while True:
-        job.meter.note_sample(0.0)
+        if counter.is_between_blocks:  # often enough: samples are taken every ten seconds
+            job.meter.note_sample(0.0)
         counter.go_on()
         if counter.found is not None:
-            return counter.found
+            break
         yield
+    return counter.found | (yield from _host_times(job, max(1, num_steps // NUM_BLOCKS)))
+
+
+def _host_times(job: Job, num_steps: int) -> Generator[None, None, dict[str, float]]:
+    """Return microseconds of processor time per step, of the job and of a bare loop in the same process.
+
+    Their blocks of steps alternate, so that other load on the machine affects both: the times are those of
+    the cheapest blocks, the ratio is the median over pairs of neighbouring blocks.
+    """
+    step = bare_step(job.config, job.world.device)
+    for _ in range(WARM_UP):
+        step()
+    yield from _pass(SETTLING_STEPS)
+    ours: list[int] = []
+    bare: list[int] = []
+    for number in range(NUM_HOST_PAIRS):
+        for times in (ours, bare) if number % 2 == 0 else (bare, ours):
+            job.meter.note_sample(0.0)
+            torch.cuda.synchronize(job.world.device)
+            began_ns = host_ns()
+            if times is ours:
+                yield from _pass(num_steps)
+            else:
+                for _ in range(num_steps):
+                    step()
+            times.append(host_ns() - began_ns)
+    ratio = median(one / other for one, other in zip(ours, bare, strict=True))
+    return {
+        "host_us": round(min(ours) / num_steps / 1000, 1),
+        "bare_host_us": round(min(bare) / num_steps / 1000, 1),
+        "host_ratio": round(ratio, 3),
+    }
 
 
 LOOKS: Mapping[str, Callable[..., Look]] = {
@@ -194,10 +229,4 @@ def stepped(look: Look, done: Callable[[Notes], None]) -> Callable[[], None]:
         while True:
             yield
 
-    running = run()
-
-    def go_on() -> None:
-        with contextlib.suppress(StopIteration):
-            next(running)
-
-    return go_on
+    return partial(next, run())

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 
-from benchmarks.gpu import counts, looks
+from benchmarks.gpu import looks
 from benchmarks.gpu.looks import Notes
 from trainers import build, loop, worker
 from trainers.contract.rundir import RunDirectory
@@ -30,7 +30,6 @@ def main() -> None:
     chosen: dict[str, Any] = json.loads(os.environ[LOOK])
     out, look = Path(chosen["out"]), looks.LOOKS[chosen["look"]]
     train, run_rank = loop.train, worker.run_rank
-    counts.keep_from_cudnn()
 
     def train_looked_at(job: Job) -> None:
         def done(notes: Notes) -> None:

@@ -73,7 +73,10 @@ class FakeNvml:
         return handle.capability
 
     def nvmlDeviceGetMigMode(self, handle: FakeGpu) -> list[int]:  # noqa: N802
-        return [int(handle.is_divided), 0]
+        return [int(handle.is_divided or self.nvmlDeviceIsMigDeviceHandle(handle)), 0]
+
+    def nvmlDeviceIsMigDeviceHandle(self, handle: FakeGpu) -> bool:  # noqa: N802
+        return handle.uuid.startswith("MIG-")
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: FakeGpu) -> list[Any]:  # noqa: N802
         return [SimpleNamespace(pid=pid, usedGpuMemory=5 * 10**8) for pid in handle.pids]

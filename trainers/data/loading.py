@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,8 +14,7 @@ from trainers.data.dataset import Augmentation, Split
 from trainers.data.sharding import MicroBatch, ShardedBatches
 
 
-@dataclass(frozen=True, kw_only=True)
-class Batch:
+class Batch(NamedTuple):
     """One micro-batch ready for the model; see `MicroBatch` for the rest."""
 
     inputs: Tensor

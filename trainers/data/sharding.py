@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 INDICES_AT_ONCE = 2**16
+BATCHES_AT_ONCE = 512
 
 
-@dataclass(frozen=True, kw_only=True)
-class MicroBatch:
+class MicroBatch(NamedTuple):
     """One rank's part of a global batch, or a piece of it where gradients are accumulated.
 
     Attributes:
@@ -73,24 +73,27 @@ class ShardedBatches:
 
     def starting_at(self, first_sample: int) -> Iterator[MicroBatch]:
         """Yield this rank's micro-batches of the epoch after its first `first_sample` global samples."""
-        # The indices of many batches become int64 at once: on a GPU each conversion is a kernel.
-        at_once = max(1, INDICES_AT_ONCE // self._global_batch) * self._global_batch
+        # The indices of many batches become int64 and are divided at once: on a GPU each conversion is a
+        # kernel, and slicing one by one costs the host more.
+        at_once = max(1, min(BATCHES_AT_ONCE, INDICES_AT_ONCE // self._global_batch)) * self._global_batch
         for first in range(first_sample, self._num_samples, at_once):
             order = self._order[first : first + at_once].long()
-            for start in range(0, len(order), self._global_batch):
-                yield from self._deal(order[start : start + self._global_batch])
+            for global_batch in order.split(self._global_batch):
+                yield from self._deal(global_batch)
 
     def _deal(self, global_batch: Tensor) -> Iterator[MicroBatch]:
         num_global = len(global_batch)
-        mine = global_batch[self._replica :: self._num_replicas]
+        mine = global_batch[self._replica :: self._num_replicas] if self._num_replicas > 1 else global_batch
         # Replica 0 has the most: as many pieces as it needs is what every rank goes through.
         most = -(-num_global // self._num_replicas)
         num_pieces = -(-most // self._batch_size)
         for piece in range(num_pieces):
-            indices = mine[piece * self._batch_size : (piece + 1) * self._batch_size]
+            start = piece * self._batch_size
+            indices = mine if num_pieces == 1 else mine[start : start + self._batch_size]
+            num_mine = len(indices)
             yield MicroBatch(
-                indices=indices if len(indices) else global_batch[:1],
-                weight=len(indices) * self._num_replicas / num_global,
+                indices=indices if num_mine else global_batch[:1],
+                weight=num_mine * self._num_replicas / num_global,
                 num_global=num_global,
                 is_last=piece == num_pieces - 1,
             )

@@ -281,7 +281,12 @@ def precision_obstacle(precision: str, name: str | None, capability: tuple[int, 
 
 
 def is_divided(handle: Any) -> bool:
-    """Return True if a GPU is divided into MIG instances: CUDA sees those, each with a UUID of its own."""
+    """Return True if a GPU is divided into MIG instances: CUDA sees those, each with a UUID of its own.
+
+    An instance itself is not: its memory is its own, whatever NVML answers about the mode of its GPU.
+    """
+    if _ask("nvmlDeviceIsMigDeviceHandle", handle):
+        return False
     modes = _ask("nvmlDeviceGetMigMode", handle)  # current, and after the next reset
     return modes is not None and bool(modes[0])
 

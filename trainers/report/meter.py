@@ -238,7 +238,9 @@ class StepMeter:
 
     def _take_agreed(self) -> Command | None:
         """Let what was agreed on take effect: the interval and a sample here, the command at the caller's."""
-        agreed, self._agreed = self._agreed, _Agreement(interval=self._agreed.interval)
+        agreed = self._agreed
+        if agreed.command is not None or agreed.is_sample_due:
+            self._agreed = _Agreement(interval=agreed.interval)
         self._interval, self.is_sample_due = agreed.interval, agreed.is_sample_due
         return agreed.command
 

@@ -84,6 +84,7 @@ class Observer(NullObserver):
             strategy.network,
             strategy.world.device,
             measures_wait=strategy.measures_wait,
+            is_alone=strategy.world.world_size == 1,
             divides_passes=strategy.divides_passes,
             all_reduce_times=lambda: strategy.all_reduce_times,
         )

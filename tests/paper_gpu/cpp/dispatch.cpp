@@ -481,6 +481,56 @@ static std::unordered_map<std::string, Substitute> substitutes() {
   };
   table["_softmax_backward_data"] = softmax_backward(false);
   table["_log_softmax_backward_data"] = softmax_backward(true);
+
+  // Cells of GRU and LSTM, which only CUDA has as one operator (ATen/native/cuda/RNN.cu, whose workspaces these are).
+  auto sum_of = [](const IValue& one, const IValue& other, const IValue& bias, const IValue& other_bias) {
+    Tensor first = one.toTensor().to(at::kFloat), second = other.toTensor().to(at::kFloat);
+    if (auto found = optional_tensor(bias)) first = first + *found;
+    if (auto found = optional_tensor(other_bias)) second = second + *found;
+    return std::make_pair(first, second);
+  };
+  table["_thnn_fused_gru_cell"] = [=](const Values& in) -> Values {
+    // input_gates, hidden_gates, hx, input_bias, hidden_bias; gates are reset, update, new
+    auto [of_input, of_hidden] = sum_of(in[0], in[1], in[3], in[4]);
+    auto inputs = of_input.chunk(3, 1), hiddens = of_hidden.chunk(3, 1);
+    Tensor hx = in[2].toTensor().to(at::kFloat);
+    Tensor reset = at::sigmoid(inputs[0] + hiddens[0]), update = at::sigmoid(inputs[1] + hiddens[1]);
+    Tensor fresh = at::tanh(inputs[2] + reset * hiddens[2]);
+    return {fresh + update * (hx - fresh), at::cat({reset, update, fresh, hx, hiddens[2]}, 1)};
+  };
+  table["_thnn_fused_gru_cell_backward"] = [](const Values& in) -> Values {  // grad_hy, workspace, has_bias
+    Tensor g = in[0].toTensor().to(at::kFloat);
+    auto saved = in[1].toTensor().to(at::kFloat).chunk(5, 1);
+    Tensor reset = saved[0], update = saved[1], fresh = saved[2];
+    Tensor of_update = g * (saved[3] - fresh) * (1 - update) * update;
+    Tensor of_fresh = g * (1 - update) * (1 - fresh * fresh);
+    Tensor of_reset = of_fresh * saved[4] * (1 - reset) * reset;
+    Tensor of_input = at::cat({of_reset, of_update, of_fresh}, 1);
+    Tensor of_hidden = at::cat({of_reset, of_update, of_fresh * reset}, 1);
+    if (!in[2].toBool()) return {of_input, of_hidden, g * update, IValue(), IValue()};
+    return {of_input, of_hidden, g * update, of_input.sum(0), of_hidden.sum(0)};
+  };
+  table["_thnn_fused_lstm_cell"] = [=](const Values& in) -> Values {
+    // input_gates, hidden_gates, cx, input_bias, hidden_bias; gates are in, forget, cell, out
+    auto [of_input, of_hidden] = sum_of(in[0], in[1], in[3], in[4]);
+    auto gates = (of_input + of_hidden).chunk(4, 1);
+    Tensor i = at::sigmoid(gates[0]), f = at::sigmoid(gates[1]), c = at::tanh(gates[2]), o = at::sigmoid(gates[3]);
+    Tensor cy = f * in[2].toTensor().to(at::kFloat) + i * c;
+    return {o * at::tanh(cy), cy, at::cat({i, f, c, o}, 1)};
+  };
+  table["_thnn_fused_lstm_cell_backward_impl"] = [](const Values& in) -> Values {
+    // grad_hy, grad_cy, cx, cy, workspace, has_bias
+    Tensor cx = in[2].toTensor().to(at::kFloat), tanh_cy = at::tanh(in[3].toTensor().to(at::kFloat));
+    auto saved = in[4].toTensor().to(at::kFloat).chunk(4, 1);
+    Tensor i = saved[0], f = saved[1], c = saved[2], o = saved[3];
+    auto of_hy = optional_tensor(in[0]), of_cy = optional_tensor(in[1]);
+    Tensor g = of_hy ? of_hy->to(at::kFloat) : at::zeros_like(cx);
+    Tensor of_cell = g * o * (1 - tanh_cy * tanh_cy);
+    if (of_cy) of_cell = of_cell + *of_cy;
+    Tensor of_gates = at::cat({of_cell * c * i * (1 - i), of_cell * cx * f * (1 - f), of_cell * i * (1 - c * c),
+                               g * tanh_cy * o * (1 - o)}, 1);
+    return {of_gates, of_cell * f, in[5].toBool() ? IValue(of_gates.sum(0)) : IValue()};
+  };
   return table;
 }
 

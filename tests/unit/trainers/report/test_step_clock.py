@@ -127,6 +127,17 @@ def test_what_is_not_measured_is_none_and_never_0(clockwork: Clockwork) -> None:
     assert unheard.newest().wait_time_s is None
 
 
+def test_a_rank_alone_waits_for_nobody_and_has_no_hook(clockwork: Clockwork) -> None:
+    network = nn.Linear(2, 1)
+    clock = StepClock(network, CPU, measures_wait=True, is_alone=True)
+    clock.begin_step(is_reported=False)
+    network(torch.ones(1, 2)).sum().backward()
+    finish_step(clock, clockwork, begins=False)
+    assert clock.newest().wait_time_s == 0.0
+    assert not network.weight._post_accumulate_grad_hooks
+    assert StepClock(network, GPU, measures_wait=True, is_alone=True).gradients_done() is None
+
+
 class FakeEvent:
     """A CUDA event of a GPU that is always 5 ms behind its host, and whose clock runs twice as fast."""
 
