@@ -19,7 +19,6 @@ from trainers.data.own.images.image_folder import Images
 from trainers.data.own.tables.dialect import LIKE_A_NUMBER, find_dialect
 from trainers.data.own.tables.table import TableData, listed_images
 from trainers.data.own.tables.table_file import PARQUET_SUFFIXES, SHEET_SUFFIXES, TABLE_SUFFIXES
-from trainers.data.own.tables.table_plan import TASKS as TABLE_TASKS
 from trainers.data.own.texts.plain_text import PlainText
 from trainers.files.paths import REPOSITORY
 
@@ -156,7 +155,7 @@ def _kind_of(path: Path, options: DataOptions, problems: Problems) -> AnyKind | 
             path.name, f"it is of no kind that can be read here: {error.message}", TAKEN, line=error.line
         )
         return None
-    is_tabular = options.task in TABLE_TASKS or (suffix not in PROSE_SUFFIXES and _looks_like_table(text))
+    is_tabular = suffix not in PROSE_SUFFIXES and _looks_like_table(text)
     return _table(path, options, problems) if is_tabular else PlainText(path, options)
 
 

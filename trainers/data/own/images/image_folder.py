@@ -135,23 +135,19 @@ class Images:
         decoded: Mapping[str, Pixels],
         problems: Problems,
     ) -> tuple[LabelledFile, ...]:
-        """Report images that are equal, and those of one colour only; return those that are to be used."""
+        """Report images that are equal; return those that are to be used."""
         first: dict[bytes, LabelledFile] = {}
         copies: list[tuple[LabelledFile, LabelledFile]] = []
-        num_plain = 0
         for file in files:
             pixels = decoded.get(file.name)
             if pixels is None:
                 continue
-            num_plain += bool((pixels == pixels[:, :1, :1]).all())
             other = first.setdefault(hashlib.blake2b(pixels.tobytes(), digest_size=16).digest(), file)
             if other is not file:
                 copies.append((file, other))
         if len(first) == 1 and len(copies) > 1:
             hint = "Look at them in an image viewer: they may be damaged, or need another program."
             problems.fault("the images", "all of them look the same: there is nothing to learn from.", hint)
-        elif num_plain and num_plain == len(decoded):
-            problems.note("the images", "each of them has a single colour.")
         across = [(one, other) for one, other in copies if one.label != other.label]
         for one, other in across[:5]:
             problems.note(

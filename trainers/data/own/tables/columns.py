@@ -129,7 +129,7 @@ class Notation:
     def sql(self, cell: str) -> str:
         """Return SQL of the cell as a number; NULL for what is none."""
         if self.is_plain:
-            return f"TRY_CAST(replace({cell}, '_', 'x') AS DOUBLE)"
+            return f"TRY_CAST(translate({cell}, '_(', 'xx') AS DOUBLE)"  # 1_000 and nan(1) are names
         body = f"regexp_extract({cell}, {literal(_BODY)})"
         gone = {" ": " \u00a0\u202f", "'": "'’"}.get(self.thousands, self.thousands) + " \u00a0\u202f"
         body = f"translate({body}, {literal(gone)}, '')"

@@ -71,9 +71,10 @@ def find_dialect(text: str, *, delimiter: str = "", has_header: bool | None = No
         else '"'
     )
     escape = "\\" if re.search(r'[^\\]\\"', text) and '""' not in text else quote
-    found = []
+    csv.field_size_limit(2**27)
+    found: list[tuple[Dialect, list[Row]]] = []
     for group in ([delimiter],) if delimiter else (DELIMITERS, RARE_DELIMITERS):
-        found = [each for one in group if (each := _rows(one, quote, escape, lines, first)) is not None]
+        found += [each for one in group if (each := _rows(one, quote, escape, lines, first)) is not None]
         if found and max(dialect.share for dialect, _ in found) >= FITS:
             break
     if not found:

@@ -24,6 +24,7 @@ Numbers = npt.NDArray[np.float64]
 
 _ROWS_AT_ONCE = 8192
 _CELLS_AT_ONCE = 400_000
+CHARACTERS_AT_ONCE = 16 * 2**20
 RAW = "raw"
 
 
@@ -113,6 +114,9 @@ def chunks(
     condition = " AND ".join(f"({each})" for each in usable)
     asked = ", ".join(f"{sql} AS f{place}" for place, sql in enumerate([plan.label_sql, *cells]))
     size = max(256, _CELLS_AT_ONCE // (len(cells) + 1))
+    if plan.texts:
+        usual, longest = table.query(f"SELECT avg(length({cells[0]})), max(length({cells[0]})) FROM rows")[0]
+        size = max(1, min(size, int(CHARACTERS_AT_ONCE / max(1, usual)), int(32 * CHARACTERS_AT_ONCE / max(1, longest))))
     last = table.value("SELECT max(row) FROM rows")
     for start in range(0, last + 1, size):
         found = table.execute(

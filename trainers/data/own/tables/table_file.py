@@ -254,18 +254,21 @@ class Table:
             problems.unreadable(
                 self._path.name, message, QUOTE_HINT, skip=skip, line=line, num_samples=num_wrong
             )
-        for line, kind, _, text, num_ends in rejected[:1000]:
+        others = [each for each in rejected if "COLUMNS" not in str(each[1])]
+        for line, kind, *_ in others:
             if "SIZE" in str(kind):
                 message = f"the row that starts here is longer than {MAX_ROW_BYTES // 2**20} MB."
                 raise ReadingError(message, QUOTE_HINT, line)
-            if "COLUMNS" not in str(kind):
-                message = f"the quotes in this row cannot be read: {quoted(text)}."
-                if num_ends > 1:
-                    message = f"a quote that opens here is never closed: {num_ends:,} lines from here on are one cell."
-                num = max(1, num_ends)
-                problems.unreadable(
-                    self._path.name, message, QUOTE_HINT, skip=skip, line=line, num_samples=num
-                )
+        if others:
+            line, _, _, text, num_ends = others[0]
+            num = sum(max(1, each[4]) for each in others)
+            if num_ends > 1 and len(others) == 1:
+                with (self._place / "text").open("rb") as file:
+                    num_ends = num = sum(1 for _ in file) - line + 1
+            message = f"the quotes of {'1 row' if num == 1 else f'{num:,} rows'} cannot be read: {quoted(text)}."
+            if num_ends > 1:
+                message = f"a quote that opens here is never closed: {num_ends:,} lines from here on are one cell."
+            problems.unreadable(self._path.name, message, QUOTE_HINT, skip=skip, line=line, num_samples=num)
 
     # ---- Parquet and JSON
 
