@@ -116,7 +116,12 @@ def chunks(
     size = max(256, _CELLS_AT_ONCE // (len(cells) + 1))
     if plan.texts:
         usual, longest = table.query(f"SELECT avg(length({cells[0]})), max(length({cells[0]})) FROM rows")[0]
-        size = max(1, min(size, int(CHARACTERS_AT_ONCE / max(1, usual)), int(32 * CHARACTERS_AT_ONCE / max(1, longest))))
+        size = max(
+            1,
+            min(
+                size, int(CHARACTERS_AT_ONCE / max(1, usual)), int(32 * CHARACTERS_AT_ONCE / max(1, longest))
+            ),
+        )
     last = table.value("SELECT max(row) FROM rows")
     for start in range(0, last + 1, size):
         found = table.execute(

@@ -265,9 +265,13 @@ class Table:
             if num_ends > 1 and len(others) == 1:
                 with (self._place / "text").open("rb") as file:
                     num_ends = num = sum(1 for _ in file) - line + 1
-            message = f"the quotes of {'1 row' if num == 1 else f'{num:,} rows'} cannot be read: {quoted(text)}."
+            message = (
+                f"the quotes of {'1 row' if num == 1 else f'{num:,} rows'} cannot be read: {quoted(text)}."
+            )
             if num_ends > 1:
-                message = f"a quote that opens here is never closed: {num_ends:,} lines from here on are one cell."
+                message = (
+                    f"a quote that opens here is never closed: {num_ends:,} lines from here on are one cell."
+                )
             problems.unreadable(self._path.name, message, QUOTE_HINT, skip=skip, line=line, num_samples=num)
 
     # ---- Parquet and JSON

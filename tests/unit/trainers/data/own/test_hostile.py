@@ -126,7 +126,9 @@ def test_open_quote_is_named_with_the_lines_it_holds(tmp_path: Path, monkeypatch
     path.write_text("a,b\n" + "1,2\n" * 2000 + '1,"' + "x\n" * 20_000)
     problem = fault(path)
     assert problem.line == 2002 and problem.num_to_leave_out == 20_000
-    assert problem.message == "a quote that opens here is never closed: 20,000 lines from here on are one cell."
+    assert (
+        problem.message == "a quote that opens here is never closed: 20,000 lines from here on are one cell."
+    )
 
 
 def test_long_cells_are_taken_in_few_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +139,9 @@ def test_long_cells_are_taken_in_few_at_once(tmp_path: Path, monkeypatch: pytest
     look = data.kind.inspect(data.problems)
     assert look.plan is not None
     pieces = list(features.chunks(look.table, look.plan, ["c0"]))
-    assert max(len(targets) for _, targets in pieces) < 15 and sum(len(targets) for _, targets in pieces) == 100
+    assert (
+        max(len(targets) for _, targets in pieces) < 15 and sum(len(targets) for _, targets in pieces) == 100
+    )
 
 
 def test_numbers_nobody_means_are_no_numbers(tmp_path: Path) -> None:
