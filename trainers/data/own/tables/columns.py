@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -88,6 +88,7 @@ ORDERED_NAMES = (
 IMAGES = r"\.(jpe?g|jfif|png|gif|bmp|webp|tiff?|ppm|pgm|pbm|heic|heif|avif)$"
 IDEOGRAPHS = r"[\x{3040}-\x{30ff}\x{3400}-\x{9fff}\x{ac00}-\x{d7af}\x{0e00}-\x{0e7f}]"
 _BODY = r"[0-9][0-9.,'’\x{a0}\x{202f} ]*(?:[eE][+-]?[0-9]+)?|[.,][0-9]+(?:[eE][+-]?[0-9]+)?"
+_NUMBER_HERE = "\u0001"  # stands for the number when the rest of a cell is looked at
 _SIGN = r"[-+−–(]?"
 # Decimal mark, thousands separator. The first of those that fit as many cells is taken.
 _MARKS = ((",", ""), (".", ","), (",", "."), (".", " "), (",", " "), (".", "'"), (",", "'"), (".", ""))
@@ -109,10 +110,7 @@ class Notation:
     decimal: str = "."
     thousands: str = ""
     unit: str = ""
-
-    @property
-    def is_plain(self) -> bool:
-        return self == Notation()
+    is_plain: bool = False  # as programs write them: 1234.5, -1e-3
 
     @property
     def pattern(self) -> str:
@@ -145,7 +143,10 @@ class Notation:
         said = ["a decimal comma"] if self.decimal == "," else []
         said += [f"{names[self.thousands]} between thousands"] if self.thousands else []
         said += [f"the unit {self.unit}"] if self.unit else []
-        return " and ".join(said)
+        return " and ".join(said) or "signs of its own"
+
+
+PLAIN = Notation(is_plain=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +171,7 @@ class Column:
     missing: tuple[str, ...] = ()
     reason: str = ""
     confidence: str = "high"
-    notation: Notation = field(default_factory=Notation)
+    notation: Notation = PLAIN
     date_format: str = ""
     words: float = 0.0
     characters: float = 0.0
@@ -259,7 +260,7 @@ def _profiles(table: Table) -> Iterator[Column]:
         asked = []
         for place in places[start : start + at_once]:
             cell = column(place)
-            number = Notation().sql(cell)
+            number = PLAIN.sql(cell)
             asked += [
                 f"count({cell})", f"count(DISTINCT {cell})", f"count({number})",
                 f"avg(length({cell}))", f"avg(length({cell}) - length(replace({cell}, ' ', '')) + 1)",
@@ -366,21 +367,27 @@ def _counted(
 def _as_number(table: Table, profile: Column, chosen: str, extra: Sequence[str]) -> Column | None:
     """Return the column as numbers with their notation, or None if it holds something else."""
     cell = column(profile.index)
-    shape = f"trim(regexp_replace({cell}, {literal(_BODY)}, '#'))"
+    missing = set(_spelled(table, profile, MISSING_NUMBER, extra))
+    known = (
+        f"CASE WHEN {cell} IN ({', '.join(map(literal, missing))}) THEN NULL ELSE {cell} END"
+        if missing
+        else cell
+    )
+    shape = f"trim(regexp_replace({known}, {literal(_BODY)}, '{_NUMBER_HERE}'))"
     shapes = table.query(
-        f"SELECT {shape} AS s, count(*) AS n FROM rows WHERE {cell} IS NOT NULL GROUP BY s ORDER BY n DESC, s LIMIT 200"
+        f"SELECT {shape} AS s, count(*) AS n FROM rows WHERE {known} IS NOT NULL GROUP BY s ORDER BY n DESC, s LIMIT 200"
     )
     units: dict[str, int] = {}
-    spelled: dict[str, int] = {}
+    others: dict[str, int] = {}
     num_bare = 0
     for text, count in shapes:
-        if "#" not in text:
-            spelled[text] = count
+        if _NUMBER_HERE not in text:
+            others[text] = count
             continue
-        unit = re.sub(r"[-+−–()\s#]", "", text) if text.count("#") == 1 else "#"
+        unit = re.sub(rf"[-+−–()\s{_NUMBER_HERE}]", "", text) if text.count(_NUMBER_HERE) == 1 else "0"
         if unit == "":
             num_bare += count
-        elif not re.search(r"[\d#]", unit) and len(unit) <= 12:
+        elif not re.search(r"\d", unit) and len(unit) <= 12:
             units[unit] = units.get(unit, 0) + count
     unit = max(units, key=lambda name: units[name], default="")
     num_like = num_bare + sum(units.values())
@@ -389,9 +396,6 @@ def _as_number(table: Table, profile: Column, chosen: str, extra: Sequence[str])
     )
     unit = unit if is_usual else ""
     # Words that repeat among numbers stand for missing values: the known ones, or a few that are always the same.
-    missing = {text for text in spelled if text.lower() in (*MISSING_NUMBER, *extra)}
-    others = {text: count for text, count in spelled.items() if text not in missing}
-    num_spelled = sum(spelled[text] for text in missing)
     guessed: set[str] = set()
     num_others = sum(others.values())
     if (
@@ -400,9 +404,8 @@ def _as_number(table: Table, profile: Column, chosen: str, extra: Sequence[str])
         and num_others < 0.3 * profile.num_present
         and not _is_ordinal(others)
     ):
-        guessed, num_spelled = set(others), num_spelled + num_others
-    missing |= set(_spelled(table, profile, extra)) if extra else set()
-    some = replace(profile, missing=tuple(sorted(missing | guessed, key=lambda text: -spelled.get(text, 0))))
+        guessed = set(others)
+    some = replace(profile, missing=tuple(sorted(missing | guessed)))
     marks = [
         each
         for each in _MARKS
@@ -412,7 +415,7 @@ def _as_number(table: Table, profile: Column, chosen: str, extra: Sequence[str])
     asked = [
         f"count(*) FILTER (regexp_full_match({some.cell}, {literal(each.pattern)}))" for each in notations
     ]
-    asked += [f"count({some.cell})", f"count(DISTINCT {some.cell})", f"count({Notation().sql(some.cell)})",
+    asked += [f"count({some.cell})", f"count(DISTINCT {some.cell})", f"count({PLAIN.sql(some.cell)})",
               f"count(*) FILTER (regexp_matches({some.cell}, '^[-+]?[0-9]{{4,}}'))"]  # fmt: skip
     (values,) = table.query(f"SELECT {', '.join(asked)} FROM rows")
     *fits, present, distinct, plain, num_long = values
@@ -422,7 +425,7 @@ def _as_number(table: Table, profile: Column, chosen: str, extra: Sequence[str])
     kind = NUMBER if best == present else MIXED
     confidence, reason = "high", ""
     if plain == best and not (chosen in (DECIMAL_COMMA,)):
-        notation = Notation()
+        notation = PLAIN
     else:
         fitting = [each for each, count in zip(notations, fits, strict=True) if count == best]
         notation = next((each for each in fitting if each == Notation(unit=unit)), fitting[0])

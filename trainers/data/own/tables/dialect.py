@@ -135,6 +135,14 @@ def _with_header(dialect: Dialect, rows: list[Row], has_header: bool | None) -> 
     width = dialect.num_cells
     at = next(place for place, (_, cells) in enumerate(rows) if len(cells) == width)
     whole = [cells for _, cells in rows if len(cells) == width]
+    if (
+        len(whole) > 2
+        and width > 2
+        and sum(map(bool, whole[0])) == 1
+        and all(whole[1])
+        and _is_header(whole[1], whole[2:])
+    ):
+        whole, at = whole[1:], at + 1  # a title with empty cells
     notes = []
     above = [cells for _, cells in rows[:at] if not cells[0].startswith(COMMENTS)]
     names: list[str] | None = None

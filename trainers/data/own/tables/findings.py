@@ -20,12 +20,12 @@ TOTALS = r"^(?:(?:grand|sub)?\s*totals?|sum(?:me)?|gesamt(?:summe)?|insgesamt|ov
 LEAK = 0.999
 
 
-def report_findings(
-    table: Table, columns: Sequence[Column], plan: Plan, reading: Mapping[str, Any], problems: Problems
-) -> None:
-    """Add a note for everything suspicious."""
-    _other_label(columns, plan, problems)
+def report_findings(table: Table, columns: Sequence[Column], plan: Plan, problems: Problems) -> None:
+    """Add a note for everything suspicious; of a table that cannot be used, only what explains that."""
     _totals(table, columns, problems)
+    if problems.num_faults:
+        return
+    _other_label(columns, plan, problems)
     _copies(table, columns, plan, problems)
     used = [columns[place] for place in plan.used[:MAX_CHECKED]]
     for each in used:

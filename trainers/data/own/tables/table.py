@@ -119,8 +119,8 @@ class TableData:
                     columns = self._columns(table, reading)
             if not self._asks_for_images(table, columns, problems):
                 plan = make_plan(table, columns, self._options, reading, problems)
-            if plan is not None and not problems.num_faults:
-                report_findings(table, columns, plan, reading, problems)
+            if plan is not None:
+                report_findings(table, columns, plan, problems)
         return TableInspection(table=table, columns=columns, plan=plan)
 
     def _columns(self, table: Table, reading: Mapping[str, Any]) -> list[Column]:
