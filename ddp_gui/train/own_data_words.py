@@ -177,7 +177,8 @@ def _decisions(inspection: Inspection) -> str:
         what = " (to be predicted)" if is_label else "" if each.get("is_used") else " (not used)"
         kind = "ddp-unsure" if each.get("confidence") != "high" else ""
         lines.append(
-            f'<li class="{kind}"><span><b>{_cell(name)}</b>{what}: {as_html(str(each["decision"])[:MAX_DECISION])}</span>'
+            f'<li class="{kind}"><span><b>{_cell(name)}</b>{what}: '
+            f"{as_html(str(each['decision'])[:MAX_DECISION])}</span>"
             f"{_kinds(name, is_chosen=bool(each.get('is_chosen')))}</li>"
         )
     more = f"<li>and {len(columns) - len(lines):,} more</li>" if len(columns) > len(lines) else ""

@@ -112,10 +112,10 @@ def _coerce_text(value: Any, about: Setting, allowed: str) -> str:
         raise ValueError(f"{allowed}, without NUL characters")
     if any("\ud800" <= character <= "\udfff" for character in value):
         raise ValueError(f"{allowed}, in valid Unicode (it holds half a surrogate pair)")
-    value = plain_path(value) if about.is_path else value.strip()
+    text = plain_path(value) if about.is_path else value.strip()
     if about.check is not None:
-        about.check(value)
-    return value
+        about.check(text)
+    return text
 
 
 def plain_path(text: str) -> str:

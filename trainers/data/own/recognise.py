@@ -22,7 +22,10 @@ from trainers.data.own.tables.table_file import PARQUET_SUFFIXES, SHEET_SUFFIXES
 from trainers.data.own.texts.plain_text import PlainText
 from trainers.files.paths import REPOSITORY
 
-TAKEN = "Taken are a folder or zip of images in class folders, a table (CSV, TSV, Parquet, JSON Lines, Excel), or a text."
+TAKEN = (
+    "Taken are a folder or zip of images in class folders, a table (CSV, TSV, Parquet, JSON "
+    "Lines, Excel), or a text."
+)
 NOT_TAKEN = {
     **dict.fromkeys((".pdf", ".docx", ".doc"), "Save its text as a .txt file."),
     **dict.fromkeys((".tar", ".tgz", ".7z", ".rar"), "Unpack it and give the folder."),

@@ -86,9 +86,15 @@ class Problems:
         self.num_faults += 1
         self.num_to_leave_out += num_to_leave_out
         self._add(
-            self._faults, where, message=message, hint=hint, line=line, suggested=suggested or {}, action=action,
+            self._faults,
+            where,
+            message=message,
+            hint=hint,
+            line=line,
+            suggested=suggested or {},
+            action=action,
             num_to_leave_out=num_to_leave_out,
-        )  # fmt: skip
+        )
 
     def note(
         self,
@@ -103,9 +109,15 @@ class Problems:
         """Record what a user should know but need not correct."""
         self.num_notes += 1
         self._add(
-            self._notes, where, message=message, hint=hint, line=line, suggested=suggested or {}, action=action,
+            self._notes,
+            where,
+            message=message,
+            hint=hint,
+            line=line,
+            suggested=suggested or {},
+            action=action,
             is_fatal=False,
-        )  # fmt: skip
+        )
 
     def unreadable(
         self,

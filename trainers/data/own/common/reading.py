@@ -107,7 +107,7 @@ def find_encoding(path: Path, wanted: str = "") -> Encoding:
     name = guess(others)
     return Encoding(
         name=name,
-        note=f"it is not UTF-8; its letters fit {name}. If they look wrong in the preview, name the encoding.",
+        note=f"it is not UTF-8; its letters fit {name}. If they look wrong below, name the encoding.",
     )
 
 

@@ -13,9 +13,22 @@ from trainers.data.own.common.problems import Problems, listed, quoted
 from trainers.data.own.images.image_sources import ImageSource
 
 IMAGE_SUFFIXES = (
-    ".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".heic",
-    ".heif", ".avif",
-)  # fmt: skip
+    ".jpg",
+    ".jpeg",
+    ".jfif",
+    ".png",
+    ".bmp",
+    ".gif",
+    ".webp",
+    ".tif",
+    ".tiff",
+    ".ppm",
+    ".pgm",
+    ".pbm",
+    ".heic",
+    ".heif",
+    ".avif",
+)
 # Words in the names of folders. Of those for validation, the first one there is taken.
 TRAIN_WORDS = ("train", "training", "trn")
 VALIDATION_WORDS = ("val", "valid", "validation", "dev", "test", "testing", "tst", "eval", "holdout")
@@ -234,7 +247,10 @@ def arrange_listed(source: ImageSource, labels: Mapping[str, str], problems: Pro
     }
     missing = [name for name, file in found.items() if file is None]
     if missing:
-        message = f"{len(missing):,} of {len(labels):,} images of the table are not there: {listed([quoted(name) for name in missing])}."
+        message = (
+            f"{len(missing):,} of {len(labels):,} images of the table are not there: "
+            f"{listed([quoted(name) for name in missing])}."
+        )
         if len(missing) == len(labels):
             problems.fault("the folder of the images", message, "Give the folder that contains them.")
         else:

@@ -117,7 +117,7 @@ class Images:
             failed.update(name for name, _ in piece.faults)
             decoded.update(zip((file.name for file in piece.files), piece.pixels.copy(), strict=True))
         good = tuple(file for file in files if file.name not in failed)
-        good = self._report_alike(good, arrangement, decoded, problems)
+        good = self._report_alike(good, decoded, problems)
         return ImageInspection(
             source=source,
             arrangement=arrangement,
@@ -131,7 +131,6 @@ class Images:
     def _report_alike(
         self,
         files: tuple[LabelledFile, ...],
-        arrangement: Arrangement,
         decoded: Mapping[str, Pixels],
         problems: Problems,
     ) -> tuple[LabelledFile, ...]:
@@ -162,7 +161,10 @@ class Images:
             problems.note("the images", f"{len(copies):,} images are copies of others and are left out.")
             return tuple(file for file in files if file.name not in gone)
         some = "" if len(decoded) == len(files) else f" of {len(decoded):,} that were looked at"
-        message = f"{len(copies):,} images{some} are copies of others, such as {copies[0][0].name} of {copies[0][1].name}: "
+        message = (
+            f"{len(copies):,} images{some} are copies of others, such as "
+            f"{copies[0][0].name} of {copies[0][1].name}: "
+        )
         message += "some would be in training and in validation."
         share = len(copies) / max(1, len(files))
         suggested = {"data_reading": '{"leave_out_copies": true}'}

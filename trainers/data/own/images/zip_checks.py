@@ -78,7 +78,7 @@ def why_refused(info: zipfile.ZipInfo) -> tuple[str, str] | None:
 
 
 def decoded_names(infos: list[zipfile.ZipInfo], problems: Problems) -> list[str]:
-    """Return the names of a zip's members: as UTF-8 where they are valid UTF-8 without saying so, else guessed."""
+    """Return the names of a zip's members: UTF-8 where they are valid without a mark, else guessed."""
     raw = [
         None if info.flag_bits & 0x800 or info.filename.isascii() else _raw(info.filename) for info in infos
     ]

@@ -12,35 +12,21 @@ import numpy as np
 from trainers.data.own.tables.table_file import Table, column, literal
 
 NUMBER, CATEGORY, TEXT, DATE, FILE_NAME = "number", "category", "text", "date", "file name"
-IDENTIFIER, INDEX, CONSTANT, EMPTY, MIXED, IGNORED = (
-    "identifier", "row index", "constant", "empty", "mixed", "ignored",
-)  # fmt: skip
+IDENTIFIER, INDEX, CONSTANT = "identifier", "row index", "constant"
+EMPTY, MIXED, IGNORED = "empty", "mixed", "ignored"
 LEFT_OUT = (IDENTIFIER, INDEX, CONSTANT, EMPTY, IGNORED, FILE_NAME)
 DECIMAL_COMMA, DECIMAL_POINT = "number, decimal comma", "number, decimal point"
 KINDS = (NUMBER, DECIMAL_COMMA, DECIMAL_POINT, CATEGORY, TEXT, DATE, IGNORED)  # what a user can choose
 
 # Spellings of a missing value: of any column; and only in a column of numbers or dates.
 MISSING = (
-    "na",
-    "n/a",
-    "#n/a",
-    "nan",
-    "null",
-    "none",
-    "?",
-    "nat",
-    "<na>",
-    "\\n",
-    "-",
-    "--",
-    "—",
-    "–",
-    "(null)",
+    "na", "n/a", "#n/a", "nan", "null", "none", "?", "nat", "<na>", "\\n", "-", "--", "—", "–", "(null)",
     "#null!",
-)
+)  # fmt: skip
 MISSING_NUMBER = (
-    *MISSING, ".", "..", "...", "unknown", "unk", "missing", "undefined", "nil", "n.a.", "n. a.", "k.a.", "k. a.", "not available",
-    "not applicable", "no data", "nodata", "empty", "(empty)", "<null>", "#div/0!", "#value!", "#ref!", "#name?", "#num!", "*", "x", "tbd", "*", "**", "无", "未知", "keine angabe",
+    *MISSING, ".", "..", "...", "unknown", "unk", "missing", "undefined", "nil", "n.a.", "n. a.", "k.a.",
+    "k. a.", "not available", "not applicable", "no data", "nodata", "empty", "(empty)", "<null>",
+    "#div/0!", "#value!", "#ref!", "#name?", "#num!", "*", "x", "tbd", "**", "无", "未知", "keine angabe",
 )  # fmt: skip
 MAX_COUNTED = 20_000
 MIXED_FROM = 0.8  # this share of numbers: the rest are probably mistakes
@@ -54,37 +40,12 @@ LARGEST_NUMBER = 1e38
 SMALLEST_SPREAD = float(np.finfo(np.float32).tiny)
 SMALLEST_SHARE = 2.0**-44
 ID_NAMES = (
-    "id",
-    "ids",
-    "index",
-    "idx",
-    "uuid",
-    "guid",
-    "key",
-    "row",
-    "nr",
-    "编号",
-    "序号",
-    "номер",
-    "rownames",
-)
+    "id", "ids", "index", "idx", "uuid", "guid", "key", "row", "nr", "编号", "序号", "номер", "rownames",
+)  # fmt: skip
 ORDERED_NAMES = (
-    "year",
-    "jahr",
-    "month",
-    "day",
-    "age",
-    "time",
-    "date",
-    "x",
-    "t",
-    "step",
-    "epoch",
-    "hour",
-    "week",
-    "quarter",
-    "size",
-)
+    "year", "jahr", "month", "day", "age", "time", "date", "x", "t", "step", "epoch", "hour", "week",
+    "quarter", "size",
+)  # fmt: skip
 IMAGES = r"\.(jpe?g|jfif|png|gif|bmp|webp|tiff?|ppm|pgm|pbm|heic|heif|avif)$"
 IDEOGRAPHS = r"[\x{3040}-\x{30ff}\x{3400}-\x{9fff}\x{ac00}-\x{d7af}\x{0e00}-\x{0e7f}]"
 _BODY = r"[0-9][0-9.,'’\x{a0}\x{202f} ]*(?:[eE][+-]?[0-9]+)?|[.,][0-9]+(?:[eE][+-]?[0-9]+)?"
@@ -93,13 +54,15 @@ _SIGN = r"[-+−–(]?"
 # Decimal mark, thousands separator. The first of those that fit as many cells is taken.
 _MARKS = ((",", ""), (".", ","), (",", "."), (".", " "), (",", " "), (".", "'"), (",", "'"), (".", ""))
 DATE_FORMATS = (
-    "%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%m-%d-%Y", "%d.%m.%y", "%m/%d/%y",
-    "%d/%m/%y", "%d-%m-%y", "%b %d %Y", "%d %b %Y", "%B %d %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%d. %B %Y", "%d-%b-%Y", "%d-%b-%y",
-    "%b-%d-%Y", "%a %b %d %Y", "%Y年%m月%d日", "%Y-%m", "%b %Y", "%B %Y", "%m/%Y", "%Y%m%d",
+    "%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%m-%d-%Y",
+    "%d.%m.%y", "%m/%d/%y", "%d/%m/%y", "%d-%m-%y", "%b %d %Y", "%d %b %Y", "%B %d %Y", "%d %B %Y",
+    "%b %d, %Y", "%B %d, %Y", "%d. %B %Y", "%d-%b-%Y", "%d-%b-%y", "%b-%d-%Y", "%a %b %d %Y", "%Y年%m月%d日",
+    "%Y-%m", "%b %Y", "%B %Y", "%m/%Y", "%Y%m%d",
 )  # fmt: skip
 _LIKE_A_DATE = (
-    r"(?i)[0-9]{1,4}[-/. ][0-9]{1,2}[-/. ][0-9]{1,4}.*|(?:[a-z]{3},? )?[0-9]{0,2}[-. ]{0,2}(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec).*"
-    r"[0-9]{2,4}.*|[0-9]{4}-[0-9]{1,2}|[0-9]{1,2}/[0-9]{4}|[12][0-9]{7}|[0-9]{4}年.*"
+    r"(?i)[0-9]{1,4}[-/. ][0-9]{1,2}[-/. ][0-9]{1,4}.*|[0-9]{4}-[0-9]{1,2}|[0-9]{1,2}/[0-9]{4}|[12][0-9]{7}"
+    r"|[0-9]{4}年.*"
+    r"|(?:[a-z]{3},? )?[0-9]{0,2}[-. ]{0,2}(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec).*[0-9]{2,4}.*"
 )
 
 
@@ -119,7 +82,8 @@ class Notation:
         mark = {" ": r"[ \x{a0}\x{202f}]", "'": "['’]"}.get(self.thousands, re.escape(self.thousands))
         whole = "[0-9]+"
         if mark:
-            whole = f"(?:[1-9][0-9]{{0,2}}(?:{mark}[0-9]{{3}})+|[1-9][0-9]?(?:{mark}[0-9]{{2}})+{mark}[0-9]{{3}}|[0-9]+)"
+            indian = f"[1-9][0-9]?(?:{mark}[0-9]{{2}})+{mark}[0-9]{{3}}"
+            whole = f"(?:[1-9][0-9]{{0,2}}(?:{mark}[0-9]{{3}})+|{indian}|[0-9]+)"
         unit = f"(?:{re.escape(self.unit)})?" if self.unit else ""
         number = rf"(?:{whole}(?:{point}[0-9]*)?|{point}[0-9]+)(?:[eE][+-]?[0-9]+)?"
         return rf"{_SIGN}\s*{unit}\s*{_SIGN}\s*{number}\s*{unit}\)?"
@@ -262,22 +226,32 @@ def _profiles(table: Table) -> Iterator[Column]:
             cell = column(place)
             number = PLAIN.sql(cell)
             asked += [
-                f"count({cell})", f"count(DISTINCT {cell})", f"count({number})",
-                f"avg(length({cell}))", f"avg(length({cell}) - length(replace({cell}, ' ', '')) + 1)",
+                f"count({cell})",
+                f"count(DISTINCT {cell})",
+                f"count({number})",
+                f"avg(length({cell}))",
+                f"avg(length({cell}) - length(replace({cell}, ' ', '')) + 1)",
                 f"count(*) FILTER (regexp_matches({cell}, '[0-9]'))",
-                f"avg(length({cell}) - length(regexp_replace({cell}, {literal(IDEOGRAPHS)}, '', 'g'))) "
-                f"FILTER (ascii({cell}) > 127 OR length({cell}) < strlen({cell}))",
-            ]  # fmt: skip
+                f"avg(length({cell}) - length(regexp_replace({cell}, {literal(IDEOGRAPHS)}, '', 'g')))",
+            ]
         (values,) = table.query(f"SELECT {', '.join(asked)} FROM rows")
         for offset, place in enumerate(places[start : start + at_once]):
             present, distinct, plain, characters, words, digits, ideographs = values[
                 7 * offset : 7 * offset + 7
             ]
             yield Column(
-                index=place, name=table.names[place], kind="", num_rows=table.num_rows, num_present=present,
-                num_distinct=distinct, num_numbers=plain, characters=characters or 0.0, words=words or 0.0,
-                ideographs=(ideographs or 0) >= MIN_IDEOGRAPHS, num_too_large=digits,
-            )  # fmt: skip
+                index=place,
+                name=table.names[place],
+                kind="",
+                num_rows=table.num_rows,
+                num_present=present,
+                num_distinct=distinct,
+                num_numbers=plain,
+                characters=characters or 0.0,
+                words=words or 0.0,
+                ideographs=(ideographs or 0) >= MIN_IDEOGRAPHS,
+                num_too_large=digits,
+            )
 
 
 def _with_reading(
@@ -291,41 +265,38 @@ def _with_reading(
         return replace(profile, kind=EMPTY, reason="no cell has a value")
     if chosen in (IGNORED, CATEGORY, TEXT):
         return _counted(table, profile, MISSING, kind=chosen, extra=extra, reason="chosen")
+    dated = _dated(table, profile, num_digits, chosen)
+    if dated is not None:
+        return dated
     if chosen == DATE:
-        dated = _as_date(
-            table, replace(profile, missing=_spelled(table, profile, MISSING_NUMBER)), least=0.01
-        )
-        return dated or replace(profile, kind=CATEGORY, reason="no date could be read", confidence="low")
+        return replace(profile, kind=CATEGORY, reason="no date could be read", confidence="low")
     is_plain = profile.num_numbers == profile.num_present
     if not chosen and is_plain and not extra:
-        if (
-            4 <= profile.characters <= 8
-            and re.search("dat|day|tag", profile.name.lower())
-            and profile.characters == 8
-        ):
-            dated = _as_date(table, profile, least=1.0)
-            if dated is not None:
-                return dated
         return replace(profile, kind=NUMBER, missing=_spelled(table, profile, ("nan",)))
-    if not chosen and num_digits > 0.5 * profile.num_present and profile.characters < 60:
-        spelled = replace(profile, missing=_spelled(table, profile, MISSING_NUMBER))
-        dated = _as_date(table, spelled, least=0.95)
-        if dated is not None:
-            return dated
     if (is_plain or profile.characters < 40) and (num_digits or chosen):
         number = _as_number(table, profile, chosen, extra)
         if number is not None:
             return number
-    kind, reason = CATEGORY, ""
     if _is_text(profile):
-        kind = TEXT
-    elif profile.characters < 300:
-        names = table.value(
-            f"SELECT count(*) FROM rows WHERE regexp_matches({column(profile.index)}, {literal('(?i)' + IMAGES)})"
-        )
-        if names >= 0.95 * profile.num_present:
-            kind, reason = FILE_NAME, "the cells are names of image files"
-    return _counted(table, profile, () if kind == TEXT else MISSING, kind=kind, extra=extra, reason=reason)
+        return _counted(table, profile, (), kind=TEXT, extra=extra)
+    cell = column(profile.index)
+    names = f"SELECT count(*) FROM rows WHERE regexp_matches({cell}, {literal('(?i)' + IMAGES)})"
+    if profile.characters < 300 and table.value(names) >= 0.95 * profile.num_present:
+        reason = "the cells are names of image files"
+        return _counted(table, profile, MISSING, kind=FILE_NAME, extra=extra, reason=reason)
+    return _counted(table, profile, MISSING, kind=CATEGORY, extra=extra)
+
+
+def _dated(table: Table, profile: Column, num_digits: int, chosen: str) -> Column | None:
+    """Return the column as dates, or None if it does not hold them."""
+    spelled = replace(profile, missing=_spelled(table, profile, MISSING_NUMBER))
+    if chosen:
+        return _as_date(table, spelled, least=0.01) if chosen == DATE else None
+    if profile.num_numbers == profile.num_present:  # 20240131 is a date if its column is called one
+        is_called = profile.characters == 8 and re.search("dat|day|tag", profile.name.lower())
+        return _as_date(table, profile, least=1.0) if is_called else None
+    is_likely = num_digits > 0.5 * profile.num_present and profile.characters < 60
+    return _as_date(table, spelled, least=0.95) if is_likely else None
 
 
 def _is_text(profile: Column) -> bool:
@@ -341,7 +312,8 @@ def _spelled(
     asked = ", ".join(map(literal, {*spellings, *extra}))
     cell = column(profile.index)
     found = table.query(
-        f"SELECT {cell}, count(*) AS n FROM rows WHERE lower({cell}) IN ({asked}) GROUP BY 1 ORDER BY n DESC, 1 LIMIT 100"
+        f"SELECT {cell}, count(*) AS n FROM rows WHERE lower({cell}) IN ({asked}) GROUP BY 1 "
+        f"ORDER BY n DESC, 1 LIMIT 100"
     )
     return tuple(str(name) for name, _ in found)
 
@@ -375,7 +347,8 @@ def _as_number(table: Table, profile: Column, chosen: str, extra: Sequence[str])
     )
     shape = f"trim(regexp_replace({known}, {literal(_BODY)}, '{_NUMBER_HERE}'))"
     shapes = table.query(
-        f"SELECT {shape} AS s, count(*) AS n FROM rows WHERE {known} IS NOT NULL GROUP BY s ORDER BY n DESC, s LIMIT 200"
+        f"SELECT {shape} AS s, count(*) AS n FROM rows WHERE {known} IS NOT NULL GROUP BY s ORDER "
+        f"BY n DESC, s LIMIT 200"
     )
     units: dict[str, int] = {}
     others: dict[str, int] = {}
@@ -395,7 +368,7 @@ def _as_number(table: Table, profile: Column, chosen: str, extra: Sequence[str])
         bool(units) and units[unit] >= 0.2 * num_like and num_bare + units[unit] > MIXED_FROM * num_like
     )
     unit = unit if is_usual else ""
-    # Words that repeat among numbers stand for missing values: the known ones, or a few that are always the same.
+    # Words among numbers stand for missing values if they are known ones, or always the same.
     guessed: set[str] = set()
     num_others = sum(others.values())
     if (
@@ -415,8 +388,12 @@ def _as_number(table: Table, profile: Column, chosen: str, extra: Sequence[str])
     asked = [
         f"count(*) FILTER (regexp_full_match({some.cell}, {literal(each.pattern)}))" for each in notations
     ]
-    asked += [f"count({some.cell})", f"count(DISTINCT {some.cell})", f"count({PLAIN.sql(some.cell)})",
-              f"count(*) FILTER (regexp_matches({some.cell}, '^[-+]?[0-9]{{4,}}'))"]  # fmt: skip
+    asked += [
+        f"count({some.cell})",
+        f"count(DISTINCT {some.cell})",
+        f"count({PLAIN.sql(some.cell)})",
+        f"count(*) FILTER (regexp_matches({some.cell}, '^[-+]?[0-9]{{4,}}'))",
+    ]
     (values,) = table.query(f"SELECT {', '.join(asked)} FROM rows")
     *fits, present, distinct, plain, num_long = values
     best = max([*fits, plain])
@@ -424,7 +401,7 @@ def _as_number(table: Table, profile: Column, chosen: str, extra: Sequence[str])
         return None
     kind = NUMBER if best == present else MIXED
     confidence, reason = "high", ""
-    if plain == best and not (chosen in (DECIMAL_COMMA,)):
+    if plain == best and chosen not in (DECIMAL_COMMA,):
         notation = PLAIN
     else:
         fitting = [each for each, count in zip(notations, fits, strict=True) if count == best]
@@ -447,9 +424,15 @@ def _as_number(table: Table, profile: Column, chosen: str, extra: Sequence[str])
     if guessed:
         confidence = "medium"
     return replace(
-        some, kind=kind, notation=notation, num_present=present, num_distinct=distinct, confidence=confidence, reason=reason,
+        some,
+        kind=kind,
+        notation=notation,
+        num_present=present,
+        num_distinct=distinct,
+        confidence=confidence,
+        reason=reason,
         num_numbers=best,
-    )  # fmt: skip
+    )
 
 
 def _is_ordinal(others: Mapping[str, int]) -> bool:
@@ -504,7 +487,10 @@ def _resolved(table: Table, each: Column, has_decimal_commas: bool) -> Column:
     if each.notation.is_plain:
         grouped = Notation(decimal=",", thousands=".")
         marked = f"count(*) FILTER (contains({each.cell}, '.'))"
-        fits = f"count(*) FILTER (contains({each.cell}, '.') AND regexp_full_match({each.cell}, {literal(grouped.pattern)}))"
+        fits = (
+            f"count(*) FILTER (contains({each.cell}, '.') AND regexp_full_match({each.cell}, "
+            f"{literal(grouped.pattern)}))"
+        )
         ((num_marked, num_fits),) = table.query(f"SELECT {marked}, {fits} FROM rows")
         if num_marked and num_marked == num_fits:
             return replace(
@@ -528,23 +514,39 @@ def _with_numbers(table: Table, each: Column) -> Column:
     usable = f"CASE WHEN abs({number}) <= {LARGEST_NUMBER!r} THEN {number} END"
     quantile = "approx_quantile" if each.num_rows > 2_000_000 else "quantile_cont"
     ((present, num, large, low, high, whole, quartiles, distinct),) = table.query(
-        f"SELECT count({each.cell}), count(n), count(*) FILTER (abs(m) > {LARGEST_NUMBER!r}), min(n), max(n), bool_and(n = floor(n)), "
-        f"{quantile}(n, [0.25, 0.5, 0.75]), count(DISTINCT n) FROM (SELECT *, {usable} AS n, {number} AS m FROM rows)"
+        f"SELECT count({each.cell}), count(n), count(*) FILTER (abs(m) > {LARGEST_NUMBER!r}), "
+        f"min(n), max(n), bool_and(n = floor(n)), "
+        f"{quantile}(n, [0.25, 0.5, 0.75]), count(DISTINCT n) FROM (SELECT *, {usable} AS n, "
+        f"{number} AS m FROM rows)"
     )
-    shown = table.query(
-        f"SELECT {each.cell}, {number} FROM rows WHERE {number} IS NOT NULL ORDER BY regexp_matches({each.cell}, "
-        f"'[0-9][^0-9-]+[0-9]') DESC, row LIMIT 1"
-    ) if not each.notation.is_plain else []  # fmt: skip
+    shown = (
+        table.query(
+            f"SELECT {each.cell}, {number} FROM rows WHERE {number} IS NOT NULL ORDER BY "
+            f"regexp_matches({each.cell}, "
+            f"'[0-9][^0-9-]+[0-9]') DESC, row LIMIT 1"
+        )
+        if not each.notation.is_plain
+        else []
+    )
     example = (str(shown[0][0]), f"{shown[0][1]:.12g}") if shown else ("", "")
     kind, reason = each.kind, each.reason
     kind = NUMBER if num + large == present else MIXED
     if num and not large and each.num_distinct == 1 and num == each.num_rows and not each.is_chosen:
         kind, reason = CONSTANT, "all cells are the same"
     return replace(
-        each, kind=kind, reason=reason, num_present=present, num_numbers=num, num_too_large=large, lowest=low or 0.0, highest=high or 0.0,
-        all_whole=bool(whole) and not large, quartiles=tuple(quartiles or (0.0, 0.0, 0.0)), num_distinct=distinct + bool(large),
+        each,
+        kind=kind,
+        reason=reason,
+        num_present=present,
+        num_numbers=num,
+        num_too_large=large,
+        lowest=low or 0.0,
+        highest=high or 0.0,
+        all_whole=bool(whole) and not large,
+        quartiles=tuple(quartiles or (0.0, 0.0, 0.0)),
+        num_distinct=distinct + bool(large),
         example=example,
-    )  # fmt: skip
+    )
 
 
 def _without_names(table: Table, each: Column, has_others: bool) -> Column:
@@ -566,7 +568,8 @@ def _without_names(table: Table, each: Column, has_others: bool) -> Column:
     if is_id_name(each.name):
         return replace(each, kind=IDENTIFIER, reason="whole numbers, all different, and called an identifier")
     steps = table.query(
-        f"SELECT min(d), max(d) FROM (SELECT n - lag(n) OVER (ORDER BY row) AS d FROM (SELECT row, {each.number} AS n FROM rows))"
+        f"SELECT min(d), max(d) FROM (SELECT n - lag(n) OVER (ORDER BY row) AS d FROM (SELECT "
+        f"row, {each.number} AS n FROM rows))"
     )[0]
     if (
         steps[0] == steps[1] != 0
@@ -582,4 +585,4 @@ def _without_names(table: Table, each: Column, has_others: bool) -> Column:
 def is_id_name(name: str) -> bool:
     """Return True for a name such as user_id, customerID or 编号."""
     last = re.split(r"[_\-. ]", name.lower())[-1]
-    return last in ID_NAMES or name.endswith(("Id", "ID")) or name.endswith("编号")
+    return last in ID_NAMES or name.endswith(("Id", "ID", "编号"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -46,13 +47,16 @@ class Dialect:
 
     def reader(self, lines: Any) -> Any:
         """Return a `csv.reader` of this dialect."""
-        quoting = csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE
         is_doubled = self.escape == self.quote
         return csv.reader(
-            lines, delimiter=self.delimiter, quotechar=self.quote or None, quoting=quoting,
-            doublequote=is_doubled, escapechar=None if is_doubled else self.escape or None,
+            lines,
+            delimiter=self.delimiter,
+            quotechar=self.quote or None,
+            quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
+            doublequote=is_doubled,
+            escapechar=None if is_doubled else self.escape or None,
             skipinitialspace=self.ignores_space,
-        )  # fmt: skip
+        )
 
 
 def find_dialect(text: str, *, delimiter: str = "", has_header: bool | None = None) -> Dialect | None:
@@ -183,7 +187,7 @@ def _is_header(first: list[str], rest: list[list[str]]) -> bool:
     """Return True if a row is rather names of columns than data like the rows below it."""
     numbers = [cell for cell in first if LIKE_A_NUMBER.fullmatch(cell)]
     counted = [int(cell) for cell in numbers if cell.isascii() and cell.isdigit()]
-    steps = {after - before for before, after in zip(counted, counted[1:], strict=False)}
+    steps = {after - before for before, after in itertools.pairwise(counted)}
     is_counted = len(counted) == len(numbers) and len(counted) > 1 and len(steps) == 1 and steps != {0}
     score = 0.0
     for place, cell in enumerate(first):

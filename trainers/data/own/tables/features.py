@@ -125,7 +125,8 @@ def chunks(
     last = table.value("SELECT max(row) FROM rows")
     for start in range(0, last + 1, size):
         found = table.execute(
-            f"SELECT {asked} FROM rows WHERE row >= {start} AND row < {start + size} AND {condition} ORDER BY row"
+            f"SELECT {asked} FROM rows WHERE row >= {start} AND row < {start + size} AND "
+            f"{condition} ORDER BY row"
         ).fetchnumpy()
         labels, *values = (found[f"f{place}"] for place in range(len(cells) + 1))
         if not len(labels):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainers.data.dataset import TABULAR_REGRESSION
-from trainers.data.own.common.problems import Problems, listed, quoted
+from trainers.data.own.common.problems import Problems, quoted
 from trainers.data.own.tables import columns as kinds
 from trainers.data.own.tables.columns import Column
 from trainers.data.own.tables.table_file import Table, column, literal
@@ -16,7 +16,10 @@ from trainers.data.own.tables.table_plan import LABEL_NAMES, OTHER_LABEL_NAMES, 
 MAX_CHECKED = 200  # columns
 FAR = 20.0  # times the distance between the quartiles
 SENTINELS = (-1, -9, -99, -999, -9999, 99, 999, 9999, 99999, 999999)
-TOTALS = r"^(?:(?:grand|sub)?\s*totals?|sum(?:me)?|gesamt(?:summe)?|insgesamt|overall|all|somme|suma|итого|合计|总计)\s*:?$"
+TOTALS = (
+    r"^(?:(?:grand|sub)?\s*totals?|sum(?:me)?|gesamt(?:summe)?|insgesamt|overall"
+    r"|somme|suma|итого|合计|总计)\s*:?$"
+)
 LEAK = 0.999
 
 
@@ -133,14 +136,18 @@ def _copies(table: Table, columns: Sequence[Column], plan: Plan, problems: Probl
     if copies:
         what = "texts" if plan.texts else "rows"
         share = copies / table.num_rows
-        message = f"{copies:,} of {table.num_rows:,} {what} are exact copies of others: some would be in training and in validation."
+        message = (
+            f"{copies:,} of {table.num_rows:,} {what} are exact copies of others: some "
+            f"would be in training and in validation."
+        )
         action = f"Leave out the copies ({copies:,} rows, {share:.0%})"
         problems.note("the table", message, suggested=patch(leave_out_copies=True), action=action)
     if plan.texts and plan.class_names:
         texts = ", ".join(column(place) for place in plan.texts)
         label = column(plan.label)
         two = table.value(
-            f"SELECT count(*) FROM (SELECT {texts} FROM rows GROUP BY {texts} HAVING count(DISTINCT {label}) > 1)"
+            f"SELECT count(*) FROM (SELECT {texts} FROM rows GROUP BY {texts} HAVING "
+            f"count(DISTINCT {label}) > 1)"
         )
         if two:
             problems.note(
@@ -148,9 +155,7 @@ def _copies(table: Table, columns: Sequence[Column], plan: Plan, problems: Probl
             )
 
 
-def leave_out(
-    table: Table, columns: Sequence[Column], plan: Plan, reading: Mapping[str, Any], problems: Problems
-) -> int:
+def leave_out(table: Table, plan: Plan, reading: Mapping[str, Any], problems: Problems) -> int:
     """Leave out the copies that the user does not want; return their number."""
     if not reading.get("leave_out_copies"):
         return 0
@@ -177,7 +182,10 @@ def _outliers(table: Table, each: Column, problems: Problems) -> None:
     values = {value for _, value, _ in some}
     is_sentinel = len(values) == 1 and some[0][2] in SENTINELS
     where = f"column {quoted(each.name)}"
-    message = f"{count:,} of its values lie far from the others (half of them are from {low:.4g} to {high:.4g}): {shown}."
+    message = (
+        f"{count:,} of its values lie far from the others (half of them are from {low:.4g} "
+        f"to {high:.4g}): {shown}."
+    )
     if is_sentinel or count <= 20:
         spelled = [
             str(value) for (value,) in table.query(f"SELECT DISTINCT {each.cell} FROM rows WHERE {far}")
@@ -202,7 +210,8 @@ def _leak(table: Table, each: Column, label: Column, plan: Plan, problems: Probl
     if plan.task == TABULAR_REGRESSION:
         if each.kind == kinds.NUMBER:
             share = table.value(
-                f"SELECT corr({each.number}, {label.number}) FROM rows WHERE isfinite({each.number}) AND isfinite({label.number})"
+                f"SELECT corr({each.number}, {label.number}) FROM rows WHERE "
+                f"isfinite({each.number}) AND isfinite({label.number})"
             )
             if share is not None and abs(share) > LEAK and len(plan.used) > 1:
                 message = f"it alone determines {quoted(label.name)} (correlation {share:.4f})."
@@ -214,18 +223,21 @@ def _leak(table: Table, each: Column, label: Column, plan: Plan, problems: Probl
         if each.num_distinct > 0.5 * each.num_present or each.num_distinct < 2:
             return
         wrong = table.value(
-            f"SELECT sum(n) - sum(most) FROM (SELECT sum(n) AS n, max(n) AS most FROM (SELECT {each.cell} AS f, {label.cell} AS l, "
+            f"SELECT sum(n) - sum(most) FROM (SELECT sum(n) AS n, max(n) AS most FROM (SELECT "
+            f"{each.cell} AS f, {label.cell} AS l, "
             f"count(*) AS n FROM rows WHERE l IS NOT NULL GROUP BY f, l) GROUP BY f)"
         )
         is_leak = wrong is not None and wrong <= 0.001 * table.num_rows
     elif each.kind == kinds.NUMBER and each.num_distinct >= len(plan.class_names):
-        # Sorted by the number, the label changes as often as there are classes: thresholds alone tell them apart.
+        # Sorted by the number, the label changes only between the classes: thresholds tell them apart.
         changes = table.value(
-            f"SELECT count(*) FILTER (l <> before) FROM (SELECT l, lag(l) OVER (ORDER BY f, l) AS before FROM "
+            f"SELECT count(*) FILTER (l <> before) FROM (SELECT l, lag(l) OVER (ORDER BY f, l) AS "
+            f"before FROM "
             f"(SELECT {each.number} AS f, {label.cell} AS l FROM rows WHERE l IS NOT NULL AND f IS NOT NULL))"
         )
         mixed = table.value(
-            f"SELECT count(*) FROM (SELECT {each.number} AS f FROM rows GROUP BY f HAVING count(DISTINCT {label.cell}) > 1)"
+            f"SELECT count(*) FROM (SELECT {each.number} AS f FROM rows GROUP BY f HAVING "
+            f"count(DISTINCT {label.cell}) > 1)"
         )
         is_leak = changes == len(plan.class_names) - 1 and mixed == 0 and not each.num_missing
     else:

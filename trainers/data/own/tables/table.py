@@ -115,7 +115,7 @@ class TableData:
             columns = self._columns(table, reading)
             if reading.get("leave_out_copies"):
                 first = make_plan(table, list(columns), self._options, reading, Problems())
-                if first is not None and leave_out(table, columns, first, reading, problems):
+                if first is not None and leave_out(table, first, reading, problems):
                     columns = self._columns(table, reading)
             if not self._asks_for_images(table, columns, problems):
                 plan = make_plan(table, columns, self._options, reading, problems)
@@ -127,7 +127,7 @@ class TableData:
         return read_columns(table, reading.get("columns", {}), reading.get("missing", {}))
 
     def _asks_for_images(self, table: Table, columns: Sequence[Column], problems: Problems) -> bool:
-        """Ask for the folder of the images whose names a column holds, if nothing else can be learned from."""
+        """Ask for the folder of the images that a column names, if nothing else can be learned from."""
         names = [each for each in columns if each.kind == FILE_NAME]
         others = [each for each in columns if each.kind in (NUMBER, MIXED, CATEGORY, TEXT, DATE)]
         if not names or len(others) > 1 or self._options.task not in ("auto", IMAGE_CLASSIFICATION):
@@ -136,8 +136,8 @@ class TableData:
         message = "the cells are names of image files."
         hint = "Give the folder that contains the images, and the images are learned from."
         first = str(table.value(f"SELECT min({names[0].cell}) FROM rows"))
-        found = [folder for folder in (beside, *sorted(each for each in beside.iterdir() if each.is_dir())[:100])
-                 if (folder / first).is_file()]  # fmt: skip
+        folders = [beside, *sorted(each for each in beside.iterdir() if each.is_dir())[:100]]
+        found = [folder for folder in folders if (folder / first).is_file()]
         suggested = {"images_path": str(found[0])} if found else {}
         problems.fault(
             f"column {quoted(names[0].name)}",
@@ -149,7 +149,7 @@ class TableData:
         return True
 
     def about(self, inspection: TableInspection) -> dict[str, Any]:
-        """Return the columns with what was decided of each, the first rows as written and as read, and the label."""
+        """Return what was decided of each column, the first rows as written and as read, and the label."""
         table, columns, plan = inspection.table, inspection.columns, inspection.plan
         cells = ", ".join(column(place) for place in range(len(table.names)))
         order = f"FROM rows ORDER BY row LIMIT {NUM_PREVIEW_ROWS}"
@@ -369,7 +369,8 @@ def listed_images(path: Path, options: DataOptions, problems: Problems) -> dict[
         return None
     label = others[place]
     found = table.query(
-        f"SELECT {names.cell}, {label.cell} FROM rows WHERE {names.cell} IS NOT NULL AND {label.cell} IS NOT NULL"
+        f"SELECT {names.cell}, {label.cell} FROM rows WHERE {names.cell} IS NOT NULL AND "
+        f"{label.cell} IS NOT NULL"
     )
     return {str(name).replace("\\", "/"): str(value) for name, value in found}
 
@@ -379,7 +380,10 @@ def _histogram(table: Table, label: Column) -> dict[str, Any]:
         return {}
     low, high = label.lowest, label.highest
     number = label.number
-    place = f"least({NUM_BINS - 1}, CAST(floor(({number} - {low!r}) / {max(high - low, 1e-300)!r} * {NUM_BINS}) AS INTEGER))"
+    place = (
+        f"least({NUM_BINS - 1}, CAST(floor(({number} - {low!r}) / {max(high - low, 1e-300)!r} "
+        f"* {NUM_BINS}) AS INTEGER))"
+    )
     counts = dict(table.query(
         f"SELECT {place}, count(*) FROM rows WHERE {number} BETWEEN {low!r} AND {high!r} GROUP BY 1"
     ))  # fmt: skip

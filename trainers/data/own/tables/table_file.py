@@ -147,7 +147,7 @@ class Table:
             duckdb = importlib.import_module("duckdb")
         except ImportError as error:
             raise NotInstalledError(f"Tables need DuckDB, which cannot be used here ({error}).") from error
-        # The name of a file is never part of SQL, and nothing but the copy or link in this folder can be opened.
+        # Nothing can be opened but this folder, and the file itself by a link in it.
         database = duckdb.connect(config={
             "threads": min(4, os.cpu_count() or 1), "memory_limit": DATABASE_MEMORY,
             "temp_directory": str(self._place / "spilled"), "autoinstall_known_extensions": False,
@@ -209,8 +209,10 @@ class Table:
         self.execute(
             f"CREATE TABLE rows AS SELECT row_number() OVER () - 1 AS row, {stripped} FROM read_csv("
             f"{literal(str(self._place / 'text'))}, auto_detect = false, header = false, "
-            f"skip = {dialect.num_above}, delim = {literal(dialect.delimiter)}, quote = {literal(dialect.quote)}, "
-            f"escape = {literal(dialect.escape)}, columns = {cells}, strict_mode = true, store_rejects = true, "
+            f"skip = {dialect.num_above}, delim = {literal(dialect.delimiter)}, quote = "
+            f"{literal(dialect.quote)}, "
+            f"escape = {literal(dialect.escape)}, columns = {cells}, strict_mode = true, "
+            f"store_rejects = true, "
             f"rejects_limit = {MAX_REJECTED}, new_line = '\\n', max_line_size = {MAX_ROW_BYTES}{comment})"
         )
         names = list(dialect.names or ())
@@ -227,7 +229,8 @@ class Table:
     def _report_rejected(self, skip: bool, problems: Problems) -> None:
         rejected = self.query(
             "SELECT line, min(error_type), min(error_message), min(left(csv_line, 200)), "
-            "max(length(csv_line) - length(replace(csv_line, chr(10), ''))) FROM reject_errors GROUP BY line ORDER BY line"
+            "max(length(csv_line) - length(replace(csv_line, chr(10), ''))) FROM reject_errors "
+            "GROUP BY line ORDER BY line"
         )
         if not rejected:
             return
@@ -285,7 +288,8 @@ class Table:
         scan = f"read_parquet({source})"
         if is_json:
             scan = (
-                f"read_json({source}, format = '{layout}', records = 'true', maximum_depth = 1, sample_size = -1, "
+                f"read_json({source}, format = '{layout}', records = 'true', maximum_depth = 1, "
+                f"sample_size = -1, "
                 f"maximum_object_size = {MAX_ROW_BYTES})"
             )
         described = self.query(f"DESCRIBE SELECT * FROM {scan}")
@@ -293,7 +297,8 @@ class Table:
             message = f"there are {len(described):,} columns; {MAX_COLUMNS:,} are the most."
             raise ReadingError(message, "Leave out the columns that are not needed.")
         indexes = set() if is_json else self._pandas_index(source)
-        kept, cells = [], []
+        kept: list[str] = []
+        cells: list[str] = []
         for name, kind, *_ in described:
             quoted_name = '"' + str(name).replace('"', '""') + '"'
             is_nested = kind.startswith(NESTED) or kind.endswith("]")
@@ -358,7 +363,10 @@ def _write_sheet(path: Path, wanted: str, to: Path, problems: Problems) -> None:
             with zipfile.ZipFile(path) as archive:
                 size = sum(info.file_size for info in archive.infolist())
             if size > MAX_SHEET_BYTES:
-                message = f"the spreadsheet is {size / 2**20:,.0f} MB unpacked; {MAX_SHEET_BYTES // 2**20} are the most."
+                message = (
+                    f"the spreadsheet is {size / 2**20:,.0f} MB unpacked; "
+                    f"{MAX_SHEET_BYTES // 2**20} are the most."
+                )
                 raise ReadingError(message, "Save the sheet as CSV.")
         workbook = calamine.CalamineWorkbook.from_path(str(path))
         names = workbook.sheet_names

@@ -117,7 +117,7 @@ def make_plan(
     if place is None:
         return None
     label, labels = _labels(table, columns[place], reading)
-    task = _task(columns, label, labels, options.task, problems)
+    task = _task(columns, label, options.task, problems)
     if task is None:
         return None
     columns[place] = label
@@ -150,14 +150,21 @@ def make_plan(
             hint = "Add columns, choose the label, or override what a column holds."
             problems.fault("the table", "no column is left to learn from.", hint)
     return Plan(
-        task=task, label=label.index, label_name=label.name,
+        task=task,
+        label=label.index,
+        label_name=label.name,
         label_sql=label.number if task == TABULAR_REGRESSION else label.cell,
-        features=tuple(features), used=tuple(used), texts=texts, class_names=names, class_of=class_of, class_counts=counts,
-    )  # fmt: skip
+        features=tuple(features),
+        used=tuple(used),
+        texts=texts,
+        class_names=names,
+        class_of=class_of,
+        class_counts=counts,
+    )
 
 
 def label_place(columns: Sequence[Column], wanted: str, problems: Problems) -> int | None:
-    """Return the column asked for; else the one called label, target or class; else the last that can be one."""
+    """Return the column asked for, else the one called label, target or class, else the last possible one."""
     names = [each.name for each in columns]
     if not wanted:
         called = [place for place, name in enumerate(names) if name.lower() in LABEL_NAMES]
@@ -193,14 +200,13 @@ def _labels(table: Table, label: Column, reading: Mapping[str, Any]) -> tuple[Co
                 label, missing=(), num_present=present, num_distinct=label.num_distinct + len(label.missing)
             )
     values = table.query(
-        f"SELECT {label.cell} AS v, count(*) AS n FROM rows WHERE v IS NOT NULL GROUP BY v ORDER BY n DESC, v LIMIT {kinds.MAX_COUNTED}"
+        f"SELECT {label.cell} AS v, count(*) AS n FROM rows WHERE v IS NOT NULL GROUP BY v ORDER "
+        f"BY n DESC, v LIMIT {kinds.MAX_COUNTED}"
     )
     return label, {str(value): count for value, count in values}
 
 
-def _task(
-    columns: Sequence[Column], label: Column, labels: Mapping[str, int], wanted: str, problems: Problems
-) -> str | None:
+def _task(columns: Sequence[Column], label: Column, wanted: str, problems: Problems) -> str | None:
     where = f"column {quoted(label.name)}"
     if label.kind == kinds.EMPTY:
         problems.fault(where, "the label column is empty.", "Choose another label column.")
@@ -379,7 +385,10 @@ def _report_alike(where: str, counts: Mapping[str, int], problems: Problems) -> 
         shown = "; ".join(
             ", ".join(f"{quoted(name)} ({counts[name]:,})" for name in group) for group in alike[:5]
         )
-        message = f"labels differ in case, spaces or invisible characters only: {shown}. Each is a class of its own now."
+        message = (
+            f"labels differ in case, spaces or invisible characters only: {shown}. Each is "
+            f"a class of its own now."
+        )
         action = f"Join them: {len(counts):,} classes become {len(groups):,}"
         problems.note(where, message, suggested=patch(join_labels=True), action=action)
 
@@ -465,7 +474,8 @@ def _features(table: Table, each: Column, skip: bool, problems: Problems) -> Ite
                 )
         return
     common = table.query(
-        f"SELECT {each.cell} AS v, count(*) AS n FROM rows WHERE v IS NOT NULL GROUP BY v ORDER BY n DESC, v LIMIT {MAX_ONE_HOT}"
+        f"SELECT {each.cell} AS v, count(*) AS n FROM rows WHERE v IS NOT NULL GROUP BY v ORDER "
+        f"BY n DESC, v LIMIT {MAX_ONE_HOT}"
     )
     if each.num_distinct > MAX_ONE_HOT:
         common = common[: MAX_ONE_HOT - 1]
@@ -491,7 +501,8 @@ def check_numbers(table: Table, each: Column, skip: bool, problems: Problems) ->
     where = f"column {quoted(each.name)}"
     if each.num_too_large:
         some = table.query(
-            f"SELECT row, {each.cell} FROM rows WHERE abs({each.number}) > {kinds.LARGEST_NUMBER!r} ORDER BY row LIMIT 5"
+            f"SELECT row, {each.cell} FROM rows WHERE abs({each.number}) > "
+            f"{kinds.LARGEST_NUMBER!r} ORDER BY row LIMIT 5"
         )
         lines = table.lines([row for row, _ in some])
         shown = ", ".join(

@@ -141,9 +141,35 @@ def test_negative_numbers(tmp_path: Path, write: Callable[[int], str]) -> None:
 
 
 MISSING = (
-    "", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "-", "--", "—", "?", ".", "unknown", "Unknown",
-    "missing", "k.A.", "n.a.", "(null)", "\\N", "<NA>", "NaT", "#DIV/0!", "未知", "*", "refused",
-)  # fmt: skip
+    "",
+    "NA",
+    "N/A",
+    "n/a",
+    "#N/A",
+    "NaN",
+    "nan",
+    "NULL",
+    "null",
+    "None",
+    "-",
+    "--",
+    "—",
+    "?",
+    ".",
+    "unknown",
+    "Unknown",
+    "missing",
+    "k.A.",
+    "n.a.",
+    "(null)",
+    "\\N",
+    "<NA>",
+    "NaT",
+    "#DIV/0!",
+    "未知",
+    "*",
+    "refused",
+)
 
 
 @pytest.mark.parametrize("spelling", MISSING)
@@ -171,22 +197,58 @@ HEADERS: dict[str, tuple[Callable[[str], str], str]] = {
     "empty rows": (lambda t: t + ",,\n,,\n", ""),
     "trailing delimiter": (lambda t: t.replace("\n", ",\n"), ""),
     "trailing delimiter in header": (lambda t: t.replace("\n", ",\n", 1), ""),
-    "quoted": (lambda t: "\n".join(",".join(f'"{c}"' for c in line.split(",")) for line in t.splitlines()), ""),
-    "space and quotes": (lambda t: "\n".join(", ".join(f'"{c}"' for c in line.split(",")) for line in t.splitlines()), ""),
-    "single quotes": (lambda t: "\n".join(",".join(f"'{c}'" for c in line.split(",")) for line in t.splitlines()), ""),
+    "quoted": (
+        lambda t: "\n".join(",".join(f'"{c}"' for c in line.split(",")) for line in t.splitlines()),
+        "",
+    ),
+    "space and quotes": (
+        lambda t: "\n".join(", ".join(f'"{c}"' for c in line.split(",")) for line in t.splitlines()),
+        "",
+    ),
+    "single quotes": (
+        lambda t: "\n".join(",".join(f"'{c}'" for c in line.split(",")) for line in t.splitlines()),
+        "",
+    ),
     "spaces": (lambda t: t.replace(",", " , "), ""),
     "crlf": (lambda t: t.replace("\n", "\r\n"), ""),
     "cr": (lambda t: t.replace("\n", "\r"), ""),
     "mixed line ends": (lambda t: t.replace("\n", "\r\n", 20), ""),
     "no line end": (lambda t: t.rstrip("\n"), ""),
-    "row names": (lambda t: "\n".join(f'"{n}",{line}' if n else line for n, line in enumerate(t.splitlines())), "row names"),
-    "index": (lambda t: "\n".join(f"{(n * 37) % 61 if n else ''},{line}" for n, line in enumerate(t.splitlines())), "row index"),
-    "unnamed": (lambda t: "\n".join(f"{n - 1 if n else 'Unnamed: 0'},{line}" for n, line in enumerate(t.splitlines())), "row index"),
-    "id": (lambda t: "\n".join(f"{n * 13 + 500 if n else 'tree_id'},{line}" for n, line in enumerate(t.splitlines())), "identifier"),
-    "counted": (lambda t: "\n".join(f"{n + 100 if n else 'case'},{line}" for n, line in enumerate(t.splitlines())), "row index"),
-    "uuid": (lambda t: "\n".join(f"{f'{n * 7919:08x}-ab' if n else 'key'},{line}" for n, line in enumerate(t.splitlines())), "identifier"),
-    "constant": (lambda t: "\n".join(f"{'DE' if n else 'country'},{line}" for n, line in enumerate(t.splitlines())), "constant"),
-}  # fmt: skip
+    "row names": (
+        lambda t: "\n".join(f'"{n}",{line}' if n else line for n, line in enumerate(t.splitlines())),
+        "row names",
+    ),
+    "index": (
+        lambda t: "\n".join(f"{(n * 37) % 61 if n else ''},{line}" for n, line in enumerate(t.splitlines())),
+        "row index",
+    ),
+    "unnamed": (
+        lambda t: "\n".join(
+            f"{n - 1 if n else 'Unnamed: 0'},{line}" for n, line in enumerate(t.splitlines())
+        ),
+        "row index",
+    ),
+    "id": (
+        lambda t: "\n".join(
+            f"{n * 13 + 500 if n else 'tree_id'},{line}" for n, line in enumerate(t.splitlines())
+        ),
+        "identifier",
+    ),
+    "counted": (
+        lambda t: "\n".join(f"{n + 100 if n else 'case'},{line}" for n, line in enumerate(t.splitlines())),
+        "row index",
+    ),
+    "uuid": (
+        lambda t: "\n".join(
+            f"{f'{n * 7919:08x}-ab' if n else 'key'},{line}" for n, line in enumerate(t.splitlines())
+        ),
+        "identifier",
+    ),
+    "constant": (
+        lambda t: "\n".join(f"{'DE' if n else 'country'},{line}" for n, line in enumerate(t.splitlines())),
+        "constant",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", HEADERS)
@@ -223,9 +285,21 @@ def test_no_header(tmp_path: Path, delimiter: str) -> None:
 
 
 DATES = (
-    "%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%d.%m.%y", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%SZ",
-    "%d.%m.%Y %H:%M", "%b %d, %Y", "%d %B %Y", "%d-%b-%Y", "%Y年%m月%d日", "%Y-%m-%d %H:%M:%S.%f+02:00",
-)  # fmt: skip
+    "%Y-%m-%d",
+    "%d.%m.%Y",
+    "%m/%d/%Y",
+    "%d/%m/%Y",
+    "%Y/%m/%d",
+    "%d.%m.%y",
+    "%Y-%m-%d %H:%M:%S",
+    "%Y-%m-%dT%H:%M:%SZ",
+    "%d.%m.%Y %H:%M",
+    "%b %d, %Y",
+    "%d %B %Y",
+    "%d-%b-%Y",
+    "%Y年%m月%d日",
+    "%Y-%m-%d %H:%M:%S.%f+02:00",
+)
 
 
 @pytest.mark.parametrize("form", DATES)
