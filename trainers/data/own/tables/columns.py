@@ -122,8 +122,7 @@ class Column:
         confidence: "high", "medium" where another reading is possible, or "low".
         reason: why it is of this kind, as the second half of a sentence.
         date_format: of a column of dates.
-        counts: how often the most frequent values occur.
-        num_other: cells that are neither missing nor of this kind.
+        num_digits: cells with a digit, of a column that is not all numbers.
     """
 
     index: int
@@ -140,6 +139,7 @@ class Column:
     words: float = 0.0
     characters: float = 0.0
     ideographs: bool = False
+    num_digits: int = 0
     num_numbers: int = 0
     num_too_large: int = 0
     all_whole: bool = False
@@ -222,24 +222,18 @@ def _profiles(table: Table) -> Iterator[Column]:
     places = list(range(len(table.names)))
     for start in range(0, len(places), at_once):
         asked = []
-        for place in places[start : start + at_once]:
-            cell = column(place)
-            number = PLAIN.sql(cell)
+        for cell in map(column, places[start : start + at_once]):
             asked += [
                 f"count({cell})",
                 f"count(DISTINCT {cell})",
-                f"count({number})",
+                f"count({PLAIN.sql(cell)})",
                 f"avg(length({cell}))",
-                f"avg(length({cell}) - length(replace({cell}, ' ', '')) + 1)",
-                f"count(*) FILTER (regexp_matches({cell}, '[0-9]'))",
-                f"avg(length({cell}) - length(regexp_replace({cell}, {literal(IDEOGRAPHS)}, '', 'g')))",
             ]
+            asked.append(f"avg(length({cell}) - length(replace({cell}, ' ', '')) + 1)")
         (values,) = table.query(f"SELECT {', '.join(asked)} FROM rows")
         for offset, place in enumerate(places[start : start + at_once]):
-            present, distinct, plain, characters, words, digits, ideographs = values[
-                7 * offset : 7 * offset + 7
-            ]
-            yield Column(
+            present, distinct, plain, characters, words = values[5 * offset : 5 * offset + 5]
+            found = Column(
                 index=place,
                 name=table.names[place],
                 kind="",
@@ -249,9 +243,22 @@ def _profiles(table: Table) -> Iterator[Column]:
                 num_numbers=plain,
                 characters=characters or 0.0,
                 words=words or 0.0,
-                ideographs=(ideographs or 0) >= MIN_IDEOGRAPHS,
-                num_too_large=digits,
             )
+            if plain == present:
+                yield found
+                continue
+            foreign = f"sum(n * (length(v) - length(regexp_replace(v, {literal(IDEOGRAPHS)}, '', 'g'))))"
+            digits = "coalesce(sum(n) FILTER (regexp_matches(v, '[0-9]')), 0)"
+            ((num_digits, ideographs),) = table.query(
+                f"SELECT {digits}, {foreign} FROM {_values(column(place))}"
+            )
+            is_foreign = (ideographs or 0) >= MIN_IDEOGRAPHS * max(1, present)
+            yield replace(found, ideographs=is_foreign, num_digits=int(num_digits))
+
+
+def _values(cell: str) -> str:
+    """Return SQL of a table of the different values v of a cell, and how often each occurs, n."""
+    return f"(SELECT {cell} AS v, count(*) AS n FROM rows WHERE {cell} IS NOT NULL GROUP BY v)"
 
 
 def _with_reading(
@@ -260,12 +267,12 @@ def _with_reading(
     """Decide between number, date, text and category."""
     chosen = str(wanted.get(profile.name, ""))
     extra = tuple(str(each).lower() for each in missing.get(profile.name, ()))
-    num_digits, profile = profile.num_too_large, replace(profile, num_too_large=0, is_chosen=bool(chosen))
+    profile = replace(profile, is_chosen=bool(chosen))
     if profile.num_present == 0:
         return replace(profile, kind=EMPTY, reason="no cell has a value")
     if chosen in (IGNORED, CATEGORY, TEXT):
         return _counted(table, profile, MISSING, kind=chosen, extra=extra, reason="chosen")
-    dated = _dated(table, profile, num_digits, chosen)
+    dated = _dated(table, profile, chosen)
     if dated is not None:
         return dated
     if chosen == DATE:
@@ -273,7 +280,7 @@ def _with_reading(
     is_plain = profile.num_numbers == profile.num_present
     if not chosen and is_plain and not extra:
         return replace(profile, kind=NUMBER, missing=_spelled(table, profile, ("nan",)))
-    if (is_plain or profile.characters < 40) and (num_digits or chosen):
+    if (is_plain or profile.characters < 40) and (profile.num_digits or chosen):
         number = _as_number(table, profile, chosen, extra)
         if number is not None:
             return number
@@ -287,7 +294,7 @@ def _with_reading(
     return _counted(table, profile, MISSING, kind=CATEGORY, extra=extra)
 
 
-def _dated(table: Table, profile: Column, num_digits: int, chosen: str) -> Column | None:
+def _dated(table: Table, profile: Column, chosen: str) -> Column | None:
     """Return the column as dates, or None if it does not hold them."""
     spelled = replace(profile, missing=_spelled(table, profile, MISSING_NUMBER))
     if chosen:
@@ -295,7 +302,7 @@ def _dated(table: Table, profile: Column, num_digits: int, chosen: str) -> Colum
     if profile.num_numbers == profile.num_present:  # 20240131 is a date if its column is called one
         is_called = profile.characters == 8 and re.search("dat|day|tag", profile.name.lower())
         return _as_date(table, profile, least=1.0) if is_called else None
-    is_likely = num_digits > 0.5 * profile.num_present and profile.characters < 60
+    is_likely = profile.num_digits > 0.5 * profile.num_present and profile.characters < 60
     return _as_date(table, spelled, least=0.95) if is_likely else None
 
 
@@ -347,8 +354,8 @@ def _as_number(table: Table, profile: Column, chosen: str, extra: Sequence[str])
     )
     shape = f"trim(regexp_replace({known}, {literal(_BODY)}, '{_NUMBER_HERE}'))"
     shapes = table.query(
-        f"SELECT {shape} AS s, count(*) AS n FROM rows WHERE {known} IS NOT NULL GROUP BY s ORDER "
-        f"BY n DESC, s LIMIT 200"
+        f"SELECT {shape.replace(known, 'v')} AS s, sum(n)::BIGINT AS m FROM {_values(known)} GROUP BY s "
+        "ORDER BY m DESC, s LIMIT 200"
     )
     units: dict[str, int] = {}
     others: dict[str, int] = {}
@@ -385,17 +392,11 @@ def _as_number(table: Table, profile: Column, chosen: str, extra: Sequence[str])
         if not chosen or chosen == NUMBER or each[0] == ("," if chosen == DECIMAL_COMMA else ".")
     ]
     notations = [Notation(decimal=point, thousands=mark, unit=unit) for point, mark in marks]
-    asked = [
-        f"count(*) FILTER (regexp_full_match({some.cell}, {literal(each.pattern)}))" for each in notations
-    ]
-    asked += [
-        f"count({some.cell})",
-        f"count(DISTINCT {some.cell})",
-        f"count({PLAIN.sql(some.cell)})",
-        f"count(*) FILTER (regexp_matches({some.cell}, '^[-+]?[0-9]{{4,}}'))",
-    ]
-    (values,) = table.query(f"SELECT {', '.join(asked)} FROM rows")
-    *fits, present, distinct, plain, num_long = values
+    tests = [f"regexp_full_match(v, {literal(each.pattern)})" for each in notations]
+    tests += ["true", f"{PLAIN.sql('v')} IS NOT NULL", "regexp_matches(v, '^[-+]?[0-9]{4,}')"]
+    asked = [f"coalesce(sum(n) FILTER ({test}), 0)::BIGINT" for test in tests]
+    (values,) = table.query(f"SELECT {', '.join(asked)}, count(v) FROM {_values(some.cell)}")
+    *fits, present, plain, num_long, distinct = values
     best = max([*fits, plain])
     if present == 0 or (best < MIXED_FROM * present and not chosen) or (best == 0):
         return None
@@ -452,16 +453,26 @@ def _date_sql(cell: str, form: str) -> str:
 def _as_date(table: Table, profile: Column, least: float) -> Column | None:
     """Return the column as dates, or None if too few cells are dates of one format."""
     cell = profile.cell
-    like = table.value(f"SELECT count(*) FROM rows WHERE regexp_full_match({cell}, {literal(_LIKE_A_DATE)})")
-    present = table.value(f"SELECT count({cell}) FROM rows")
-    if not present or like < least * present:
+    values = _values(cell)
+    like = f"coalesce(sum(n) FILTER (regexp_full_match(v, {literal(_LIKE_A_DATE)})), 0)"
+    ((num_like, present),) = table.query(f"SELECT {like}, coalesce(sum(n), 0) FROM {values}")
+    if not present or num_like < least * present:
         return None
-    asked = ", ".join(f"count({_date_sql(cell, form)})" for form in DATE_FORMATS)
-    fits = table.query(f"SELECT {asked} FROM rows")[0]
+    # Most formats do not fit even some of the values.
+    dates = [_date_sql("v", form) for form in DATE_FORMATS]
+    counts = ", ".join(f"count({date})" for date in dates)
+    some = table.query(f"SELECT {counts}, count(v) FROM (SELECT v FROM {values} LIMIT 200)")[0]
+    forms = [form for form, count in zip(DATE_FORMATS, some, strict=False) if count > 0.5 * least * some[-1]]
+    if not forms:
+        return None
+    asked = ", ".join(
+        f"coalesce(sum(n) FILTER ({_date_sql('v', form)} IS NOT NULL), 0)::BIGINT" for form in forms
+    )
+    fits = table.query(f"SELECT {asked} FROM {values}")[0]
     best = max(fits)
     if best < max(1, least * present):
         return None
-    fitting = [form for form, count in zip(DATE_FORMATS, fits, strict=True) if count == best]
+    fitting = [form for form, count in zip(forms, fits, strict=True) if count == best]
     confidence, reason = "high", ""
     if (
         {"%m/%d/%Y", "%d/%m/%Y"} <= set(fitting)

@@ -91,7 +91,7 @@ def find_dialect(text: str, *, delimiter: str = "", has_header: bool | None = No
 
 def column_names(names: Sequence[str], num_cells: int) -> list[str]:
     """Return a name for each cell: short, on one line, and not used twice."""
-    found: list[str] = []
+    found: dict[str, None] = {}
     for number, name in enumerate([*names, *[""] * (num_cells - len(names))], start=1):
         name = " ".join(name.split()).strip("\ufeff\u200b") or f"column {number}"
         name = name if len(name) <= MAX_COLUMN_NAME else name[: MAX_COLUMN_NAME - 1] + "…"
@@ -99,8 +99,8 @@ def column_names(names: Sequence[str], num_cells: int) -> list[str]:
         while name in found:
             name = f"{name.removesuffix(f' ({again - 1})')} ({again})"
             again += 1
-        found.append(name)
-    return found
+        found[name] = None
+    return list(found)
 
 
 def _rows(

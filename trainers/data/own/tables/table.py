@@ -384,9 +384,8 @@ def _histogram(table: Table, label: Column) -> dict[str, Any]:
         f"least({NUM_BINS - 1}, CAST(floor(({number} - {low!r}) / {max(high - low, 1e-300)!r} "
         f"* {NUM_BINS}) AS INTEGER))"
     )
-    counts = dict(table.query(
-        f"SELECT {place}, count(*) FROM rows WHERE {number} BETWEEN {low!r} AND {high!r} GROUP BY 1"
-    ))  # fmt: skip
+    counted = f"SELECT {place}, count(*) FROM rows WHERE {number} BETWEEN {low!r} AND {high!r} GROUP BY 1"
+    counts: dict[int, int] = dict(table.query(counted))
     histogram = [int(counts.get(bin_, 0)) for bin_ in range(NUM_BINS)]
     return {"min": low, "median": label.quartiles[1], "max": high, "histogram": histogram}
 

@@ -175,10 +175,15 @@ class Table:
             encoding = reading.find_encoding(self._path, str(options.get("encoding", "")))
             if encoding.note:
                 problems.note(self._path.name, encoding.note)
+            open_line = 0  # characters since the last line end
             with text.open("w", encoding="utf-8", errors="surrogatepass", newline="") as file:
                 for piece in reading.text_chunks(self._path, encoding):
                     limits.check_time()
                     file.write(piece)
+                    open_line = len(piece) - piece.rfind("\n") - 1 + (0 if "\n" in piece else open_line)
+                    if open_line > MAX_ROW_BYTES:
+                        message = f"a line is longer than {MAX_ROW_BYTES // 2**20} MB."
+                        raise ReadingError(message, "Lines must end in a line feed.")
             delimiter = str(options.get("delimiter", ""))
         with text.open(encoding="utf-8", newline="") as file:
             start = file.read(4 * 2**20)
