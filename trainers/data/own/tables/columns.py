@@ -211,14 +211,14 @@ def read_columns(table: Table, wanted: Mapping[str, Any], missing: Mapping[str, 
         if each.confidence == "high" and each.notation.decimal == ","
     }
     columns = [_resolved(table, each, bool(decimals)) for each in columns]
-    columns = [_with_numbers(table, each) for each in columns]
+    columns = _with_numbers(table, columns)
     features = [each for each in columns if each.kind in (NUMBER, CATEGORY, TEXT, DATE, MIXED)]
     return [_without_names(table, each, len(features) > 2) for each in columns]
 
 
 def _profiles(table: Table) -> Iterator[Column]:
     """Yield what plain counting says of each column; several in one pass."""
-    at_once = max(4, min(100, 4_000_000 // max(1, table.num_rows)))
+    at_once = _at_once(table)
     places = list(range(len(table.names)))
     for start in range(0, len(places), at_once):
         asked = []
@@ -230,9 +230,10 @@ def _profiles(table: Table) -> Iterator[Column]:
                 f"avg(length({cell}))",
             ]
             asked.append(f"avg(length({cell}) - length(replace({cell}, ' ', '')) + 1)")
+            asked.append(f"coalesce(bool_or(isnan({PLAIN.sql(cell)})), false)")
         (values,) = table.query(f"SELECT {', '.join(asked)} FROM rows")
         for offset, place in enumerate(places[start : start + at_once]):
-            present, distinct, plain, characters, words = values[5 * offset : 5 * offset + 5]
+            present, distinct, plain, characters, words, has_nan = values[6 * offset : 6 * offset + 6]
             found = Column(
                 index=place,
                 name=table.names[place],
@@ -241,6 +242,7 @@ def _profiles(table: Table) -> Iterator[Column]:
                 num_present=present,
                 num_distinct=distinct,
                 num_numbers=plain,
+                missing=("nan",) if has_nan else (),
                 characters=characters or 0.0,
                 words=words or 0.0,
             )
@@ -267,7 +269,7 @@ def _with_reading(
     """Decide between number, date, text and category."""
     chosen = str(wanted.get(profile.name, ""))
     extra = tuple(str(each).lower() for each in missing.get(profile.name, ()))
-    profile = replace(profile, is_chosen=bool(chosen))
+    has_nan, profile = profile.missing, replace(profile, is_chosen=bool(chosen), missing=())
     if profile.num_present == 0:
         return replace(profile, kind=EMPTY, reason="no cell has a value")
     if chosen in (IGNORED, CATEGORY, TEXT):
@@ -279,7 +281,7 @@ def _with_reading(
         return replace(profile, kind=CATEGORY, reason="no date could be read", confidence="low")
     is_plain = profile.num_numbers == profile.num_present
     if not chosen and is_plain and not extra:
-        return replace(profile, kind=NUMBER, missing=_spelled(table, profile, ("nan",)))
+        return replace(profile, kind=NUMBER, missing=_spelled(table, profile, has_nan))
     if (is_plain or profile.characters < 40) and (profile.num_digits or chosen):
         number = _as_number(table, profile, chosen, extra)
         if number is not None:
@@ -296,14 +298,17 @@ def _with_reading(
 
 def _dated(table: Table, profile: Column, chosen: str) -> Column | None:
     """Return the column as dates, or None if it does not hold them."""
-    spelled = replace(profile, missing=_spelled(table, profile, MISSING_NUMBER))
-    if chosen:
-        return _as_date(table, spelled, least=0.01) if chosen == DATE else None
-    if profile.num_numbers == profile.num_present:  # 20240131 is a date if its column is called one
+    if chosen not in ("", DATE):
+        return None
+    if (
+        not chosen and profile.num_numbers == profile.num_present
+    ):  # 20240131 is a date if its column is called one
         is_called = profile.characters == 8 and re.search("dat|day|tag", profile.name.lower())
         return _as_date(table, profile, least=1.0) if is_called else None
-    is_likely = profile.num_digits > 0.5 * profile.num_present and profile.characters < 60
-    return _as_date(table, spelled, least=0.95) if is_likely else None
+    if not chosen and (profile.num_digits <= 0.5 * profile.num_present or profile.characters >= 60):
+        return None
+    spelled = replace(profile, missing=_spelled(table, profile, MISSING_NUMBER))
+    return _as_date(table, spelled, least=0.01 if chosen else 0.95)
 
 
 def _is_text(profile: Column) -> bool:
@@ -316,6 +321,8 @@ def _spelled(
     table: Table, profile: Column, spellings: Sequence[str], extra: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """Return those of some spellings that occur in a column."""
+    if not spellings and not extra:
+        return ()
     asked = ", ".join(map(literal, {*spellings, *extra}))
     cell = column(profile.index)
     found = table.query(
@@ -510,54 +517,60 @@ def _resolved(table: Table, each: Column, has_decimal_commas: bool) -> Column:
     return each
 
 
-def _with_numbers(table: Table, each: Column) -> Column:
-    """Add what the numbers of a column are."""
-    if each.kind not in (NUMBER, MIXED):
-        if (
-            each.kind in (CATEGORY, FILE_NAME)
-            and each.num_distinct == 1
-            and not each.num_missing
-            and not each.is_chosen
-        ):
-            return replace(each, kind=CONSTANT, reason="all cells are the same")
-        return each
-    number = each.number
-    usable = f"CASE WHEN abs({number}) <= {LARGEST_NUMBER!r} THEN {number} END"
-    quantile = "approx_quantile" if each.num_rows > 2_000_000 else "quantile_cont"
-    ((present, num, large, low, high, whole, quartiles, distinct),) = table.query(
-        f"SELECT count({each.cell}), count(n), count(*) FILTER (abs(m) > {LARGEST_NUMBER!r}), "
-        f"min(n), max(n), bool_and(n = floor(n)), "
-        f"{quantile}(n, [0.25, 0.5, 0.75]), count(DISTINCT n) FROM (SELECT *, {usable} AS n, "
-        f"{number} AS m FROM rows)"
+def _with_numbers(table: Table, columns: Sequence[Column]) -> list[Column]:
+    """Add what the numbers of the columns are; several columns in one pass."""
+    found = {each.index: each for each in columns}
+    for each in columns:
+        is_same = each.num_distinct == 1 and not each.num_missing and not each.is_chosen
+        if each.kind in (CATEGORY, FILE_NAME) and is_same:
+            found[each.index] = replace(each, kind=CONSTANT, reason="all cells are the same")
+    numbers = [each for each in columns if each.kind in (NUMBER, MIXED)]
+    quantile = "approx_quantile" if table.num_rows > 2_000_000 else "quantile_cont"
+    at_once = _at_once(table)
+    for start in range(0, len(numbers), at_once):
+        some = numbers[start : start + at_once]
+        cells = ", ".join(f"{each.cell} AS t{k}, {each.number} AS m{k}" for k, each in enumerate(some))
+        asked = []
+        for k in range(len(some)):
+            usable = f"CASE WHEN abs(m{k}) <= {LARGEST_NUMBER!r} THEN m{k} END"
+            asked += [f"count(t{k})", f"count({usable})", f"count(*) FILTER (abs(m{k}) > {LARGEST_NUMBER!r})"]
+            asked += [f"min({usable})", f"max({usable})", f"bool_and({usable} = floor({usable}))"]
+            asked += [f"{quantile}({usable}, [0.25, 0.5, 0.75])", f"count(DISTINCT {usable})"]
+        (values,) = table.query(f"SELECT {', '.join(asked)} FROM (SELECT {cells} FROM rows)")
+        for k, each in enumerate(some):
+            present, num, large, low, high, whole, quartiles, distinct = values[8 * k : 8 * k + 8]
+            is_same = each.num_distinct == 1 and num == each.num_rows and not each.is_chosen
+            found[each.index] = replace(
+                each,
+                kind=CONSTANT if is_same else NUMBER if num + large == present else MIXED,
+                reason="all cells are the same" if is_same else each.reason,
+                num_present=present,
+                num_numbers=num,
+                num_too_large=large,
+                lowest=low or 0.0,
+                highest=high or 0.0,
+                all_whole=bool(whole) and not large,
+                quartiles=tuple(quartiles or (0.0, 0.0, 0.0)),
+                num_distinct=distinct + bool(large),
+                example=_example(table, each),
+            )
+    return [found[each.index] for each in columns]
+
+
+def _example(table: Table, each: Column) -> tuple[str, str]:
+    """Return a cell with something unusual about its notation, and the number it is read as."""
+    if each.notation.is_plain:
+        return "", ""
+    shown = table.query(
+        f"SELECT {each.cell}, {each.number} AS n FROM rows WHERE n IS NOT NULL "
+        f"ORDER BY regexp_matches({each.cell}, '[0-9][^0-9-]+[0-9]') DESC, row LIMIT 1"
     )
-    shown = (
-        table.query(
-            f"SELECT {each.cell}, {number} FROM rows WHERE {number} IS NOT NULL ORDER BY "
-            f"regexp_matches({each.cell}, "
-            f"'[0-9][^0-9-]+[0-9]') DESC, row LIMIT 1"
-        )
-        if not each.notation.is_plain
-        else []
-    )
-    example = (str(shown[0][0]), f"{shown[0][1]:.12g}") if shown else ("", "")
-    kind, reason = each.kind, each.reason
-    kind = NUMBER if num + large == present else MIXED
-    if num and not large and each.num_distinct == 1 and num == each.num_rows and not each.is_chosen:
-        kind, reason = CONSTANT, "all cells are the same"
-    return replace(
-        each,
-        kind=kind,
-        reason=reason,
-        num_present=present,
-        num_numbers=num,
-        num_too_large=large,
-        lowest=low or 0.0,
-        highest=high or 0.0,
-        all_whole=bool(whole) and not large,
-        quartiles=tuple(quartiles or (0.0, 0.0, 0.0)),
-        num_distinct=distinct + bool(large),
-        example=example,
-    )
+    return (str(shown[0][0]), f"{shown[0][1]:.12g}") if shown else ("", "")
+
+
+def _at_once(table: Table) -> int:
+    """Return how many columns are counted in one pass."""
+    return max(4, min(20, 4_000_000 // max(1, table.num_rows)))
 
 
 def _without_names(table: Table, each: Column, has_others: bool) -> Column:
