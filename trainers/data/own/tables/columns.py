@@ -282,17 +282,22 @@ def _with_reading(
     is_plain = profile.num_numbers == profile.num_present
     if not chosen and is_plain and not extra:
         return replace(profile, kind=NUMBER, missing=_spelled(table, profile, has_nan))
+    cell = column(profile.index)
+    names = f"SELECT count(*) FROM rows WHERE regexp_matches({cell}, {literal('(?i)' + IMAGES)})"
+    if (
+        not chosen
+        and not is_plain
+        and profile.characters < 300
+        and table.value(names) >= 0.95 * profile.num_present
+    ):
+        reason = "the cells are names of image files"
+        return _counted(table, profile, MISSING, kind=FILE_NAME, extra=extra, reason=reason)
     if (is_plain or profile.characters < 40) and (profile.num_digits or chosen):
         number = _as_number(table, profile, chosen, extra)
         if number is not None:
             return number
     if _is_text(profile):
         return _counted(table, profile, (), kind=TEXT, extra=extra)
-    cell = column(profile.index)
-    names = f"SELECT count(*) FROM rows WHERE regexp_matches({cell}, {literal('(?i)' + IMAGES)})"
-    if profile.characters < 300 and table.value(names) >= 0.95 * profile.num_present:
-        reason = "the cells are names of image files"
-        return _counted(table, profile, MISSING, kind=FILE_NAME, extra=extra, reason=reason)
     return _counted(table, profile, MISSING, kind=CATEGORY, extra=extra)
 
 
