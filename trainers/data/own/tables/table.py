@@ -135,9 +135,11 @@ class TableData:
         beside = self._path.parent
         message = "the cells are names of image files."
         hint = "Give the folder that contains the images, and the images are learned from."
-        first = str(table.value(f"SELECT min({names[0].cell}) FROM rows"))
+        some = [
+            str(name) for (name,) in table.query(f"SELECT {names[0].cell} FROM rows ORDER BY row LIMIT 20")
+        ]
         folders = [beside, *sorted(each for each in beside.iterdir() if each.is_dir())[:100]]
-        found = [folder for folder in folders if (folder / first).is_file()]
+        found = [folder for folder in folders if any((folder / name).is_file() for name in some)]
         suggested = {"images_path": str(found[0])} if found else {}
         problems.fault(
             f"column {quoted(names[0].name)}",
