@@ -174,6 +174,8 @@ def data_options(config: Config, model_entry: ModelEntry, options: ModelOptions)
         label_column=config.label_column,
         task=config.data_task,
         skip_unreadable=config.skip_unreadable,
+        images_path=config.images_path,
+        reading=config.data_reading,
         sequence_length=config.sequence_length,
         normalise=config.normalise,
         tokenizer=model_entry.tokenizer(options) if model_entry.tokenizer else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -21,11 +22,23 @@ def attacks() -> list[Attack]:
             Attack(name=f"CSV: {name}", make=_written("data.csv", parts), is_refused=False)
             for name, parts in READ.items()
         ),
-        Attack(name="CSV: UTF-16", make=with_bytes("data.csv", ("a,b\n" + ROWS).encode("utf-16"))),
-        Attack(
-            name="CSV: UTF-16 unmarked", make=with_bytes("data.csv", ("a,b\n" + ROWS).encode("utf-16-le"))
+        *(
+            Attack(
+                name=f"CSV: {code}",
+                make=with_bytes("data.csv", ("caf\u00e9,b\n" + ROWS).encode(code)),
+                is_refused=False,
+            )
+            for code in ("utf-16", "utf-16-le", "latin-1")
         ),
-        Attack(name="CSV: Latin-1", make=with_bytes("data.csv", ("caf\u00e9,b\n" + ROWS).encode("latin-1"))),
+        Attack(
+            name="CSV: a name with quotes and stars",
+            make=with_bytes("*'); DROP TABLE rows; --[a].csv", ("a,b\n" + ROWS).encode()),
+            is_refused=False,
+        ),
+        Attack(name="JSON Lines: a million brackets", make=with_bytes("d.jsonl", b'{"a":' + b"[" * MEGA)),
+        Attack(name="JSON: no rows", make=with_bytes("d.json", b'{"a": 1}')),
+        Attack(name="Excel: grows a thousandfold", make=_sheet_bomb),
+        Attack(name="Excel: broken", make=with_bytes("d.xlsx", b"PK\x03\x04" + b"\xff" * 999)),
         Attack(name="CSV: random bytes", make=with_bytes("data.csv", os.urandom(10 * MEGA))),
         Attack(
             name="CSV: a line of 2 GB",
@@ -55,8 +68,6 @@ REFUSED: dict[str, Parts] = {
     ),
     "a quote that is never closed, 200 MB": lambda: ("a,b\n", '"', *[ROWS * 2000] * 150),
     "a row held together by quotes, 200 MB": lambda: ("a,b\n", *['"x\n",' * MEGA] * 35),
-    "column of 1 MB name": lambda: ("a" * MEGA + ",b,c\n", ROWS),
-    "columns of the same name": lambda: ("a,a\n", ROWS),
     "zero bytes": lambda: ("a,b\n", ROWS, "\0\0,x\n"),
     "labels of 1 MB": lambda: ("a,label\n", *(f"{n / 7},{'xy'[n % 2] * 900_000}\n" for n in range(100))),
     "1e999, nan, inf, 0x10, \uff11\uff12\uff13": lambda: (
@@ -65,7 +76,6 @@ REFUSED: dict[str, Parts] = {
         "1e999,x\n-inf,y\n0x10,x\n\uff11\uff12\uff13,y\n",
     ),
     "nothing but white space": lambda: (" \n" * MEGA,),
-    "line ends of an old Mac": lambda: ("a,b\r" + ROWS.replace("\n", "\r"),),
     "every cell another text, as label": lambda: ("a,label\n", *(f"{n},text {n}\n" for n in range(200_000))),
 }
 READ: dict[str, Parts] = {
@@ -85,6 +95,13 @@ READ: dict[str, Parts] = {
         *(f"n{n}x,{n % 9}.5,{'xy'[n % 2]}\n" for n in range(3 * MEGA)),
     ),
     "columns without names": lambda: (",,label\n", *(f"{n / 7},{n % 5},{'xy'[n % 2]}\n" for n in range(100))),
+    "column of 1 MB name": lambda: ("a" * MEGA + ",b,c\n", ROWS),
+    "columns of the same name": lambda: ("a,a\n", ROWS),
+    "line ends of an old Mac": lambda: ("a,b\r" + ROWS.replace("\n", "\r"),),
+    "SQL": lambda: (
+        'a,"x\'); DROP TABLE rows; --",label\n',
+        *(f"{n / 7},'); DROP TABLE rows; --{n % 3},it's {'xy'[n % 2]}\n" for n in range(100)),
+    ),
     "formulas": lambda: (
         "a,b,label\n",
         *(f"=cmd|' /C calc'!A{n % 3},{n / 7},{'xy'[n % 2]}\n" for n in range(100)),
@@ -100,6 +117,15 @@ def _written(name: str, parts: Parts) -> Maker:
         return folder / name
 
     return make
+
+
+def _sheet_bomb(folder: Path) -> Path:
+    with zipfile.ZipFile(folder / "d.xlsx", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("xl/workbook.xml", "<workbook/>")
+        with archive.open("xl/worksheets/sheet1.xml", "w", force_zip64=True) as sheet:
+            for _ in range(1000):
+                sheet.write(b" " * MEGA)
+    return folder / "d.xlsx"
 
 
 def _long_text(folder: Path) -> Path:

@@ -13,7 +13,7 @@ from trainers.files.paths import REPOSITORY
 # Without a login, uploads lie beside it.
 PEOPLE = "people"
 # The fields of a configuration that name a file or a folder of this machine.
-PATH_FIELDS = ("data_path", "pretrained_path")
+PATH_FIELDS = ("data_path", "images_path", "pretrained_path")
 MAX_PATH_LENGTH = 4_096  # what Linux accepts
 NOT_PLAIN = f"a path of at most {MAX_PATH_LENGTH:,} characters without “..”"
 

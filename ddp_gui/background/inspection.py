@@ -39,6 +39,8 @@ def _command(config: Config) -> list[str]:
     # With "=", so that no path can be parsed as an option.
     asked = [f"--path={config.data_path}", f"--task={config.data_task}", f"--time-limit-s={TIME_LIMIT_S}"]
     asked += [f"--label-column={config.label_column}"] if config.label_column else []
+    asked += [f"--images-path={config.images_path}"] if config.images_path else []
+    asked += [f"--reading={config.data_reading}"] if config.data_reading else []
     asked += ["--skip-unreadable"] if config.skip_unreadable else []
     asked += [f"--sequence-length={config.sequence_length}"] if config.sequence_length else []
     python = sys.executable

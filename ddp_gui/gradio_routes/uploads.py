@@ -20,7 +20,20 @@ from ddp_gui.auth.current_user import current_user
 from ddp_gui.auth.data_access import PEOPLE, DataAccess, is_plain
 from trainers.files import private_files
 
-KINDS = (".zip", ".csv", ".tsv", ".parquet", ".txt")
+KINDS = (
+    ".zip",
+    ".csv",
+    ".tsv",
+    ".tab",
+    ".data",
+    ".parquet",
+    ".jsonl",
+    ".json",
+    ".xlsx",
+    ".xls",
+    ".ods",
+    ".txt",
+)
 MAX_BYTES = 2 * 1024**3
 MAX_KEPT_BYTES = 20 * 1024**3
 # Per person with a login: a few must not take all of it.

@@ -177,7 +177,7 @@ def _key(config: Config) -> _Key:
             state += [_state_of(Path(folder)) for folder in inside[:MAX_FOLDERS_WATCHED]]
     except (OSError, ValueError, RuntimeError):  # RuntimeError: "~" of an unknown user
         name, state = config.data_path, []
-    asked = (name, config.label_column, config.data_task)
+    asked = (name, config.label_column, config.data_task, config.images_path, config.data_reading)
     return (*asked, config.skip_unreadable, config.sequence_length, *state)
 
 

@@ -46,7 +46,9 @@ _GROUPS = re.compile(r"[+-]?\d{1,3}([.,])\d{3}(\1\d{3})*")
 _ENGLISH = re.compile(r"[+-]?\d{1,3}(,\d{3})+\.\d+")
 _CONTINENTAL = re.compile(r"[+-]?\d{1,3}(\.\d{3})+,\d+")
 # These have a place of their own on the page.
-OWN_DATA_FIELDS = ("data_path", "label_column", "data_task", "skip_unreadable")
+OWN_DATA_FIELDS = (
+    "data_path", "label_column", "data_task", "skip_unreadable", "images_path", "data_reading",
+)  # fmt: skip
 FOLDED_WHERE = ("account", "qos", "extra_lines")
 FINE_TUNING_FIELDS = ("pretrained_path", "hub_offline")
 

@@ -56,6 +56,8 @@ def add_controls(form: Form) -> Controls:
             inspect_button = gr.Button("Inspect", size="md", elem_id="inspect-button")
         with gr.Group(elem_classes="ddp-fold"), gr.Row():
             form.add_controls("data_task", "label_column", "skip_unreadable")
+        with gr.Group(elem_classes="ddp-fold"), gr.Row():
+            form.add_controls("images_path", "data_reading")
         result = gr.HTML(words.NOT_INSPECTED, elem_id="own-data-seen")
     return Controls(
         group=group,
@@ -85,8 +87,8 @@ def connect(
         filled_from: changes when the form was filled in from a run.
     """
     fields = form.controls
-    path = fields["data_path"]
-    assert isinstance(path, gr.Textbox)
+    path, images, reading = fields["data_path"], fields["images_path"], fields["data_reading"]
+    assert isinstance(path, gr.Textbox) and isinstance(images, gr.Textbox) and isinstance(reading, gr.Textbox)
 
     @as_current_user
     def take(uploaded: str) -> str:
@@ -123,7 +125,7 @@ def connect(
     gr.on([path.submit, path.blur], None, path, own.entered, js=AS_IT_IS)
     suggested = own.suggestion.button.click(
         partial(suggestion.updates, form),
-        own.suggestion.values,
+        [own.suggestion.values, reading],
         [fields[name] for name in suggestion.FIELDS],
         js=suggestion.CLICKED,
         queue=False,
@@ -137,6 +139,10 @@ def connect(
             fields["data_task"].input,
             fields["label_column"].input,
             fields["skip_unreadable"].input,
+            images.submit,
+            images.blur,
+            reading.submit,
+            reading.blur,
             fields["dataset"].input,
             filled_from.change,
         ],
@@ -185,4 +191,7 @@ def _fitting_batch(most: int) -> int:
     return max(several, min(most, SMALLEST_LOWERED))
 
 
-ASKED = ("dataset", "data_path", "label_column", "data_task", "skip_unreadable", "sequence_length")
+ASKED = (
+    "dataset", "data_path", "label_column", "data_task", "skip_unreadable", "images_path", "data_reading",
+    "sequence_length",
+)  # fmt: skip

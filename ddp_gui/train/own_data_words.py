@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ddp_gui.http.visible import as_html, visible
 from ddp_gui.plan.own_data import Inspection, problem_in_words
 from ddp_gui.train import suggestion
+from trainers.contract.config.data import COLUMN_KINDS
 
 MAX_PROBLEMS_SHOWN = 20
 MAX_ROWS_SHOWN = 8
 MAX_COLUMNS_SHOWN = 8
 MAX_CLASSES_SHOWN = 12
 MAX_CELL = 60
+MAX_ACTION = 90
+MAX_DECISION = 300
+MAX_DECISIONS_SHOWN = 100
+MUCH = 0.05  # of the samples: leaving out more says how many
 
 TO_BE_PREDICTED = " <small>to be predicted</small>"
 NOT_INSPECTED = (
     '<div class="ddp-own"><p>Give a path on this machine, or upload a zip of images in class folders, '
-    "a table (csv, tsv, parquet) or a text. What it was taken for is then shown here, before anything "
-    "is trained.</p></div>"
+    "a table (CSV, Excel, Parquet, JSON Lines) or a text. What it was taken for is then shown here, before "
+    "anything is trained.</p></div>"
 )
 _BESIDE_START = '<div class="ddp-problems" role="group" aria-label="This cannot be started"><ul>{}</ul></div>'
 NOT_YET = _BESIDE_START.format(
@@ -73,6 +79,7 @@ def own_data(inspection: Inspection, note: str = "") -> str:
         parts.append(f'<ul class="ddp-faults">{lines}{rest}</ul>{_leave_out(inspection)}')
     parts += [
         _pictures(inspection.preview),
+        _decisions(inspection),
         _rows(inspection.preview, inspection.label_column),
         _counts(inspection.preview),
         _text(inspection.preview),
@@ -95,6 +102,9 @@ def _leave_out(inspection: Inspection) -> str:
     num = inspection.num_to_leave_out
     if not num:
         return ""
+    total = inspection.preview.get("num_rows") or inspection.preview.get("num_images") or 0
+    if num > MUCH * total > 0:
+        return suggestion.button({"skip_unreadable": True}, f"Leave out up to {num:,} of {total:,} samples")
     # A row of a table may have faults in several columns, each of which is counted.
     is_sure = inspection.kind == "images" or len(inspection.problems) == 1
     which = f"these {num:,}" if num > 1 else "this one"
@@ -108,7 +118,7 @@ def _suggested(problem: Mapping[str, Any]) -> str:
     if not values:
         return ""
     words = ", ".join(_value_in_words(name, str(value)) for name, value in values.items())
-    return suggestion.button(values, f"Use {words[:MAX_CELL]}")
+    return suggestion.button(values, str(problem.get("action", ""))[:MAX_ACTION] or f"Use {words[:MAX_CELL]}")
 
 
 def _value_in_words(field: str, value: str) -> str:
@@ -155,8 +165,40 @@ def _bitmap(item: Mapping[str, Any]) -> str:
     return "data:image/bmp;base64," + base64.b64encode(header + body).decode("ascii")
 
 
+def _decisions(inspection: Inspection) -> str:
+    """Show what each column holds, in one line each, with a choice that overrides it."""
+    columns = [each for each in inspection.columns if each.get("decision")]
+    if not columns:
+        return ""
+    lines = []
+    for each in columns[:MAX_DECISIONS_SHOWN]:
+        name = str(each["name"])
+        is_label = name == inspection.label_column
+        what = " (to be predicted)" if is_label else "" if each.get("is_used") else " (not used)"
+        kind = "ddp-unsure" if each.get("confidence") != "high" else ""
+        lines.append(
+            f'<li class="{kind}"><span><b>{_cell(name)}</b>{what}: '
+            f"{as_html(str(each['decision'])[:MAX_DECISION])}</span>"
+            f"{_kinds(name, is_chosen=bool(each.get('is_chosen')))}</li>"
+        )
+    more = f"<li>and {len(columns) - len(lines):,} more</li>" if len(columns) > len(lines) else ""
+    return f'<ul class="ddp-decisions" aria-label="What each column holds">{"".join(lines)}{more}</ul>'
+
+
+def _kinds(name: str, *, is_chosen: bool) -> str:
+    """Return a choice of what a column holds; its options are suggestions."""
+    options = []
+    for kind in (None, *COLUMN_KINDS):
+        values = {"data_reading": {"columns": {name: kind}}}
+        sent = html.escape(json.dumps(values), quote=True)
+        words = ("read automatically" if is_chosen else "change…") if kind is None else kind
+        options.append(f'<option data-values="{sent}">{as_html(words)}</option>')
+    label = html.escape(visible(f"What {name[:MAX_CELL]} holds"), quote=True)
+    return f'<select class="ddp-suggestion" aria-label="{label}">{"".join(options)}</select>'
+
+
 def _rows(preview: Mapping[str, Any], label: str | None) -> str:
-    """Show the first rows in the table's own columns; the one to be predicted is always among them."""
+    """Show the first rows as written and, where that differs, as read; the label is always among them."""
     rows = preview.get("rows", [])
     if not rows:
         return ""
@@ -169,11 +211,10 @@ def _rows(preview: Mapping[str, Any], label: str | None) -> str:
         f'<th scope="col">{_cell(names[column])}{TO_BE_PREDICTED if column == place else ""}</th>'
         for column in shown
     )
+    read = [*preview.get("read_rows", []), *[[]] * len(rows)]
     body = "".join(
-        "<tr>"
-        + "".join(f"<td>{_cell(row[column] if column < len(row) else None)}</td>" for column in shown)
-        + "</tr>"
-        for row in rows[:MAX_ROWS_SHOWN]
+        f"<tr>{''.join(_written_and_read(row, as_read, column) for column in shown)}</tr>"
+        for row, as_read in zip(rows[:MAX_ROWS_SHOWN], read, strict=False)
     )
     hidden = len(names) - len(shown)
     more = f"<p>{hidden:,} more column{'s' if hidden > 1 else ''}.</p>" if hidden else ""
@@ -181,6 +222,23 @@ def _rows(preview: Mapping[str, Any], label: str | None) -> str:
         '<div class="ddp-rows" tabindex="0" role="region" aria-label="The first rows of your table">'
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}"
     )
+
+
+def _written_and_read(row: Sequence[Any], read: Sequence[Any], column: int) -> str:
+    """Return a cell as it is written, with what is read from it below where that is something else."""
+    written = str(row[column]) if column < len(row) and row[column] is not None else ""
+    value = str(read[column]) if column < len(read) else written
+    is_same = value in ("", written) or _is_same_number(value, written)
+    if written and value == "" and column < len(read) and any(read):
+        return f'<td class="ddp-not-read">{_cell(written)}</td>'
+    return f"<td>{_cell(written)}{'' if is_same else f'<small>→ {_cell(value)}</small>'}</td>"
+
+
+def _is_same_number(one: str, other: str) -> bool:
+    try:
+        return float(one) == float(other)
+    except ValueError:
+        return False
 
 
 def _counts(preview: Mapping[str, Any]) -> str:

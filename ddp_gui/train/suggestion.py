@@ -13,7 +13,10 @@ import gradio as gr
 from ddp_gui.http.visible import as_html
 from ddp_gui.train.form import Form
 
-FIELDS = ("data_path", "label_column", "data_task", "skip_unreadable", "batch_size", "nproc_per_node")
+FIELDS = (
+    "data_path", "label_column", "data_task", "skip_unreadable", "images_path", "data_reading", "batch_size",
+    "nproc_per_node",
+)  # fmt: skip
 MAX_CHARACTERS = 10_000
 CLICKED = "() => document.getElementById('suggestion').dataset.values"
 
@@ -40,14 +43,35 @@ def add_place() -> Place:
     )
 
 
-def updates(form: Form, sent: str) -> list[Any]:
-    """Return what sets the controls of `FIELDS` to the values of a suggestion; other fields stay."""
-    try:
-        values = json.loads(sent)
-    except (TypeError, ValueError):
-        values = {}
-    if not isinstance(values, dict):
-        values = {}
+def updates(form: Form, sent: str, reading: str = "") -> list[Any]:
+    """Return what sets the controls of `FIELDS` to the values of a suggestion; other fields stay.
+
+    Args:
+        reading: the current value of `data_reading`; a suggestion changes parts of it.
+    """
+    values = _object(sent)
+    if change := values.get("data_reading"):
+        values["data_reading"] = merged(reading, change)
     return [
         gr.update(value=form.shown(name, values[name])) if name in values else gr.skip() for name in FIELDS
     ]
+
+
+def merged(reading: str, change: Any) -> str:
+    """Return how a table is read, as JSON, with a change: objects are merged, null removes a name."""
+    current = _object(reading)
+    for name, value in (change if isinstance(change, dict) else _object(change)).items():
+        if isinstance(value, dict) and isinstance(old := current.get(name, {}), dict):
+            kept = {key: each for key, each in {**old, **value}.items() if each is not None}
+            value = kept or None
+        current[name] = value
+    current = {name: value for name, value in current.items() if value is not None}
+    return json.dumps(current, ensure_ascii=False) if current else ""
+
+
+def _object(text: Any) -> dict[str, Any]:
+    try:
+        values = json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        return {}
+    return values if isinstance(values, dict) else {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from PIL import Image
 from trainers.data.dataset import DataOptions
 from trainers.data.own.common.problems import DataError, DataProblem, Problems
 from trainers.data.own.dataset import Own
+from trainers.plugins import inspect_data
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +55,53 @@ def write(path: Path, *lines: str) -> Path:
     """Write lines as UTF-8."""
     path.write_text("".join(line + "\n" for line in lines), "utf-8")
     return path
+
+
+def write_xlsx(path: Path, rows: Sequence[Sequence[str]], sheets: Sequence[str] = ("Sheet1",)) -> Path:
+    """Write a minimal spreadsheet with the same cells in each sheet."""
+    relation = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    main = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
+    lines = []
+    for row in rows:
+        cells = [
+            f"<c><v>{cell}</v></c>"
+            if cell.replace(".", "").replace("-", "").isdigit()
+            else f'<c t="inlineStr"><is><t>{cell}</t></is></c>'
+            for cell in row
+        ]
+        lines.append(f"<row>{''.join(cells)}</row>")
+    named = [f'<sheet name="{name}" sheetId="{n}" r:id="rId{n}"/>' for n, name in enumerate(sheets, start=1)]
+    related = [
+        f'<Relationship Id="rId{n}" Type="{relation}/worksheet" Target="worksheets/sheet{n}.xml"/>'
+        for n in range(1, len(sheets) + 1)
+    ]
+    package = "http://schemas.openxmlformats.org/package/2006"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("[Content_Types].xml", f'<Types xmlns="{package}/content-types"/>')
+        archive.writestr(
+            "_rels/.rels",
+            f'<Relationships xmlns="{package}/relationships"><Relationship Id="rId1" '
+            f'Type="{relation}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
+        )
+        archive.writestr(
+            "xl/workbook.xml",
+            f'<workbook {main} xmlns:r="{relation}"><sheets>{"".join(named)}</sheets></workbook>',
+        )
+        archive.writestr(
+            "xl/_rels/workbook.xml.rels",
+            f'<Relationships xmlns="{package}/relationships">{"".join(related)}</Relationships>',
+        )
+        for n in range(1, len(sheets) + 1):
+            archive.writestr(
+                f"xl/worksheets/sheet{n}.xml",
+                f"<worksheet {main}><sheetData>{''.join(lines)}</sheetData></worksheet>",
+            )
+    return path
+
+
+def inspected(path: Path, **options: Any) -> dict[str, Any]:
+    """Return what the inspection process prints."""
+    return inspect_data.inspect(DataOptions(path=str(path), **options), prepare=False)
 
 
 def own(path: Path, **options: Any) -> Own:

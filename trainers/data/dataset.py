@@ -63,7 +63,8 @@ class DataOptions:
     """What a configuration says about the data; each data set takes what concerns it.
 
     Attributes:
-        path, label_column, task, skip_unreadable: for a person's own data; see the configuration.
+        path, label_column, task, skip_unreadable, images_path, reading: for a user's own data; see the
+            configuration.
         sequence_length: tokens the model sees at once; None: what suits the data set.
         normalise: bring inputs to mean 0 and deviation 1.
         tokenizer: of a trained model that reads this text; None: the data set has its own.
@@ -73,6 +74,8 @@ class DataOptions:
     label_column: str = ""
     task: str = "auto"
     skip_unreadable: bool = False
+    images_path: str = ""
+    reading: str = ""
     sequence_length: int | None = None
     normalise: bool = True
     tokenizer: Tokenizer | None = None

@@ -1,7 +1,7 @@
 """Looks at a person's own data and prints one JSON object: what it is, its faults, a preview, what fits it.
 
     python -m trainers.plugins.inspect_data --path PATH [--label-column C] [--task T] [--skip-unreadable]
-        [--sequence-length N] [--prepare]
+        [--images-path FOLDER] [--reading JSON] [--sequence-length N] [--prepare]
 
 The page has no torch and reads no data; this short-lived process tells it. Small data is prepared at once.
 With larger data, images are tried by a sample and nothing is prepared, unless --prepare is given.
@@ -44,6 +44,8 @@ def main() -> None:
     parser.add_argument("--label-column", default="")
     parser.add_argument("--task", default="auto", choices=("auto", *TASKS))
     parser.add_argument("--skip-unreadable", action="store_true")
+    parser.add_argument("--images-path", default="", help="the folder of the images that a table names")
+    parser.add_argument("--reading", default="", help="JSON: how a table is read, see docs/own-data.md")
     parser.add_argument("--sequence-length", type=int)
     parser.add_argument("--prepare", action="store_true", help="prepare the data, however large")
     parser.add_argument("--time-limit-s", type=float, default=limits.PREPARE_S)
@@ -56,6 +58,8 @@ def main() -> None:
         label_column=asked.label_column,
         task=asked.task,
         skip_unreadable=asked.skip_unreadable,
+        images_path=asked.images_path,
+        reading=asked.reading,
         sequence_length=asked.sequence_length,
     )
     # The page ends a look so; what was half made is then taken away.

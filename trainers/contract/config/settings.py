@@ -6,7 +6,8 @@ import math
 import reprlib
 import types
 import typing
-from collections.abc import Sequence
+import urllib.parse
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -26,6 +27,8 @@ class Setting:
         term: the term of docs/glossary.md that the label stands for, if any; the form shows its definition.
         only_with: another field and those of its values with which this one means something; None: all.
         by_strategy: it means something with the strategies that name it among their `options`.
+        is_path: quotes around it and a leading file:// are removed.
+        check: raises ValueError, saying what is allowed, for a text that cannot be used.
     """
 
     label: str
@@ -40,6 +43,8 @@ class Setting:
     max_length: int = 200
     only_with: tuple[str, tuple[str, ...]] | None = None
     by_strategy: bool = False
+    is_path: bool = False
+    check: Callable[[str], object] | None = None
 
 
 def setting(default: Any, **about: Any) -> Any:
@@ -107,7 +112,21 @@ def _coerce_text(value: Any, about: Setting, allowed: str) -> str:
         raise ValueError(f"{allowed}, without NUL characters")
     if any("\ud800" <= character <= "\udfff" for character in value):
         raise ValueError(f"{allowed}, in valid Unicode (it holds half a surrogate pair)")
-    return value.strip()
+    text = plain_path(value) if about.is_path else value.strip()
+    if about.check is not None:
+        about.check(text)
+    return text
+
+
+def plain_path(text: str) -> str:
+    """Return a path as it is, of one that was copied from a shell, a browser or a file manager."""
+    path = text.strip()
+    for quote in ("'", '"', "`"):
+        if len(path) > 1 and path[0] == path[-1] == quote:
+            path = path[1:-1].strip()
+    if path.lower().startswith("file://"):
+        path = urllib.parse.unquote(path[7:].removeprefix("localhost"))
+    return path
 
 
 def _number(value: Any, base: type, allowed: str) -> float | int:

@@ -6,49 +6,48 @@ import difflib
 import itertools
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
+from trainers.contract.config.settings import plain_path
 from trainers.data.dataset import IMAGE_CLASSIFICATION, LANGUAGE_MODELLING, DataOptions
-from trainers.data.own.common import reading
 from trainers.data.own.common.problems import Problems, quoted
+from trainers.data.own.common.reading import ReadingError, find_encoding, text_chunks
 from trainers.data.own.images import zip_checks
 from trainers.data.own.images.classes import IMAGE_SUFFIXES
 from trainers.data.own.images.image_folder import Images
-from trainers.data.own.tables.table import TableData
-from trainers.data.own.tables.table_rows import PARQUET_SUFFIXES, TABLE_SUFFIXES
+from trainers.data.own.tables.dialect import LIKE_A_NUMBER, find_dialect
+from trainers.data.own.tables.table import TableData, listed_images
+from trainers.data.own.tables.table_file import PARQUET_SUFFIXES, SHEET_SUFFIXES, TABLE_SUFFIXES
 from trainers.data.own.texts.plain_text import PlainText
+from trainers.files.paths import REPOSITORY
 
-TAKEN = "Taken are a folder or zip of images in class folders, a CSV, TSV or Parquet table, or a UTF-8 text."
+TAKEN = (
+    "Taken are a folder or zip of images in class folders, a table (CSV, TSV, Parquet, JSON "
+    "Lines, Excel), or a text."
+)
 NOT_TAKEN = {
-    ".xlsx": "Save the sheet as CSV.",
-    ".xls": "Save the sheet as CSV.",
-    ".ods": "Save the sheet as CSV.",
-    ".json": "Write it as CSV, one sample a row.",
-    ".jsonl": "Write it as CSV, one sample a row.",
-    ".pdf": "Save its text as a .txt file.",
-    ".docx": "Save its text as a .txt file.",
-    ".doc": "Save its text as a .txt file.",
-    ".tar": "Unpack it and give the folder.",
-    ".gz": "Unpack it and give what is in it.",
-    ".tgz": "Unpack it and give the folder.",
-    ".bz2": "Unpack it and give what is in it.",
-    ".xz": "Unpack it and give what is in it.",
-    ".7z": "Unpack it and give the folder.",
-    ".rar": "Unpack it and give the folder.",
+    **dict.fromkeys((".pdf", ".docx", ".doc"), "Save its text as a .txt file."),
+    **dict.fromkeys((".tar", ".tgz", ".7z", ".rar"), "Unpack it and give the folder."),
+    **dict.fromkeys((".gz", ".bz2", ".xz", ".zst"), "Unpack it and give what is in it."),
 }
+PROSE_SUFFIXES = (".md", ".rst", ".tex", ".html", ".htm", ".xml", ".py", ".js", ".c", ".cpp", ".java", ".log")
 MAX_ENTRIES_COMPARED = 10_000
+LOOKED_AT_CHARACTERS = 400_000
+MIN_TABLE_ROWS = 5
+TABLE_SHARE = 0.9  # of the lines that have the same number of cells
 AnyKind = Images | TableData | PlainText
 
 
 def data_path(options: DataOptions) -> Path:
     """Return the whole path of the data."""
     # Of a user who is not there "~" stays as it is; and links stay as they are.
-    return Path(os.path.abspath(os.path.expanduser(options.path)))  # noqa: PTH100, PTH111
+    return Path(os.path.abspath(os.path.expanduser(plain_path(options.path))))  # noqa: PTH100, PTH111
 
 
 def recognise(options: DataOptions, problems: Problems) -> AnyKind | None:
     """Return what can read the data, or None when nothing can; why is added to `problems`."""
-    if not options.path or "\0" in options.path:
+    if not plain_path(options.path) or "\0" in options.path:
         problems.fault("the path", "no path is given.", "Give the path of your data on this machine.")
         return None
     path = data_path(options)
@@ -102,11 +101,15 @@ def _is_readable(path: Path, problems: Problems) -> bool:
 def _tell_not_found(path: Path, problems: Problems) -> None:
     """Record that there is nothing at a path, and what has nearly the same name."""
     near = next((parent for parent in path.parents if os.path.isdir(parent)), path.parent)  # noqa: PTH112
-    hint = f"Paths are of the machine this page runs on. What is there: {near}."
     suggested = {}
-    if (meant := _nearest(path, near)) is not None:
-        hint = f"Did you mean {quoted(meant.name)}?"
-        suggested = {"data_path": str(meant)}
+    if near.is_relative_to(REPOSITORY):
+        # A path that is not whole is looked for here; what the program consists of is no one's data.
+        hint = "Give the whole path, beginning with / or ~: paths are of the machine this page runs on."
+    else:
+        hint = f"Paths are of the machine this page runs on. What is there: {near}."
+        if (meant := _nearest(path, near)) is not None:
+            hint = f"Did you mean {quoted(meant.name)}?"
+            suggested = {"data_path": str(meant)}
     problems.fault(str(path), "there is nothing at this path.", hint, suggested=suggested)
 
 
@@ -135,10 +138,10 @@ def _kind_of(path: Path, options: DataOptions, problems: Problems) -> AnyKind | 
     # By its beginning: any file can have a zip at its end.
     if suffix == ".zip" or (start.startswith(zip_checks.STARTS) and suffix not in TABLE_SUFFIXES):
         return Images(path, options)
-    if options.task == LANGUAGE_MODELLING and suffix not in PARQUET_SUFFIXES:
+    if options.task == LANGUAGE_MODELLING and suffix not in (*PARQUET_SUFFIXES, *SHEET_SUFFIXES):
         return PlainText(path, options)
-    if suffix in TABLE_SUFFIXES:
-        return TableData(path, options)
+    if suffix in TABLE_SUFFIXES and (suffix != ".json" or start.lstrip()[:1] in (b"[", b"{")):
+        return _table(path, options, problems)
     if start.startswith(b"PAR1"):
         problems.fault(
             path.name, "it is a Parquet file by its beginning.", "Name it so that it ends in .parquet."
@@ -147,11 +150,50 @@ def _kind_of(path: Path, options: DataOptions, problems: Problems) -> AnyKind | 
     if suffix in IMAGE_SUFFIXES:
         problems.fault(path.name, "one image is no data set.", "Give a folder with a folder for each class.")
         return None
-    why = reading.why_not_text(start)
-    if why is not None and "UTF-16" not in why[1] and "UTF-32" not in why[1]:
-        problems.fault(path.name, "it is of no kind that can be read here.", TAKEN)
+    try:
+        encoding = find_encoding(path)
+        text = next(text_chunks(path, encoding, LOOKED_AT_CHARACTERS), "")
+    except ReadingError as error:
+        problems.fault(
+            path.name, f"it is of no kind that can be read here: {error.message}", TAKEN, line=error.line
+        )
         return None
-    return PlainText(path, options)
+    is_tabular = suffix not in PROSE_SUFFIXES and _looks_like_table(text)
+    return _table(path, options, problems) if is_tabular else PlainText(path, options)
+
+
+def _looks_like_table(text: str) -> bool:
+    """Return True if a text of no known ending is rather a table than prose."""
+    dialect = find_dialect(text)
+    if dialect is None or dialect.share < TABLE_SHARE or text.count("\n") < MIN_TABLE_ROWS:
+        return False
+    rows = [row for row in dialect.reader(text.split("\n")[:500]) if len(row) == dialect.num_cells]
+    columns = [[cell.strip() for cell in cells] for cells in zip(*rows, strict=True)]
+    share_of_numbers = [
+        sum(LIKE_A_NUMBER.fullmatch(cell) is not None for cell in cells) / len(cells) for cells in columns
+    ]
+    has_numbers = any(share > 0.8 for share in share_of_numbers)
+    if dialect.delimiter in (" ", ":"):
+        return sum(share > 0.8 for share in share_of_numbers) >= max(2, len(columns) / 2)
+    # A column of a few values that repeat: labels. Prose has none.
+    has_labels = any(len(set(cells)) <= 0.2 * len(cells) and max(map(len, cells)) < 40 for cells in columns)
+    return has_numbers or has_labels or (dialect.delimiter == "\t" and dialect.share > 0.98)
+
+
+def _table(path: Path, options: DataOptions, problems: Problems) -> AnyKind | None:
+    """Return a reader of the table, or of the images that it lists if their folder is given."""
+    if not options.images_path:
+        return TableData(path, options)
+    folder = data_path(replace(options, path=options.images_path))
+    if not folder.is_dir():
+        problems.fault(
+            str(folder),
+            "there is no folder of images at this path.",
+            "Give the folder that contains the images.",
+        )
+        return None
+    labels = listed_images(path, options, problems)
+    return None if labels is None else Images(folder, options, labels=labels)
 
 
 def _in_folder(path: Path, options: DataOptions, problems: Problems) -> AnyKind | None:

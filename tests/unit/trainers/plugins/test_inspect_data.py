@@ -122,10 +122,10 @@ def test_nothing_at_the_path_is_an_answer_too(tmp_path: Path) -> None:
 
 
 def test_missing_package_is_an_answer_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    (tmp_path / "t.parquet").write_bytes(b"PAR1")
-    seen = inspect(tmp_path / "t.parquet")
-    assert not seen["ok"] and "pip install pyarrow" in seen["problems"][0]["message"]
+    monkeypatch.setitem(sys.modules, "python_calamine", None)
+    (tmp_path / "t.xlsx").write_bytes(b"PK")
+    seen = inspect(tmp_path / "t.xlsx")
+    assert not seen["ok"] and "need python-calamine" in seen["problems"][0]["message"]
 
 
 @pytest.mark.slow

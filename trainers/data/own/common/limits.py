@@ -34,6 +34,11 @@ def check_time() -> None:
         raise TookTooLongError
 
 
+def deadline() -> float:
+    """Return the monotonic time at which the work has to end."""
+    return _time.get()[0]
+
+
 @contextlib.contextmanager
 def bounded(path: str, *, seconds: float, memory_bytes: int = MEMORY_BYTES) -> Iterator[None]:
     """Read data within bounds of memory and time.

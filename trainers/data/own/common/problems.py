@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 MAX_SHOWN = 50
 MAX_VALUE = 60
@@ -20,7 +21,8 @@ class DataProblem:
         hint: what to do.
         is_fatal: the data cannot be used with it.
         num_to_leave_out: the unreadable samples that the data could be used without, 0 where that is no way.
-        suggested: fields of the configuration with the values that may help.
+        suggested: fields of the configuration with the values that may help; of `data_reading`, what changes.
+        action: what applying them does, as the text of a button.
     """
 
     where: str
@@ -30,6 +32,7 @@ class DataProblem:
     is_fatal: bool = True
     num_to_leave_out: int = 0
     suggested: Mapping[str, str] = field(default_factory=dict)
+    action: str = ""
 
     def __str__(self) -> str:
         line = f", line {self.line:,}" if self.line else ""
@@ -76,30 +79,45 @@ class Problems:
         *,
         line: int | None = None,
         suggested: Mapping[str, str] | None = None,
+        action: str = "",
         num_to_leave_out: int = 0,
     ) -> None:
         """Record what makes the data unusable."""
         self.num_faults += 1
         self.num_to_leave_out += num_to_leave_out
-        if len(self._faults) < MAX_SHOWN:
-            self._faults.append(
-                DataProblem(
-                    where=_shown(where),
-                    message=message,
-                    hint=hint,
-                    line=line,
-                    suggested=suggested or {},
-                    num_to_leave_out=num_to_leave_out,
-                )
-            )
+        self._add(
+            self._faults,
+            where,
+            message=message,
+            hint=hint,
+            line=line,
+            suggested=suggested or {},
+            action=action,
+            num_to_leave_out=num_to_leave_out,
+        )
 
-    def note(self, where: str, message: str, hint: str = "", *, line: int | None = None) -> None:
-        """Record what a person should know but need not mend."""
+    def note(
+        self,
+        where: str,
+        message: str,
+        hint: str = "",
+        *,
+        line: int | None = None,
+        suggested: Mapping[str, str] | None = None,
+        action: str = "",
+    ) -> None:
+        """Record what a user should know but need not correct."""
         self.num_notes += 1
-        if len(self._notes) < MAX_SHOWN:
-            self._notes.append(
-                DataProblem(where=_shown(where), message=message, hint=hint, line=line, is_fatal=False)
-            )
+        self._add(
+            self._notes,
+            where,
+            message=message,
+            hint=hint,
+            line=line,
+            suggested=suggested or {},
+            action=action,
+            is_fatal=False,
+        )
 
     def unreadable(
         self,
@@ -110,13 +128,27 @@ class Problems:
         skip: bool,
         line: int | None = None,
         num_samples: int = 1,
+        suggested: Mapping[str, str] | None = None,
+        action: str = "",
     ) -> None:
         """Record samples that cannot be read: a note where such ones may be left out, else a fault."""
         if skip:
             self.note(where, message, "It is left out.", line=line)
         else:
             hint = f"{hint} Or choose to leave out unreadable samples."
-            self.fault(where, message, hint, line=line, num_to_leave_out=num_samples)
+            self.fault(
+                where,
+                message,
+                hint,
+                line=line,
+                num_to_leave_out=num_samples,
+                suggested=suggested,
+                action=action,
+            )
+
+    def _add(self, to: list[DataProblem], where: str, **about: Any) -> None:
+        if len(to) < MAX_SHOWN:
+            to.append(DataProblem(where=_shown(where), **about))
 
     def check(self, path: str) -> None:
         """Go on only without faults.

@@ -1,131 +1,159 @@
-"""Reads text files as UTF-8 in pieces, and says where and what it seems to be where it is not."""
+"""Reads text files in pieces, in whatever encoding they are written."""
 
 from __future__ import annotations
 
 import codecs
+import io
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+
+from trainers.data.dataset import NotInstalledError
+from trainers.data.own.common import limits
 
 CHUNK_BYTES = 4 * 2**20
-MAX_LINE_BYTES = 16 * 2**20
+GUESSED_FROM_BYTES = 2**16
 MARKS = {  # byte order marks; the longer ones first
-    codecs.BOM_UTF32_LE: "UTF-32",
-    codecs.BOM_UTF32_BE: "UTF-32",
-    codecs.BOM_UTF16_LE: "UTF-16",
-    codecs.BOM_UTF16_BE: "UTF-16",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+    codecs.BOM_UTF8: "utf-8-sig",
 }
+LATIN = ("cp1252", "cp1250", "mac_roman", "cp850", "cp1254")
+GUESSED = (
+    *LATIN,
+    "cp1251",
+    "koi8_r",
+    "cp1253",
+    "cp1255",
+    "cp1256",
+    "gb18030",
+    "big5",
+    "shift_jis",
+    "euc_jp",
+    "euc_kr",
+)
+OTHER_HINT = "Save it as UTF-8, or name its encoding."
+_MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
+_HIGH, _ALONE = re.compile(rb"[\x80-\xff]"), re.compile(rb"(?<![\x80-\xff])[\x80-\xff](?![\x80-\xff])")
+# A symbol or a capital within a word: what a text looks like in the wrong code page.
+_ODD = re.compile(
+    r"(?<=[^\W\d_])[^\x00-\x7f\w’–«»\s](?=[^\W\d_])|[a-zà-ÿ][À-ÞŠŽŒ]|[¹²³¿¯¥£Ÿ¢¼½¾](?=[^\W\d_])"
+)
 
 
 class ReadingError(ValueError):
-    """A text file cannot be read on; says at which line, why, and what to do."""
+    """A text file cannot be read; has the line, the reason and what to do."""
 
-    def __init__(self, message: str, hint: str, line: int | None) -> None:
+    def __init__(self, message: str, hint: str, line: int | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
         self.line = line
 
 
-def text_chunks(path: Path, chunk_bytes: int = CHUNK_BYTES) -> Iterator[str]:
-    """Yield a text in pieces of about `chunk_bytes`; a byte order mark at its start is left out.
+@dataclass(frozen=True, kw_only=True)
+class Encoding:
+    """How the bytes of a text are read; `note` is empty for valid UTF-8."""
+
+    name: str
+    note: str = ""
+
+
+def find_encoding(path: Path, wanted: str = "") -> Encoding:
+    """Return the encoding of a text: its byte order mark, UTF-8 if the whole file is valid, else a guess.
 
     Raises:
-        ReadingError: where it is not UTF-8.
+        ReadingError: when it is not a text, or `wanted` is no encoding.
     """
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    done = num_lines = 0
-    with _open(path) as file:
+    if wanted:
+        try:
+            return Encoding(name=codecs.lookup(wanted).name)
+        except LookupError:
+            raise ReadingError(
+                f"there is no encoding '{wanted[:40]}'.", "Use a name such as cp1252."
+            ) from None
+    with path.open("rb") as file:
+        start = file.read(4096)
+    for mark, name in MARKS.items():
+        if start.startswith(mark):
+            note = "" if name == "utf-8-sig" else f"its encoding is {name.upper()}, by the mark at its start."
+            return Encoding(name=name, note=note)
+    zeros = start.count(0)
+    if zeros > 0.2 * len(start):
+        order = "utf-16-be" if start[::2].count(0) > zeros / 2 else "utf-16-le"
+        return Encoding(name=order, note=f"its encoding is {order.upper()}: every second byte is zero.")
+    if zeros:
+        raise ReadingError("it is not a text file: it contains zero bytes.", "Give a text or a table.", 1)
+    decoder, others = codecs.getincrementaldecoder("utf-8")(), b""
+    num_valid = num_invalid = 0
+    with path.open("rb") as file:
+        while piece := file.read(CHUNK_BYTES):
+            limits.check_time()
+            try:
+                decoder.decode(piece)
+            except UnicodeDecodeError:
+                decoder.reset()
+                high, multibyte = len(re.findall(rb"[\x80-\xff]", piece)), b"".join(_MULTIBYTE.findall(piece))
+                num_valid, num_invalid = num_valid + len(multibyte), num_invalid + high - len(multibyte)
+                lines = [line for line in piece.split(b"\n") if not line.isascii()]
+                others = (others + b"\n".join(lines))[:GUESSED_FROM_BYTES]
+    if num_invalid <= 6 and not others:  # the end may be cut off in the middle of a character
+        return Encoding(name="utf-8")
+    if num_valid > 4 * num_invalid:
+        return Encoding(name="utf-8", note=f"{num_invalid:,} bytes are not UTF-8; each is read as �.")
+    name = guess(others)
+    return Encoding(
+        name=name,
+        note=f"it is not UTF-8; its letters fit {name}. If they look wrong below, name the encoding.",
+    )
+
+
+def text_chunks(path: Path, encoding: Encoding, chunk_bytes: int = CHUNK_BYTES) -> Iterator[str]:
+    r"""Yield a text in pieces of about `chunk_bytes`; line ends \r\n and \r become \n.
+
+    Raises:
+        ReadingError: where it cannot be decoded, or contains NUL characters.
+    """
+    errors = "replace" if encoding.name == "utf-8" else "strict"
+    decoder = codecs.getincrementaldecoder(encoding.name)(errors)
+    lines = io.IncrementalNewlineDecoder(None, translate=True)
+    num_lines = 1
+    with path.open("rb") as file:
         while True:
             piece = file.read(chunk_bytes)
-            waiting, _ = decoder.getstate()
             try:
-                text = decoder.decode(piece, final=not piece)
+                text = lines.decode(decoder.decode(piece, final=not piece), final=not piece)
             except UnicodeDecodeError as error:
-                whole = waiting + piece
-                line = 1 + num_lines + whole.count(b"\n", 0, error.start)
-                position = done - len(waiting) + error.start
-                raise not_utf8(whole, error.start, position, line, is_end=not piece) from error
-            done += len(piece)
-            num_lines += piece.count(b"\n")
+                message = f"it cannot be read as {encoding.name} ({error.reason})."
+                raise ReadingError(message, OTHER_HINT, num_lines) from error
             if "\0" in text:
-                raise ReadingError(
-                    "there are zero bytes in it.", "It is no text file, or not UTF-8: save it as UTF-8.", None
-                )
+                line = num_lines + text[: text.index("\0")].count("\n")
+                raise ReadingError("there are zero bytes in it.", "It is not a text file.", line)
+            num_lines += text.count("\n")
             if text:
                 yield text
             if not piece:
                 return
 
 
-def text_lines(path: Path) -> Iterator[str]:
-    """Yield a text line by line, line ends included.
-
-    Raises:
-        ReadingError: where it is not UTF-8, or a line has no end.
-    """
-    position = 0
-    with _open(path) as file:
-        for line in range(1, 2**63):
-            raw = file.readline(MAX_LINE_BYTES)
-            if not raw:
-                return
-            if len(raw) == MAX_LINE_BYTES:
-                message = f"the line is longer than {MAX_LINE_BYTES // 2**20} MB."
-                hint = "Lines must end in a line feed (LF or CR LF)."
-                raise ReadingError(message, hint, line)
-            try:
-                text = raw.decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise not_utf8(raw, error.start, position + error.start, line, is_end=False) from error
-            if "\0" in text:
-                raise ReadingError(
-                    "there are zero bytes in the line.", "Save the file anew as UTF-8 text.", line
-                )
-            position += len(raw)
-            yield text
-
-
-def not_utf8(raw: bytes, at: int, position: int, line: int, *, is_end: bool) -> ReadingError:
-    """Return the error for a byte that cannot be in UTF-8, with a guess at what the text is instead."""
-    if is_end:
-        message = f"the file ends in the middle of a character, at byte {position:,}."
-        return ReadingError(message, "It seems to be cut off: copy it again.", line)
-    message = f"it is not UTF-8: byte 0x{raw[at]:02X} at position {position:,} starts no character."
-    if any(0x80 <= byte < 0xA0 for byte in raw):
-        return ReadingError(message, _convert("Windows-1252", "cp1252"), line)
-    return ReadingError(message, _convert("Latin-1", "latin1"), line)
-
-
-def why_not_text(start: bytes) -> tuple[str, str] | None:
-    """Return what is wrong with a file that starts so and what to do, or None where it may be UTF-8 text."""
-    for mark, name in MARKS.items():
-        if start.startswith(mark):
-            return f"it is {name}, not UTF-8.", _convert(name, name)
-    zeros = start.count(0)
-    if zeros > 0.2 * len(start):
-        even = start[::2].count(0)
-        order = "UTF-16BE" if even > zeros - even else "UTF-16LE"
-        return "it is not UTF-8: every second byte is zero.", _convert("UTF-16", order)
-    if zeros:
-        return "it is not a text file: there are zero bytes in it.", "Give a text in UTF-8."
-    return None
-
-
-def _convert(name: str, code: str) -> str:
-    return f"It seems to be {name}: save it as UTF-8, or convert it with: iconv -f {code} -t utf-8 OLD > NEW."
-
-
-def _open(path: Path) -> BinaryIO:
-    """Open a file behind its byte order mark.
-
-    Raises:
-        ReadingError: when its start says that it is not UTF-8.
-    """
-    file = path.open("rb")
-    start = file.read(4096)
-    if (why := why_not_text(start)) is not None:
-        file.close()
-        raise ReadingError(why[0], why[1], 1)
-    file.seek(len(codecs.BOM_UTF8) if start.startswith(codecs.BOM_UTF8) else 0)
-    return file
+def guess(sample: bytes) -> str:
+    """Return the encoding in which a text that is not UTF-8 looks most like words."""
+    try:
+        from charset_normalizer import from_bytes
+    except ImportError as error:
+        raise NotInstalledError(f"Guessing an encoding needs charset-normalizer ({error}).") from error
+    # Of letters with accents few stand side by side; in other scripts most do.
+    num_high, num_alone = len(_HIGH.findall(sample)), len(_ALONE.findall(sample))
+    best = (
+        None
+        if num_high < 8 or num_alone > 0.6 * num_high
+        else from_bytes(sample, cp_isolation=list(GUESSED)).best()
+    )
+    if best is not None and best.encoding not in LATIN:
+        return best.encoding
+    # The Latin code pages decode any byte: count the characters that no word contains.
+    odd = {name: len(_ODD.findall(sample.decode(name, errors="replace"))) for name in LATIN}
+    return min(LATIN, key=lambda name: odd[name])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -13,10 +13,25 @@ from trainers.data.own.common.problems import Problems, listed, quoted
 from trainers.data.own.images.image_sources import ImageSource
 
 IMAGE_SUFFIXES = (
-    ".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm",
-)  # fmt: skip
-TRAIN_NAMES = ("train", "training")
-VALIDATION_NAMES = ("val", "valid", "validation", "test", "testing")  # the first one there is taken
+    ".jpg",
+    ".jpeg",
+    ".jfif",
+    ".png",
+    ".bmp",
+    ".gif",
+    ".webp",
+    ".tif",
+    ".tiff",
+    ".ppm",
+    ".pgm",
+    ".pbm",
+    ".heic",
+    ".heif",
+    ".avif",
+)
+# Words in the names of folders. Of those for validation, the first one there is taken.
+TRAIN_WORDS = ("train", "training", "trn")
+VALIDATION_WORDS = ("val", "valid", "validation", "dev", "test", "testing", "tst", "eval", "holdout")
 MIN_PER_CLASS = 2
 FEW_PER_CLASS = 10
 
@@ -58,13 +73,16 @@ def arrange(source: ImageSource, problems: Problems) -> Arrangement:
     # Everything else that is a folder but has no image in it is a class somebody forgot to fill.
     empty = sorted({*_folders_of(source.files), *source.empty_folders} - _folders_of(images))
     tops = Counter(_part(name, depth) for name in images if _part(name, depth))
-    folders = _split_folders(tops)
-    if folders is None:
-        labelled: list[Labelled] = [(name, _part(name, depth), None) for name in images]
-        class_depth = depth
+    labelled: list[Labelled] = []
+    class_depth = depth
+    if (folders := _split_folders(tops)) is not None:
+        labelled, class_depth = _given_splits(images, depth, folders, problems)
+    elif all(_split_folders(Counter(inside)) for inside in _inside(images, depth).values()):
+        # Each class has its own folders of training and validation.
+        sides = {name: _side(_part(name, depth + 1)) for name in images}
+        labelled = [(name, _part(name, depth), side == "validation") for name, side in sides.items() if side]
     else:
-        labelled = _given_splits(images, depth, folders, problems)
-        class_depth = depth + 1
+        labelled = [(name, _part(name, depth), None) for name in images]
     for name in empty:
         if name.split("/")[:depth] == root and name.count("/") == class_depth:
             problems.fault(name, "the class is empty.", "Put images into the folder, or delete it.")
@@ -78,23 +96,41 @@ def sort_classes(names: Iterable[str]) -> list[str]:
     return sorted(names, key=float) if are_numbers else names
 
 
-def check_counts(counts: dict[str, int], unit: str, problems: Problems) -> None:
-    """Refuse one class only and classes with too few samples; say which have few."""
+def check_counts(
+    counts: dict[str, int], unit: str, problems: Problems, suggested: Mapping[str, str] | None = None
+) -> None:
+    """Refuse one class only and classes with too few samples; report which have few.
+
+    Args:
+        suggested: what leaves out the classes with too few.
+    """
     if len(counts) == 1:
-        only = next(iter(counts))
-        message = f"there is one class only, {quoted(only)}."
+        message = f"there is one class only, {quoted(next(iter(counts)))}."
         problems.fault("the classes", message, "At least two are needed to tell apart.")
-    few = []
-    for name, count in counts.items():
-        if count < MIN_PER_CLASS:
-            message = f"the class has {count} {unit if count != 1 else unit.removesuffix('s')}."
-            hint = "It needs at least two: one to train with, one to validate. Add some, or delete the class."
-            problems.fault(name, message, hint)
-        elif count < FEW_PER_CLASS:
-            few.append(f"{quoted(name)} ({count})")
+    lone = {name: count for name, count in counts.items() if count < MIN_PER_CLASS}
+    few = [
+        f"{quoted(name)} ({count})"
+        for name, count in counts.items()
+        if MIN_PER_CLASS <= count < FEW_PER_CLASS
+    ]
+    if lone:
+        each = "the class has" if len(lone) == 1 else f"{len(lone):,} of {len(counts):,} classes have"
+        one = unit.removesuffix("s")
+        message = f"{each} {max(lone.values())} {one}" + (
+            f": {listed([quoted(name) for name in lone])}." if len(lone) > 1 else "."
+        )
+        hint = "Two are needed: one to train with, one to validate. Add some, or leave the class out."
+        total, num = sum(counts.values()), sum(lone.values())
+        action = (
+            f"Leave out {len(lone):,} of {len(counts):,} classes ({num:,} of {total:,} {unit})"
+            if suggested
+            else ""
+        )
+        where = next(iter(lone)) if len(lone) == 1 else "the classes"
+        problems.fault(where, message, hint, suggested=suggested, action=action)
     if few:
         message = f"these classes have few {unit}: {listed(few)}."
-        problems.note("the classes", message, "Little can be learnt from so few.")
+        problems.note("the classes", message, "Little can be learned from so few.")
 
 
 def _images_only(names: list[str], problems: Problems) -> list[str]:
@@ -118,31 +154,74 @@ def _root(images: list[str]) -> list[str]:
         root.append(tops.pop())
 
 
+def _side(folder: str) -> str:
+    """Return "train", "validation" or "" of a folder such as seg_train, Testing or val2017."""
+    words = re.split(r"[^a-z]+", folder.lower())
+    if any(word in words for word in TRAIN_WORDS):
+        return "train"
+    return "validation" if any(word in words for word in VALIDATION_WORDS) else ""
+
+
 def _split_folders(tops: Counter[str]) -> tuple[str, str] | None:
-    """Return the folders of training and validation when there are such, and nothing else."""
-    by_name = {name.lower(): name for name in tops}
-    train = next((by_name[name] for name in TRAIN_NAMES if name in by_name), None)
-    validation = next((by_name[name] for name in VALIDATION_NAMES if name in by_name), None)
-    is_all = all(name in (*TRAIN_NAMES, *VALIDATION_NAMES) for name in by_name)
-    return (train, validation) if train and validation and is_all else None
+    """Return the folders of training and validation, or None unless there are both."""
+    train = [name for name in tops if _side(name) == "train"]
+    validation = [name for name in tops if _side(name) == "validation"]
+    if len(train) != 1 or not validation:
+        return None
+    words = {name: re.split(r"[^a-z]+", name.lower()) for name in validation}
+    order = [
+        min(VALIDATION_WORDS.index(word) for word in words[name] if word in VALIDATION_WORDS)
+        for name in validation
+    ]
+    return train[0], validation[order.index(min(order))]
+
+
+def _inside(images: list[str], depth: int) -> dict[str, list[str]]:
+    """Return the folders that the images of each top folder lie in."""
+    found: dict[str, list[str]] = {}
+    for name in images:
+        found.setdefault(_part(name, depth), []).append(_part(name, depth + 1))
+    return found
 
 
 def _given_splits(
     images: list[str], depth: int, folders: tuple[str, str], problems: Problems
-) -> list[Labelled]:
+) -> tuple[list[Labelled], int]:
+    """Return the images of the two folders with their classes, and the depth of the classes' folders."""
     train, validation = folders
     labelled: list[Labelled] = []
-    others: Counter[str] = Counter()
-    for name in images:
-        top = _part(name, depth)
-        if not top:
-            labelled.append((name, "", None))
-        elif top in folders:
-            labelled.append((name, _part(name, depth + 1), top == validation))
-        else:
-            others[top] += 1
+    depths = []
+    for folder in folders:
+        own = [name for name in images if _part(name, depth) == folder]
+        # Often the folder lies in another one of the same name.
+        deeper = depth + 1
+        while len({_part(name, deeper) for name in own}) == 1 and all(
+            name.count("/") > deeper + 1 for name in own
+        ):
+            deeper += 1
+        depths.append(deeper)
+        labelled += [(name, _part(name, deeper), folder == validation) for name in own]
+    loose = {
+        side: [name for name, label, is_held in labelled if is_held == side and not label]
+        for side in (False, True)
+    }
+    if (
+        loose[True]
+        and len(loose[True]) == sum(is_held is True for *_, is_held in labelled)
+        and not loose[False]
+    ):
+        message = f"its {len(loose[True]):,} images have no class folder: they are not used."
+        problems.note(validation, message, f"A part of {train} is kept for validation.")
+        labelled = [(name, label, None) for name, label, is_held in labelled if not is_held]
+    others = Counter(_part(name, depth) for name in images if _part(name, depth) not in (*folders, ""))
     for top, count in others.items():
-        problems.note(top, f"its {count:,} images are not used: {validation} is the validation split.")
+        problems.note(
+            top, f"its {count:,} images are not used: {train} is for training, {validation} for validation."
+        )
+    labelled += [(name, "", None) for name in images if not _part(name, depth)]
+    if all(is_held is None for *_, is_held in labelled):
+        return labelled, depths[0]
+    problems.note("the data", f"{train} is for training, {validation} for validation, as the folders say.")
     found = [
         {label for _, label, is_validation in labelled if is_validation is side} for side in (False, True)
     ]
@@ -151,9 +230,32 @@ def _given_splits(
         problems.fault(f"{validation}/{label}", f"the class is not in {train}.", hint)
     for label in sorted(found[0] - found[1] - {""}):
         problems.note(
-            f"{train}/{label}", f"the class is not in {validation}: how well it is learnt is not seen."
+            f"{train}/{label}", f"the class is not in {validation}: how well it is learned is not seen."
         )
-    return labelled
+    return labelled, depths[0]
+
+
+def arrange_listed(source: ImageSource, labels: Mapping[str, str], problems: Problems) -> Arrangement:
+    """Return the images that a table names with their labels, wherever they lie below the folder."""
+    by_name: dict[str, str] = {}
+    for name in source.files:
+        by_name[name] = by_name.setdefault(name.rpartition("/")[2], name)
+    by_stem = {by_name[name].rpartition(".")[0].rpartition("/")[2]: by_name[name] for name in by_name}
+    found = {
+        name: by_name.get(name) or by_name.get(name.rpartition("/")[2]) or by_stem.get(name)
+        for name in labels
+    }
+    missing = [name for name, file in found.items() if file is None]
+    if missing:
+        message = (
+            f"{len(missing):,} of {len(labels):,} images of the table are not there: "
+            f"{listed([quoted(name) for name in missing])}."
+        )
+        if len(missing) == len(labels):
+            problems.fault("the folder of the images", message, "Give the folder that contains them.")
+        else:
+            problems.note("the folder of the images", message, "They are left out.")
+    return _number([(file, labels[name], None) for name, file in found.items() if file is not None], problems)
 
 
 def _number(labelled: list[Labelled], problems: Problems) -> Arrangement:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import multiprocessing
 import statistics
 import struct
@@ -23,7 +24,9 @@ from trainers.data.dataset import NotInstalledError
 if TYPE_CHECKING:
     from PIL.Image import Image as PilImage
 
-FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # nothing that runs a program
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM", "AVIF", "HEIF")  # nothing that runs a program
+HEIF_REQUIREMENT = "pillow-heif==1.8.1"
+HEIF_SUFFIXES = (".heic", ".heif")
 MAX_PIXELS = 80_000_000
 LARGE_PIXELS = 16_000_000
 MAX_SCANS = 500  # of a progressive JPEG; each goes over all pixels, and takes a few bytes
@@ -32,7 +35,9 @@ SMALL_SIDE = 64
 LARGE_SIDE = 128
 SMALLEST_SIDE = 4
 MAX_ASPECT = 2.0
-GREY_MODES = ("1", "L", "LA", "I;16", "I;16B", "I;16L", "I;16N")
+DEEP_MODES = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")  # more than 8 bits of grey
+GREY_MODES = ("1", "L", "LA", *DEEP_MODES)
+DEPTHS = (8, 10, 12, 14, 16, 24, 32)
 COLOUR_MODES = ("P", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "PA", "La", "RGBa", "HSV", "LAB")
 ORIENTATION = 0x0112  # the EXIF tag
 LYING = (5, 6, 7, 8)  # orientations that turn the image by a quarter
@@ -56,6 +61,7 @@ class Header:
     width: int
     height: int
     is_grey: bool
+    is_deep: bool = False
 
 
 @functools.cache
@@ -71,11 +77,25 @@ def pillow() -> tuple[ModuleType, ModuleType]:
         raise NotInstalledError(
             f"Images need Pillow, which cannot be used here ({error}): pip install pillow"
         ) from error
+    with contextlib.suppress(ImportError):
+        importlib.import_module("pillow_heif").register_heif_opener()
     Image.init()  # all formats' readers; only those in FORMATS are used
     # Checked by Pillow wherever it makes room for pixels; beyond twice as many it raises by itself.
     Image.MAX_IMAGE_PIXELS = MAX_PIXELS
     warnings.simplefilter("error", Image.DecompressionBombWarning)
     return Image, ImageOps
+
+
+def require_heif(names: Sequence[str]) -> None:
+    """Check that HEIC images can be read, if there are any.
+
+    Raises:
+        NotInstalledError: naming the package.
+    """
+    image_module, _ = pillow()
+    if "HEIF" not in image_module.OPEN and any(name.lower().endswith(HEIF_SUFFIXES) for name in names):
+        message = f"HEIC images need pillow-heif: pip install {HEIF_REQUIREMENT}. Or save them as JPEG."
+        raise NotInstalledError(message, requirement=HEIF_REQUIREMENT)
 
 
 def read_header(file: BinaryIO) -> Header:
@@ -90,11 +110,33 @@ def read_header(file: BinaryIO) -> Header:
         may_lie = image.format != "PNG" or "exif" in image.info
         if may_lie and image.getexif().get(ORIENTATION) in LYING:
             width, height = height, width
-        return Header(width=width, height=height, is_grey=image.mode in GREY_MODES)
+        return Header(
+            width=width, height=height, is_grey=image.mode in GREY_MODES, is_deep=image.mode in DEEP_MODES
+        )
 
 
-def decode(file: BinaryIO, shape: Shape) -> Pixels:
+def highest(file: BinaryIO) -> float:
+    """Return the highest value of an image of more than 8 bits.
+
+    Raises:
+        UnreadableImageError: when the image is broken.
+    """
+    with file, told(), _open(file) as image:
+        return float(np.nan_to_num(np.asarray(image)).max())
+
+
+def white_of(highest_value: float) -> float:
+    """Return the value that becomes 255: the highest of the number of bits that a data set uses."""
+    if highest_value <= 1:
+        return 1.0
+    return next((2.0**bits - 1 for bits in DEPTHS if highest_value < 2**bits), highest_value)
+
+
+def decode(file: BinaryIO, shape: Shape, white: float = 65535.0) -> Pixels:
     """Return (channels, height, width) bytes: upright, scaled to cover the shape, the centre cut out.
+
+    Args:
+        white: the value of more than 8 bits that becomes 255.
 
     Raises:
         UnreadableImageError: when the image is broken.
@@ -104,8 +146,8 @@ def decode(file: BinaryIO, shape: Shape) -> Pixels:
             _check_scans(file)
         if image.width * image.height > LARGE_PIXELS:
             with _one_large_image:
-                return _fitted(image, shape)
-        return _fitted(image, shape)
+                return _fitted(image, shape, white)
+        return _fitted(image, shape, white)
 
 
 def choose_shape(headers: Sequence[Header]) -> Shape:
@@ -153,25 +195,25 @@ def _check_scans(file: BinaryIO) -> None:
         raise UnreadableImageError(f"it is stored in {num_scans:,} passes; {MAX_SCANS} are the most")
 
 
-def _fitted(image: PilImage, shape: Shape) -> Pixels:
+def _fitted(image: PilImage, shape: Shape, white: float) -> Pixels:
     image_module, operations = pillow()
     channels, height, width = shape
     # A JPEG can be decoded at a half, a quarter or an eighth of its size, which is much faster.
     longest = max(height, width)
     image.draft(None, (longest, longest))
     operations.exif_transpose(image, in_place=True)
-    image = _in_mode(image, "L" if channels == 1 else "RGB")
+    image = _in_mode(image, "L" if channels == 1 else "RGB", white)
     image = operations.fit(image, (width, height), method=image_module.Resampling.BILINEAR)
     pixels = np.asarray(image, dtype=np.uint8)
     return pixels[None] if channels == 1 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
-def _in_mode(image: PilImage, mode: str) -> PilImage:
-    """Convert an image; what can be seen through is put on white, and 16 bits of grey become 8."""
+def _in_mode(image: PilImage, mode: str, white: float) -> PilImage:
+    """Convert an image; transparent areas become white, and more than 8 bits of grey become 8."""
     image_module, _ = pillow()
-    if image.mode.startswith("I;16"):
-        words = np.asarray(image).astype(np.uint16)
-        image = image_module.fromarray((words >> 8).astype(np.uint8))
+    if image.mode in DEEP_MODES:
+        values = np.nan_to_num(np.asarray(image).astype(np.float32)) * (255.0 / white)
+        image = image_module.fromarray(values.clip(0, 255).astype(np.uint8))
     if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
         white = image_module.new("RGBA", image.size, (255, 255, 255, 255))
         image = image_module.alpha_composite(white, image.convert("RGBA"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from trainers.contract.config.data import parse_reading
 from trainers.data.dataset import IMAGE_CLASSIFICATION, DataOptions, DataSpec, ImageSplit, Split
-from trainers.data.own.common.cache import require_space
+from trainers.data.own.common.cache import fingerprint, require_space
 from trainers.data.own.common.kind import SMALL_BYTES
 from trainers.data.own.common.problems import Problems
 from trainers.data.own.common.progress import Progress
@@ -26,6 +28,7 @@ from trainers.data.own.images.image_sources import FolderSource, ImageSource, Zi
 from trainers.data.own.images.pixel_sums import Sums, mean_and_std
 
 NUM_DECODED_IN_INSPECTION = 2_000
+NUM_MEASURED = 500  # images of more than 8 bits whose highest value is looked for
 NUM_THUMBNAILS = 12
 THUMBNAIL_SIDE = 32
 MAX_UNREADABLE = 10_000
@@ -38,6 +41,7 @@ class ImageInspection:
 
     Attributes:
         decoded: the pixels of those of `files` that were decoded for the look, by name.
+        white: the value that becomes 255 in images of more than 8 bits.
     """
 
     source: ImageSource
@@ -46,6 +50,7 @@ class ImageInspection:
     shape: Shape
     num_decoded: int
     decoded: Mapping[str, Pixels]
+    white: float
 
 
 class Images:
@@ -53,13 +58,26 @@ class Images:
 
     name = "images"
 
-    def __init__(self, path: Path, options: DataOptions) -> None:
+    def __init__(self, path: Path, options: DataOptions, labels: Mapping[str, str] | None = None) -> None:
         self._path = path
         self._options = options
+        self._labels = labels
 
     def options(self) -> dict[str, object]:
-        """Return what, beside the files, decides what is prepared."""
-        return {"kind": self.name, "skip_unreadable": self._options.skip_unreadable}
+        """Return what, besides the files, decides what is prepared."""
+        options = self._options
+        listed = (
+            {}
+            if self._labels is None
+            else {"images": fingerprint(self._path, {}), "label": options.label_column}
+        )
+        is_reduced = parse_reading(options.reading).get("leave_out_copies", False)
+        return {
+            "kind": self.name,
+            "skip_unreadable": options.skip_unreadable,
+            "copies": not is_reduced,
+            **listed,
+        }
 
     def inspect(self, problems: Problems) -> ImageInspection:
         """Read the folders and every header; decode all images, or 2,000 evenly spread ones."""
@@ -69,26 +87,94 @@ class Images:
         )
         if problems.num_faults and (isinstance(source, ZipSource) or not source.files):
             arrangement = Arrangement(class_names=(), files=())
+        elif self._labels is not None:
+            arrangement = classes.arrange_listed(source, self._labels, problems)
         else:
             arrangement = classes.arrange(source, problems)
+        decoding.require_heif([file.name for file in arrangement.files])
         files, headers = self._read_headers(source, arrangement.files, problems)
         shape = decoding.choose_shape(headers) if headers else (1, 1, 1)
         step = max(1, -(-len(files) // NUM_DECODED_IN_INSPECTION))
         sample = files[::step]
+        deep = [file.name for file, header in zip(files, headers, strict=True) if header.is_deep]
+        white = (
+            decoding.white_of(many_images.highest_of(source, deep[:: max(1, len(deep) // NUM_MEASURED)]))
+            if deep
+            else 255.0
+        )
+        if deep and white != 65535.0:
+            bits = f"{int(white).bit_length()} bits" if white > 1 else "values up to 1"
+            problems.note(
+                "the images",
+                f"{len(deep):,} have room for 16 bits or more and use {bits}: they are scaled by that.",
+            )
         failed: set[str] = set()
         decoded: dict[str, Pixels] = {}
-        for piece in many_images.decode_all(source, sample, shape, Progress("images tried", len(sample))):
+        for piece in many_images.decode_all(
+            source, sample, shape, Progress("images tried", len(sample)), white=white
+        ):
             self._add(piece.faults, problems)
             failed.update(name for name, _ in piece.faults)
             decoded.update(zip((file.name for file in piece.files), piece.pixels.copy(), strict=True))
+        good = tuple(file for file in files if file.name not in failed)
+        good = self._report_alike(good, decoded, problems)
         return ImageInspection(
             source=source,
             arrangement=arrangement,
-            files=tuple(file for file in files if file.name not in failed),
+            files=good,
+            white=white,
             shape=shape,
             num_decoded=len(sample),
             decoded=decoded,
         )
+
+    def _report_alike(
+        self,
+        files: tuple[LabelledFile, ...],
+        decoded: Mapping[str, Pixels],
+        problems: Problems,
+    ) -> tuple[LabelledFile, ...]:
+        """Report images that are equal; return those that are to be used."""
+        first: dict[bytes, LabelledFile] = {}
+        copies: list[tuple[LabelledFile, LabelledFile]] = []
+        for file in files:
+            pixels = decoded.get(file.name)
+            if pixels is None:
+                continue
+            other = first.setdefault(hashlib.blake2b(pixels.tobytes(), digest_size=16).digest(), file)
+            if other is not file:
+                copies.append((file, other))
+        if len(first) == 1 and len(copies) > 1:
+            hint = "Look at them in an image viewer: they may be damaged, or need another program."
+            problems.fault("the images", "all of them look the same: there is nothing to learn from.", hint)
+        across = [(one, other) for one, other in copies if one.label != other.label]
+        for one, other in across[:5]:
+            problems.note(
+                one.name,
+                f"the same image is also in another class: {other.name}.",
+                "One of the classes is wrong.",
+            )
+        if not copies or problems.num_faults:
+            return files
+        if parse_reading(self._options.reading).get("leave_out_copies"):
+            gone = {file.name for file, _ in copies}
+            problems.note("the images", f"{len(copies):,} images are copies of others and are left out.")
+            return tuple(file for file in files if file.name not in gone)
+        some = "" if len(decoded) == len(files) else f" of {len(decoded):,} that were looked at"
+        message = (
+            f"{len(copies):,} images{some} are copies of others, such as "
+            f"{copies[0][0].name} of {copies[0][1].name}: "
+        )
+        message += "some would be in training and in validation."
+        share = len(copies) / max(1, len(files))
+        suggested = {"data_reading": '{"leave_out_copies": true}'}
+        problems.note(
+            "the images",
+            message,
+            suggested=suggested,
+            action=f"Leave out {len(copies):,} copies ({share:.0%})",
+        )
+        return files
 
     def about(self, inspection: ImageInspection) -> dict[str, Any]:
         """Return the classes with their counts and some thumbnails."""
@@ -154,7 +240,12 @@ class Images:
         sums = [np.empty((0, 2, inspection.shape[0]), dtype=np.int64)]
         progress = Progress("images decoded", len(inspection.files))
         for piece in many_images.decode_all(
-            inspection.source, inspection.files, inspection.shape, progress, inspection.decoded
+            inspection.source,
+            inspection.files,
+            inspection.shape,
+            progress,
+            inspection.decoded,
+            inspection.white,
         ):
             self._add(piece.faults, problems)
             kept += piece.files
@@ -242,7 +333,7 @@ class Images:
         found = []
         for file in _spread_over_classes(inspection.files, len(inspection.arrangement.class_names)):
             try:
-                pixels = many_images.decode_one(inspection.source, file.name, shape)
+                pixels = many_images.decode_one(inspection.source, file.name, shape, inspection.white)
             except UnreadableImageError:
                 continue  # it is named where it is counted
             found.append(

@@ -14,7 +14,21 @@ from trainers.data.own.common.problems import Problems, quoted
 from trainers.data.own.images import zip_checks
 
 MAX_FILE_BYTES = 256 * 2**20
-IGNORED_NAMES = ("__macosx", "thumbs.db", "desktop.ini")
+# Left everywhere by macOS, Windows, Synology, QNAP and Linux.
+IGNORED_NAMES = (
+    "__macosx",
+    "thumbs.db",
+    "ehthumbs.db",
+    "desktop.ini",
+    "$recycle.bin",
+    "system volume information",
+    "@eadir",
+    "#recycle",
+    "@recycle",
+    "lost+found",
+    "lost.dir",
+    "icon\r",
+)
 
 
 class ImageSource(Protocol):
@@ -94,8 +108,9 @@ class ZipSource:
 
     def _take(self, infos: list[zipfile.ZipInfo], problems: Problems) -> None:
         empty = set()
-        for info in infos:
-            name = str(PurePosixPath(info.filename.replace("\\", "/")))
+        names = zip_checks.decoded_names(infos, problems)
+        for info, named in zip(infos, names, strict=True):
+            name = str(PurePosixPath(named.replace("\\", "/")))
             if any(is_ignored(part) for part in name.split("/") if part != ".."):
                 continue
             if (why := zip_checks.why_refused(info)) is not None:

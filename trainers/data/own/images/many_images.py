@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from trainers.data.own.common import pool
+from trainers.data.own.common import limits, pool
 from trainers.data.own.common.progress import Progress
 from trainers.data.own.images import decoding
 from trainers.data.own.images.classes import LabelledFile
@@ -58,8 +59,13 @@ def decode_all(
     shape: Shape,
     progress: Progress,
     known: Mapping[str, Pixels] = MappingProxyType({}),
+    white: float = 65535.0,
 ) -> Iterator[Decoded]:
-    """Yield what comes of one chunk of files after the other; the pixels of some are `known`."""
+    """Yield what comes of one chunk of files after the other; the pixels of some are `known`.
+
+    Args:
+        white: see `decoding.decode`.
+    """
 
     def pixels_in(room: memoryview) -> Pixels:
         return np.frombuffer(room, dtype=np.uint8).reshape(_IMAGES_AT_ONCE, *shape)
@@ -72,7 +78,7 @@ def decode_all(
             name = files[index].name
             try:
                 seen = known.get(name)
-                pixels[len(good)] = decode_one(source, name, shape) if seen is None else seen
+                pixels[len(good)] = decode_one(source, name, shape, white) if seen is None else seen
                 good.append(index)
             except UnreadableImageError as error:
                 faults.append((name, str(error)))
@@ -86,13 +92,23 @@ def decode_all(
     progress.finish()
 
 
-def decode_one(source: ImageSource, name: str, shape: Shape) -> Pixels:
+def decode_one(source: ImageSource, name: str, shape: Shape, white: float = 65535.0) -> Pixels:
     """Return (channels, height, width) of one image.
 
     Raises:
         UnreadableImageError: when it cannot be decoded.
     """
-    return decoding.decode(_opened(source, name), shape)
+    return decoding.decode(_opened(source, name), shape, white)
+
+
+def highest_of(source: ImageSource, names: Sequence[str]) -> float:
+    """Return the highest value of some images of more than 8 bits; unreadable ones are passed over."""
+    found = 0.0
+    for name in names:
+        limits.check_time()
+        with contextlib.suppress(UnreadableImageError):
+            found = max(found, decoding.highest(_opened(source, name)))
+    return found
 
 
 def _header(source: ImageSource, name: str) -> Header | str:

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from trainers.data.own.common.problems import Problems, quoted
+from trainers.data.own.common.reading import guess
 
 MAX_MEMBERS = 2_000_000
 MAX_DIRECTORY_BYTES = 256 * 2**20
@@ -74,6 +75,32 @@ def check_whole(path: Path, archive: zipfile.ZipFile, problems: Problems) -> boo
 def why_refused(info: zipfile.ZipInfo) -> tuple[str, str] | None:
     """Return what is wrong with a member of a zip and what to do, or None."""
     return _wrong_name(info.filename) or _wrong_kind(info) or _wrong_size(info)
+
+
+def decoded_names(infos: list[zipfile.ZipInfo], problems: Problems) -> list[str]:
+    """Return the names of a zip's members: UTF-8 where they are valid without a mark, else guessed."""
+    raw = [
+        None if info.flag_bits & 0x800 or info.filename.isascii() else _raw(info.filename) for info in infos
+    ]
+    unsure = [name for name in raw if name is not None]
+    encoding = "utf-8"
+    try:
+        b"\n".join(unsure).decode("utf-8")
+    except UnicodeDecodeError:
+        encoding = guess(b"\n".join(unsure))
+        example = next(name for name in unsure if not name.isascii()).decode(encoding, errors="replace")
+        problems.note("the zip", f"names in it are read as {encoding}, such as {quoted(example)}.")
+    return [
+        info.filename if name is None else name.decode(encoding, errors="replace")
+        for info, name in zip(infos, raw, strict=True)
+    ]
+
+
+def _raw(name: str) -> bytes | None:
+    try:
+        return name.encode("cp437")
+    except UnicodeEncodeError:
+        return None
 
 
 def _wrong_name(name: str) -> tuple[str, str] | None:

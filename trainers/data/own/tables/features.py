@@ -16,11 +16,15 @@ from trainers.data.own.common.problems import quoted
 from trainers.data.own.common.progress import Progress
 from trainers.data.own.common.rows import Rows, split_rows
 from trainers.data.own.common.store import ArrayWriter, MappedArray, write_array
-from trainers.data.own.tables.columns import LARGEST_NUMBER, Numbers, is_missing, parse_numbers
+from trainers.data.own.tables.columns import LARGEST_NUMBER
+from trainers.data.own.tables.table_file import Table
 from trainers.data.own.tables.table_plan import Feature, Plan
-from trainers.data.own.tables.table_rows import Table
+
+Numbers = npt.NDArray[np.float64]
 
 _ROWS_AT_ONCE = 8192
+_CELLS_AT_ONCE = 400_000
+CHARACTERS_AT_ONCE = 16 * 2**20
 RAW = "raw"
 
 
@@ -56,14 +60,14 @@ def columns_of(plan: Plan) -> list[TableColumn]:
     ]
 
 
-def write_features(table: Table, plan: Plan, folder: Path, num_rows: int) -> tuple[dict[str, Any], Scale]:
+def write_features(table: Table, plan: Plan, folder: Path) -> tuple[dict[str, Any], Scale]:
     """Write `inputs`, `targets`, `train` and `validation`; return what is known of the arrays, and the scale.
 
     Two passes: the scale is of the training rows, and which rows are those is known when all labels are.
     """
     width = len(feature_names(plan))
-    require_space(folder, num_rows * (8 * len(plan.features) + 4 * width))
-    targets, raw = _write_raw(table, plan, folder, num_rows)
+    require_space(folder, table.num_rows * (8 * len(plan.features) + 4 * width))
+    targets, raw = _write_raw(table, plan, folder)
     labels = None if plan.task == TABULAR_REGRESSION else targets
     train, validation = split_rows(labels, len(targets))
     is_train = np.zeros(len(targets), dtype=bool)
@@ -91,67 +95,73 @@ def write_features(table: Table, plan: Plan, folder: Path, num_rows: int) -> tup
     return arrays, Scale(mean=means, std=stds, target_mean=centre, target_std=spread)
 
 
-def labelled_rows(table: Table, plan: Plan) -> Iterator[tuple[list[list[str]], npt.NDArray[Any]]]:
-    """Yield rows that have a label, and their class numbers or numbers to predict."""
-    number_of = {name: number for number, name in enumerate(plan.class_names)}
-    for _, rows in table.chunks(None):
-        cells = [row[plan.label].strip() for row in rows]
-        if plan.task == TABULAR_REGRESSION:
-            targets: npt.NDArray[Any] = numbers_of(cells, decimal_comma=table.decimal_comma)
-            is_good = ~np.isnan(targets)
-        else:
-            targets = np.array([number_of.get(cell, -1) for cell in cells], dtype=np.int64)
-            is_good = targets >= 0
-        if not is_good.all():
-            rows = [row for row, good in zip(rows, is_good.tolist(), strict=True) if good]
-            targets = targets[is_good]
-        if rows:
-            yield rows, targets
+def chunks(
+    table: Table, plan: Plan, cells: Sequence[str]
+) -> Iterator[tuple[list[npt.NDArray[Any]], npt.NDArray[Any]]]:
+    """Yield some thousand rows at a time: the values of these cells, and class numbers or numbers to predict.
+
+    Left out are rows without a label and those with something unreadable in a column of numbers.
+    """
+    usable = [
+        f"abs({each.sql}) <= {LARGEST_NUMBER!r} OR {each.cell} IS NULL"
+        for each in plan.features
+        if each.cell != "NULL"
+    ]
+    is_number = plan.task == TABULAR_REGRESSION
+    usable.append(
+        f"abs({plan.label_sql}) <= {LARGEST_NUMBER!r}" if is_number else f"{plan.label_sql} IS NOT NULL"
+    )
+    condition = " AND ".join(f"({each})" for each in usable)
+    asked = ", ".join(f"{sql} AS f{place}" for place, sql in enumerate([plan.label_sql, *cells]))
+    size = max(256, _CELLS_AT_ONCE // (len(cells) + 1))
+    if plan.texts:
+        usual, longest = table.query(f"SELECT avg(length({cells[0]})), max(length({cells[0]})) FROM rows")[0]
+        size = max(
+            1,
+            min(
+                size, int(CHARACTERS_AT_ONCE / max(1, usual)), int(32 * CHARACTERS_AT_ONCE / max(1, longest))
+            ),
+        )
+    last = table.value("SELECT max(row) FROM rows")
+    for start in range(0, last + 1, size):
+        found = table.execute(
+            f"SELECT {asked} FROM rows WHERE row >= {start} AND row < {start + size} AND "
+            f"{condition} ORDER BY row"
+        ).fetchnumpy()
+        labels, *values = (found[f"f{place}"] for place in range(len(cells) + 1))
+        if not len(labels):
+            continue
+        if is_number:
+            yield values, np.ma.filled(labels, np.nan).astype(np.float64)
+            continue
+        targets = np.array([plan.class_of.get(str(label), -1) for label in labels.tolist()], dtype=np.int64)
+        is_good = targets >= 0
+        if is_good.any():
+            yield [each[is_good] for each in values], targets[is_good]
 
 
-def numbers_of(cells: Sequence[str], *, decimal_comma: bool) -> Numbers:
-    """Return cells as numbers; NaN for what is none."""
-    whole = parse_numbers(cells, decimal_comma=decimal_comma)
-    if whole is not None:
-        return whole
-    one_by_one = [parse_numbers([cell], decimal_comma=decimal_comma) for cell in cells]
-    return np.array([np.nan if number is None else number[0] for number in one_by_one], dtype=np.float64)
-
-
-def _write_raw(table: Table, plan: Plan, folder: Path, num_rows: int) -> tuple[npt.NDArray[Any], MappedArray]:
+def _write_raw(table: Table, plan: Plan, folder: Path) -> tuple[npt.NDArray[Any], MappedArray]:
     """Write numbers as they are and categories by their place, missing ones as NaN; return the targets."""
     writer = ArrayWriter(folder, RAW, "<f8", (len(plan.features),))
     all_targets = []
-    progress = Progress("rows read", num_rows)
-    for rows, targets in labelled_rows(table, plan):
-        columns, is_good = [], np.ones(len(rows), dtype=bool)
-        for feature in plan.features:
-            cells = [row[feature.index].strip() for row in rows]
-            column, has_value = _column(cells, feature, decimal_comma=table.decimal_comma)
-            columns.append(column)
-            is_good &= has_value
-        writer.append(np.stack(columns, axis=1)[is_good])
-        all_targets.append(targets[is_good])
-        progress.add(len(rows))
+    progress = Progress("rows read", table.num_rows)
+    for values, targets in chunks(table, plan, [feature.sql for feature in plan.features]):
+        columns = [_column(cells, feature) for cells, feature in zip(values, plan.features, strict=True)]
+        writer.append(np.stack(columns, axis=1))
+        all_targets.append(targets)
+        progress.add(len(targets))
     progress.finish()
     about = writer.close()
     return np.concatenate(all_targets), MappedArray(folder / f"{RAW}.bin", "<f8", tuple(about["shape"]))
 
 
-def _column(
-    cells: Sequence[str], feature: Feature, *, decimal_comma: bool
-) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-    """Return a column's numbers, and False where a cell holds something that cannot be used."""
-    if feature.values:
-        place_of = {value: float(place) for place, value in enumerate(feature.values)}
-        other = float(len(feature.values))
-        places = [np.nan if is_missing(cell) else place_of.get(cell, other) for cell in cells]
-        return np.array(places), np.ones(len(cells), dtype=bool)
-    column = numbers_of(cells, decimal_comma=decimal_comma)
-    is_nan = np.isnan(column)
-    if not is_nan.any():
-        return column, ~is_nan
-    return column, ~is_nan | np.array([is_missing(cell) for cell in cells])
+def _column(cells: npt.NDArray[Any], feature: Feature) -> Numbers:
+    """Return a column as numbers: of a category its place; NaN where it is missing."""
+    if not feature.values:
+        return np.ma.filled(cells.astype(np.float64), np.nan)
+    place_of = {value: float(place) for place, value in enumerate(feature.values)}
+    other = float(len(feature.values))
+    return np.array([np.nan if cell is None else place_of.get(str(cell), other) for cell in cells.tolist()])
 
 
 def _scale_of(raw: MappedArray, is_train: npt.NDArray[np.bool_]) -> tuple[Numbers, Numbers]:

@@ -1,8 +1,8 @@
-"""A table as CSV, TSV or Parquet: rows to classify, numbers to predict, or texts with a label."""
+"""A table: rows to classify, numbers to predict, or texts with a label."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from trainers.contract.config.data import parse_reading
 from trainers.data.dataset import (
+    IMAGE_CLASSIFICATION,
     TABULAR_REGRESSION,
     TEXT_CLASSIFICATION,
     DataOptions,
@@ -20,12 +22,21 @@ from trainers.data.dataset import (
 )
 from trainers.data.own.common.cache import tokenizer_fingerprint
 from trainers.data.own.common.kind import SMALL_BYTES
-from trainers.data.own.common.problems import DataError, Problems
-from trainers.data.own.common.progress import Progress
+from trainers.data.own.common.problems import DataError, Problems, quoted
 from trainers.data.own.common.splits import MappedRowsSplit, whole
 from trainers.data.own.common.store import MappedArray, Prepared
 from trainers.data.own.images.classes import FEW_PER_CLASS, MIN_PER_CLASS, check_counts
-from trainers.data.own.tables.columns import Column
+from trainers.data.own.tables.columns import (
+    CATEGORY,
+    DATE,
+    FILE_NAME,
+    LEFT_OUT,
+    MIXED,
+    NUMBER,
+    TEXT,
+    Column,
+    read_columns,
+)
 from trainers.data.own.tables.features import (
     TooFarError,
     columns_of,
@@ -33,8 +44,9 @@ from trainers.data.own.tables.features import (
     rows_of,
     write_features,
 )
-from trainers.data.own.tables.table_plan import Plan, make_plan
-from trainers.data.own.tables.table_rows import Table, open_table
+from trainers.data.own.tables.findings import leave_out, report_findings
+from trainers.data.own.tables.table_file import Table, column
+from trainers.data.own.tables.table_plan import Plan, label_place, make_plan
 from trainers.data.own.tables.text_table import MappedTexts, Reader, write_texts
 from trainers.data.tables import TableSplit, num_validation
 from trainers.data.text import TextSplit
@@ -47,13 +59,11 @@ SINGLE_WORDS = 2.0  # texts of fewer words on average are read by their characte
 
 @dataclass(frozen=True, kw_only=True)
 class TableInspection:
-    """What one pass over the table saw."""
+    """What the table holds, and what is learned from it."""
 
     table: Table
     columns: Sequence[Column]
     plan: Plan | None
-    num_rows: int
-    first_rows: list[list[str]]
 
 
 class TableData:
@@ -66,64 +76,113 @@ class TableData:
         self._options = options
 
     def options(self) -> dict[str, object]:
-        """Return what, beside the file, decides what is prepared."""
+        """Return what, besides the file, decides what is prepared."""
         options = self._options
         return {
             "kind": self.name,
             "label_column": options.label_column,
             "task": options.task,
             "skip_unreadable": options.skip_unreadable,
+            "reading": options.reading,
             "sequence_length": options.sequence_length,
             "tokenizer": tokenizer_fingerprint(options.tokenizer),
         }
 
     def inspect(self, problems: Problems) -> TableInspection:
-        """Go through the whole table once, and decide what is to be learnt from it."""
-        table = open_table(self._path, skip_unreadable=self._options.skip_unreadable, problems=problems)
-        if problems.num_faults:
-            return TableInspection(table=table, columns=[], plan=None, num_rows=0, first_rows=[])
-        width = len(table.header)
-        columns = [Column(name, width, decimal_comma=table.decimal_comma) for name in table.header]
-        first_rows: list[list[str]] = []
-        num_rows = 0
-        progress = Progress("rows looked at", 0)
-        for lines, rows in table.chunks(problems):
-            first_rows += rows[: NUM_PREVIEW_ROWS - len(first_rows)]
-            num_rows += len(rows)
-            for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
-                column.add(lines, cells)
-            progress.add(len(rows))
-        progress.finish()
+        """Read the whole table, decide what its columns hold and what is learned from it."""
+        try:
+            reading = parse_reading(self._options.reading)
+        except ValueError as error:
+            problems.fault(
+                "how the table is read", f"allowed is: {error}.", "Clear it.", suggested={"data_reading": ""}
+            )
+            reading = {}
+        skip = self._options.skip_unreadable
+        table = Table(self._path, reading, skip_unreadable=skip, problems=problems)
+        columns: list[Column] = []
         plan = None
-        if num_rows:
-            plan = make_plan(columns, self._options, problems)
-        elif not problems.num_faults:
-            hint = "Give a table with rows below the column names."
-            problems.fault(self._path.name, "there are no rows.", hint)
-        return TableInspection(
-            table=table, columns=columns, plan=plan, num_rows=num_rows, first_rows=first_rows
+        if table.names and not table.num_rows and not problems.num_faults:
+            problems.fault(
+                self._path.name, "there are no rows.", "Give a table with rows below the column names."
+            )
+        if table.num_rows:
+            if last := reading.get("leave_out_last", 0):
+                num = table.drop(f"row > (SELECT max(row) FROM rows) - {last}")
+                problems.note(
+                    "the table",
+                    f"the last {num} rows are left out." if num > 1 else "the last row is left out.",
+                )
+            columns = self._columns(table, reading)
+            if reading.get("leave_out_copies"):
+                first = make_plan(table, list(columns), self._options, reading, Problems())
+                if first is not None and leave_out(table, first, reading, problems):
+                    columns = self._columns(table, reading)
+            if not self._asks_for_images(table, columns, problems):
+                plan = make_plan(table, columns, self._options, reading, problems)
+            if plan is not None:
+                report_findings(table, columns, plan, problems)
+        return TableInspection(table=table, columns=columns, plan=plan)
+
+    def _columns(self, table: Table, reading: Mapping[str, Any]) -> list[Column]:
+        return read_columns(table, reading.get("columns", {}), reading.get("missing", {}))
+
+    def _asks_for_images(self, table: Table, columns: Sequence[Column], problems: Problems) -> bool:
+        """Ask for the folder of the images that a column names, if nothing else can be learned from."""
+        names = [each for each in columns if each.kind == FILE_NAME]
+        others = [each for each in columns if each.kind in (NUMBER, MIXED, CATEGORY, TEXT, DATE)]
+        if not names or len(others) > 1 or self._options.task not in ("auto", IMAGE_CLASSIFICATION):
+            return False
+        beside = self._path.parent
+        message = "the cells are names of image files."
+        hint = "Give the folder that contains the images, and the images are learned from."
+        some = [
+            str(name) for (name,) in table.query(f"SELECT {names[0].cell} FROM rows ORDER BY row LIMIT 20")
+        ]
+        folders = [beside, *sorted(each for each in beside.iterdir() if each.is_dir())[:100]]
+        found = [folder for folder in folders if any((folder / name).is_file() for name in some)]
+        suggested = {"images_path": str(found[0])} if found else {}
+        problems.fault(
+            f"column {quoted(names[0].name)}",
+            message,
+            hint,
+            suggested=suggested,
+            action="Learn from the images" if found else "",
         )
+        return True
 
     def about(self, inspection: TableInspection) -> dict[str, Any]:
-        """Return the columns, the first rows, and how the label is spread."""
+        """Return what was decided of each column, the first rows as written and as read, and the label."""
+        table, columns, plan = inspection.table, inspection.columns, inspection.plan
+        cells = ", ".join(column(place) for place in range(len(table.names)))
+        order = f"FROM rows ORDER BY row LIMIT {NUM_PREVIEW_ROWS}"
+        rows = table.query(f"SELECT {cells} {order}") if table.num_rows else []
+        read = table.query(f"SELECT {', '.join(map(_as_read, columns))} {order}") if columns else []
         preview: dict[str, Any] = {
-            "header": list(inspection.table.header),
-            "rows": [[cell[:MAX_PREVIEW_CELL] for cell in row] for row in inspection.first_rows],
-            "num_rows": inspection.num_rows,
+            "header": list(table.names),
+            "rows": [["" if cell is None else str(cell)[:MAX_PREVIEW_CELL] for cell in row] for row in rows],
+            "read_rows": [["" if cell is None else _short(cell) for cell in row] for row in read],
+            "num_rows": table.num_rows,
         }
-        plan = inspection.plan
+        used: set[int] = set()
         if plan is not None:
-            label = inspection.columns[plan.label]
+            used = {*plan.used, *plan.texts, plan.label}
             if plan.task == TABULAR_REGRESSION:
-                preview["target"] = _histogram(label)
+                preview["target"] = _histogram(table, columns[plan.label])
             else:
-                preview["class_counts"] = {name: label.counts[name] for name in plan.class_names}
-            if plan.text is not None and (words := inspection.columns[plan.text].words):
-                lengths = {"shortest": words.lowest, "median": words.quantile(0.5), "longest": words.highest}
-                preview["num_words"] = {name: int(value) for name, value in lengths.items()}
+                preview["class_counts"] = dict(plan.class_counts)
+            if plan.texts:
+                words = _num_words(plan)
+                shortest, median, longest = table.query(
+                    f"SELECT min({words}), median({words}), max({words}) FROM rows"
+                )[0]
+                preview["num_words"] = {
+                    "shortest": int(shortest),
+                    "median": int(median),
+                    "longest": int(longest),
+                }
         return {
             "task": None if plan is None else plan.task,
-            "columns": [column.about() for column in inspection.columns],
+            "columns": [_about(each, plan, used) for each in columns],
             "label_column": None if plan is None else plan.label_name,
             "preview": preview,
         }
@@ -137,7 +196,7 @@ class TableData:
             num_rows = inspection.columns[plan.label].num_numbers
             held = num_validation(num_rows)
         else:
-            counts = [inspection.columns[plan.label].counts[name] for name in plan.class_names]
+            counts = plan.class_counts.values()
             num_rows, held = sum(counts), sum(num_validation(count) for count in counts)
         return self._table_spec(plan.task, plan.class_names, feature_names(plan), num_rows - held, held)
 
@@ -148,7 +207,7 @@ class TableData:
         about = {"task": plan.task, "class_names": list(plan.class_names)}
         if plan.task != TEXT_CLASSIFICATION:
             try:
-                arrays, scale = write_features(inspection.table, plan, folder, inspection.num_rows)
+                arrays, scale = write_features(inspection.table, plan, folder)
             except TooFarError as error:
                 where, message = error.args
                 problems.fault(where, message, "Mend it, or take it out.")
@@ -162,14 +221,14 @@ class TableData:
                 "scale": vars(scale),
                 **about,
             }
-        assert plan.text is not None
+        (average,) = inspection.table.query(f"SELECT avg({_num_words(plan)}) FROM rows")[0]
         arrays, reader = write_texts(
             inspection.table,
             plan,
             folder,
-            num_rows=inspection.num_rows,
             file_bytes=self._path.stat().st_size,
-            single_words=inspection.columns[plan.text].words.mean < SINGLE_WORDS,
+            single_words=average < SINGLE_WORDS
+            or any(inspection.columns[place].ideographs for place in plan.texts),
             length=self._options.sequence_length,
             own=self._options.tokenizer,
         )
@@ -292,13 +351,75 @@ class TableData:
         )
 
 
-def _histogram(label: Column) -> dict[str, Any]:
-    numbers = label.numbers
+def listed_images(path: Path, options: DataOptions, problems: Problems) -> dict[str, str] | None:
+    """Return the label of each image that a table names; None where it names none, with why in `problems`."""
+    reading = parse_reading(options.reading)
+    table = Table(path, reading, skip_unreadable=options.skip_unreadable, problems=problems)
+    if problems.num_faults:
+        return None
+    columns = read_columns(table, reading.get("columns", {}), reading.get("missing", {}))
+    names = next((each for each in columns if each.kind == FILE_NAME), None)
+    others = [each for each in columns if names is None or each.index != names.index]
+    place = label_place(others, options.label_column, problems) if others else None
+    if names is None or place is None:
+        problems.fault(
+            path.name,
+            "no column holds the names of image files.",
+            "Clear the folder of the images.",
+            suggested={"images_path": ""},
+        )
+        return None
+    label = others[place]
+    found = table.query(
+        f"SELECT {names.cell}, {label.cell} FROM rows WHERE {names.cell} IS NOT NULL AND "
+        f"{label.cell} IS NOT NULL"
+    )
+    return {str(name).replace("\\", "/"): str(value) for name, value in found}
+
+
+def _histogram(table: Table, label: Column) -> dict[str, Any]:
     if not label.num_numbers:
         return {}
+    low, high = label.lowest, label.highest
+    number = label.number
+    place = (
+        f"least({NUM_BINS - 1}, CAST(floor(({number} - {low!r}) / {max(high - low, 1e-300)!r} "
+        f"* {NUM_BINS}) AS INTEGER))"
+    )
+    counted = f"SELECT {place}, count(*) FROM rows WHERE {number} BETWEEN {low!r} AND {high!r} GROUP BY 1"
+    counts: dict[int, int] = dict(table.query(counted))
+    histogram = [int(counts.get(bin_, 0)) for bin_ in range(NUM_BINS)]
+    return {"min": low, "median": label.quartiles[1], "max": high, "histogram": histogram}
+
+
+def _num_words(plan: Plan) -> str:
+    text = f"concat_ws(' ', {', '.join(map(column, plan.texts))})"
+    return f"(length({text}) - length(replace({text}, ' ', '')) + 1)"
+
+
+def _as_read(each: Column) -> str:
+    """Return SQL of a cell as the model reads it, before it is standardised."""
+    if each.kind in LEFT_OUT:
+        return "NULL"
+    if each.kind in (NUMBER, MIXED):
+        return each.number
+    return each.date if each.kind == DATE else each.cell
+
+
+def _short(value: Any) -> str:
+    return f"{value:.12g}" if isinstance(value, float) else str(value)[:MAX_PREVIEW_CELL]
+
+
+def _about(each: Column, plan: Plan | None, used: set[int]) -> dict[str, Any]:
+    is_label = plan is not None and each.index == plan.label
     return {
-        "min": numbers.lowest,
-        "median": numbers.quantile(0.5),
-        "max": numbers.highest,
-        "histogram": numbers.histogram(NUM_BINS),
+        "name": each.name,
+        "type": each.kind,
+        "num_distinct": each.num_distinct,
+        "has_more_values": False,
+        "num_missing": each.num_missing,
+        "decision": each.line(is_label=is_label),
+        "confidence": each.confidence,
+        "is_used": each.index in used,
+        "is_chosen": each.is_chosen,
     }

@@ -1,54 +1,67 @@
-"""What is to be learnt from a table: which column is the label, which are features, and of what kind."""
+"""What is learned from a table: which column is the label, which are features, and of what kind."""
 
 from __future__ import annotations
 
 import difflib
+import json
+import re
+import unicodedata
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from trainers.data.dataset import TABULAR_CLASSIFICATION, TABULAR_REGRESSION, TEXT_CLASSIFICATION, DataOptions
 from trainers.data.own.common.problems import Problems, listed, quoted
 from trainers.data.own.images import classes
-from trainers.data.own.tables.columns import (
-    CATEGORY,
-    CONSTANT,
-    EMPTY,
-    IDENTIFIER,
-    LARGEST_NUMBER,
-    MIXED,
-    NUMBER,
-    TEXT,
-    Column,
-)
+from trainers.data.own.tables import columns as kinds
+from trainers.data.own.tables.columns import Column
+from trainers.data.own.tables.table_file import Table, column, literal
 
 LABEL_NAMES = ("label", "labels", "target", "class")
+# Names that a column to predict has as well; said when another column is the label.
+OTHER_LABEL_NAMES = (
+    "y",
+    "species",
+    "outcome",
+    "diagnosis",
+    "category",
+    "sentiment",
+    "标签",
+    "klasse",
+    "survived",
+    "churn",
+)
 MAX_NUMBER_CLASSES = 20  # whole numbers of up to so many different values are classes
 MAX_CLASSES = 1_000
 MAX_CLASS_NAME = 200
 MAX_NAMES_COMPARED = 1_000
-MAX_ONE_HOT = 32
+MAX_ONE_HOT = kinds.MAX_ONE_HOT
 MIN_ROWS = 10
 MOST_IN_OTHER = 0.5
+CLASS_LIKE_MISSING = 0.02  # labels spelled like a missing value are a class from this share of the rows on
 TASKS = (TABULAR_CLASSIFICATION, TABULAR_REGRESSION, TEXT_CLASSIFICATION)
 TOO_CLOSE = "its numbers differ by less than can be told apart in the computations."
 OTHER = "other"
 MISSING_NAME = "missing"
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Feature:
-    """One column a model sees.
+    """One column a model sees, or one part of a date.
 
     Attributes:
-        index: of the column in the table.
-        values: the categories that get a number of their own; none for a column of numbers.
+        sql: the number, or the text of the category; NULL where it is missing.
+        values: the categories that get a number of their own; none for numbers.
         has_other: the rest of the categories share one more.
         has_missing: whether a cell is there is a feature, too.
+        cell: SQL of the cell of a number that need not be one; a row with such a cell is unreadable.
     """
 
-    index: int
     name: str
+    sql: str
+    cell: str
     values: tuple[str, ...] = ()
     has_other: bool = False
     has_missing: bool = False
@@ -67,70 +80,102 @@ class Plan:
     """How rows become samples.
 
     Attributes:
-        text: index of the column of texts, where they are what is read; else None.
-        class_names: none for a number to predict.
+        label: index of its column.
+        used: indexes of the columns that features are made of.
+        texts: indexes of the columns whose texts are read, where texts are classified.
+        class_of: the class number of each label as written; empty for a number to predict.
+        class_counts: rows of each class.
     """
 
     task: str
     label: int
     label_name: str
-    features: tuple[Feature, ...]
-    text: int | None
-    class_names: tuple[str, ...]
+    label_sql: str
+    features: tuple[Feature, ...] = ()
+    used: tuple[int, ...] = ()
+    texts: tuple[int, ...] = ()
+    class_names: tuple[str, ...] = ()
+    class_of: Mapping[str, int]
+    class_counts: Mapping[str, int]
 
 
-def make_plan(columns: Sequence[Column], options: DataOptions, problems: Problems) -> Plan | None:
-    """Decide what is learnt from what; return None where faults leave nothing to decide."""
+def patch(**reading: Any) -> dict[str, str]:
+    """Return what a click changes of the reading, as the suggestion of a problem."""
+    return {"data_reading": json.dumps(reading, ensure_ascii=False)}
+
+
+def make_plan(
+    table: Table, columns: list[Column], options: DataOptions, reading: Mapping[str, Any], problems: Problems
+) -> Plan | None:
+    """Decide what is learned from what; return None where faults leave nothing to decide."""
     if options.task not in ("auto", *TASKS):
-        message = f"{options.task.replace('_', ' ')} cannot be learnt from a table."
+        message = f"{options.task.replace('_', ' ')} cannot be learned from a table."
         hint = f"Choose auto, or one of: {', '.join(TASKS)}."
         problems.fault("the task", message, hint, suggested={"data_task": "auto"})
         return None
-    label = _label_column(columns, options.label_column, problems)
-    if label is None:
+    place = label_place(columns, options.label_column, problems)
+    if place is None:
         return None
+    label, labels = _labels(table, columns[place], reading)
     task = _task(columns, label, options.task, problems)
     if task is None:
         return None
-    names = () if task == TABULAR_REGRESSION else _class_names(columns[label], problems)
-    _check_label(columns[label], task, skip=options.skip_unreadable, problems=problems)
-    text = _text_column(columns, label) if task == TEXT_CLASSIFICATION else None
-    features: tuple[Feature, ...] = ()
+    columns[place] = label
+    class_of: dict[str, int] = {}
+    names: tuple[str, ...] = ()
+    counts: dict[str, int] = {}
+    if task != TABULAR_REGRESSION:
+        names, class_of, counts = _classes(table, label, labels, reading, problems)
+    _check_label(table, label, task, skip=options.skip_unreadable, problems=problems)
+    texts: tuple[int, ...] = ()
+    features: list[Feature] = []
+    used: list[int] = []
     if task == TEXT_CLASSIFICATION:
-        if text is None:
-            problems.fault("the table", "no column holds texts.", "Choose a task for tables.")
-        else:
-            others = [quoted(c.name) for i, c in enumerate(columns) if i not in (label, text)]
-            if others:
-                problems.note("the table", f"only the texts are read; left out: {listed(others)}.")
-            _note_missing(columns[text], "Read as texts of no words.", problems)
-    else:
-        found = [
-            _feature(index, column, options.skip_unreadable, problems)
-            for index, column in enumerate(columns)
-            if index != label
-        ]
-        features = tuple(feature for feature in found if feature is not None)
-        if not features:
+        texts = _text_columns(columns, label.index, reading, problems)
+        if not texts:
             problems.fault(
-                "the table", "no column is left to learn from.", "Add columns, or choose the label."
+                "the table",
+                "no column holds texts.",
+                "Choose a task for tables.",
+                suggested={"data_task": "auto"},
             )
+    else:
+        for each in columns:
+            if each.index != label.index and (
+                found := list(_features(table, each, options.skip_unreadable, problems))
+            ):
+                features += found
+                used.append(each.index)
+        if not features and not problems.num_faults:
+            hint = "Add columns, choose the label, or override what a column holds."
+            problems.fault("the table", "no column is left to learn from.", hint)
     return Plan(
         task=task,
-        label=label,
-        label_name=columns[label].name,
-        features=features,
-        text=text,
+        label=label.index,
+        label_name=label.name,
+        label_sql=label.number if task == TABULAR_REGRESSION else label.cell,
+        features=tuple(features),
+        used=tuple(used),
+        texts=texts,
         class_names=names,
+        class_of=class_of,
+        class_counts=counts,
     )
 
 
-def _label_column(columns: Sequence[Column], wanted: str, problems: Problems) -> int | None:
-    """Return the column asked for; else the one called label, target or class; else the last one."""
-    names = [column.name for column in columns]
+def label_place(columns: Sequence[Column], wanted: str, problems: Problems) -> int | None:
+    """Return the column asked for, else the one called label, target or class, else the last possible one."""
+    names = [each.name for each in columns]
     if not wanted:
-        called = [index for index, name in enumerate(names) if name.lower() in LABEL_NAMES]
-        return called[0] if len(called) == 1 else len(names) - 1
+        called = [place for place, name in enumerate(names) if name.lower() in LABEL_NAMES]
+        if len(called) == 1:
+            return called[0]
+        able = [
+            place
+            for place, each in enumerate(columns)
+            if each.kind in (kinds.NUMBER, kinds.MIXED, kinds.CATEGORY, kinds.CONSTANT)
+        ]
+        return able[-1] if able else len(names) - 1
     if wanted in names:
         return names.index(wanted)
     close = difflib.get_close_matches(wanted, names[:MAX_NAMES_COMPARED], n=1, cutoff=0.5)
@@ -141,159 +186,368 @@ def _label_column(columns: Sequence[Column], wanted: str, problems: Problems) ->
     return None
 
 
-def _task(columns: Sequence[Column], label: int, wanted: str, problems: Problems) -> str | None:
-    column = columns[label]
-    where = f"column {quoted(column.name)}"
-    if column.kind == EMPTY:
+def _labels(table: Table, label: Column, reading: Mapping[str, Any]) -> tuple[Column, dict[str, int]]:
+    """Return the label column and how often its most frequent values occur.
+
+    Values that are spelled like a missing one are a class where there are many of them.
+    """
+    if label.missing and label.kind not in (kinds.NUMBER, kinds.MIXED) and not reading.get("label_missing"):
+        spelled = ", ".join(map(literal, label.missing))
+        count = table.value(f"SELECT count(*) FROM rows WHERE {column(label.index)} IN ({spelled})")
+        if count >= max(2, CLASS_LIKE_MISSING * table.num_rows):
+            present = label.num_present + count
+            label = replace(
+                label, missing=(), num_present=present, num_distinct=label.num_distinct + len(label.missing)
+            )
+    values = table.query(
+        f"SELECT {label.cell} AS v, count(*) AS n FROM rows WHERE v IS NOT NULL GROUP BY v ORDER "
+        f"BY n DESC, v LIMIT {kinds.MAX_COUNTED}"
+    )
+    return label, {str(value): count for value, count in values}
+
+
+def _task(columns: Sequence[Column], label: Column, wanted: str, problems: Problems) -> str | None:
+    where = f"column {quoted(label.name)}"
+    if label.kind == kinds.EMPTY:
         problems.fault(where, "the label column is empty.", "Choose another label column.")
         return None
-    if column.kind == TEXT or (column.kind == IDENTIFIER and wanted != TABULAR_REGRESSION):
+    is_name = label.kind == kinds.IDENTIFIER and wanted != TABULAR_REGRESSION
+    if label.kind in (kinds.TEXT, kinds.FILE_NAME) or is_name:
         message = "nearly all its values are different, so it cannot be the label."
         problems.fault(where, message, "Choose another label column.")
         return None
     if wanted != "auto":
         return wanted
-    has_few = not column.has_more_values and column.num_distinct <= MAX_NUMBER_CLASSES
-    is_number = column.kind in (NUMBER, MIXED) or (column.kind == CONSTANT and column.num_numbers > 0)
-    if is_number and not (column.all_whole and has_few):
+    texts = _candidates(columns, label.index)
+    if label.kind in (kinds.NUMBER, kinds.MIXED, kinds.INDEX, kinds.IDENTIFIER) and not _are_classes(
+        label, bool(texts)
+    ):
+        others = [
+            each
+            for each in columns
+            if each.index != label.index
+            and each.kind in (kinds.NUMBER, kinds.CATEGORY, kinds.MIXED, kinds.DATE)
+        ]
+        if texts and not others:
+            message = f"a number ({label.num_distinct:,} different ones) cannot be predicted from texts here."
+            hint = "Choose a label with classes, or replace the numbers by a few classes."
+            problems.fault(where, message, hint)
+            return None
+        if texts:
+            shown = listed([quoted(columns[place].name) for place in texts])
+            problems.note(
+                "the table", f"predicting a number from texts is not supported: {shown} is left out."
+            )
         return TABULAR_REGRESSION
-    return TABULAR_CLASSIFICATION if _text_column(columns, label) is None else TEXT_CLASSIFICATION
+    return TEXT_CLASSIFICATION if texts else TABULAR_CLASSIFICATION
 
 
-def _text_column(columns: Sequence[Column], label: int) -> int | None:
-    """Return the column of the longest texts; of a table of two columns also one of single words."""
-    others = [index for index in range(len(columns)) if index != label]
-    texts = [index for index in others if columns[index].kind == TEXT]
+def _are_classes(label: Column, has_text: bool) -> bool:
+    """Return True if the numbers of a label stand for classes."""
+    if not label.all_whole or label.is_chosen:
+        return False
+    if label.num_distinct <= MAX_NUMBER_CLASSES:
+        return True
+    is_repeated = label.num_distinct * 5 <= label.num_numbers and label.num_distinct <= MAX_CLASSES
+    spans = label.highest - label.lowest + 1
+    is_dense = label.lowest in (0, 1) and spans <= 1.2 * label.num_distinct
+    return is_repeated and is_dense and (has_text or label.name.lower() in LABEL_NAMES)
+
+
+def _candidates(columns: Sequence[Column], label: int) -> list[int]:
+    """Return the columns of texts; of a table of two columns also one of single words."""
+    others = [each for each in columns if each.index != label]
+    texts = [each.index for each in others if each.kind == kinds.TEXT]
     if texts:
-        return max(texts, key=lambda index: columns[index].words.mean)
-    words = [index for index in others if columns[index].kind in (IDENTIFIER, CATEGORY)]
-    words = [index for index in words if columns[index].num_numbers == 0]
-    many = [index for index in words if columns[index].num_distinct > MAX_ONE_HOT]
-    return many[0] if len(others) == 1 and many else None
+        return texts
+    others = [
+        each for each in others if each.kind not in (kinds.INDEX, kinds.EMPTY, kinds.CONSTANT, kinds.IGNORED)
+    ]
+    words = [
+        each.index
+        for each in others
+        if each.kind in (kinds.IDENTIFIER, kinds.CATEGORY)
+        and each.num_distinct > MAX_ONE_HOT
+        and not each.num_numbers
+    ]
+    return words if len(others) == 1 and words else []
 
 
-def _class_names(label: Column, problems: Problems) -> tuple[str, ...]:
-    where = f"column {quoted(label.name)}"
-    if label.has_more_values or label.num_distinct > MAX_CLASSES:
-        message = (
-            f"it has {label.num_distinct:,} or more different values; {MAX_CLASSES:,} classes are the most."
+def _text_columns(
+    columns: Sequence[Column], label: int, reading: Mapping[str, Any], problems: Problems
+) -> tuple[int, ...]:
+    names = [each.name for each in columns]
+    if wanted := [names.index(name) for name in reading.get("text", ()) if name in names]:
+        chosen = wanted
+    else:
+        found = _candidates(columns, label)
+        chosen = (
+            [max(found, key=lambda place: columns[place].words * 1000 + columns[place].characters)]
+            if found
+            else []
         )
+        if len(found) > 1:
+            both = [names[place] for place in found]
+            action = f"Read {', '.join(both[:3])} together"
+            message = f"several columns hold texts; {quoted(names[chosen[0]])}, the longest, is read."
+            problems.note("the table", message, suggested=patch(text=both), action=action)
+    others = [
+        quoted(each.name)
+        for each in columns
+        if each.index not in (label, *chosen) and each.kind not in kinds.LEFT_OUT
+    ]
+    if chosen and others:
+        problems.note("the table", f"only the texts are read; left out: {listed(others)}.")
+    for place in chosen:
+        if columns[place].num_missing:
+            count = f"{columns[place].num_missing:,} of {columns[place].num_rows:,}"
+            problems.note(
+                f"column {quoted(names[place])}", f"{count} texts are missing.", "Read as texts of no words."
+            )
+    return tuple(chosen)
+
+
+# ---- the label
+
+
+def _classes(
+    table: Table, label: Column, labels: Mapping[str, int], reading: Mapping[str, Any], problems: Problems
+) -> tuple[tuple[str, ...], dict[str, int], dict[str, int]]:
+    """Return the names of the classes, the class of each label as written, and the rows of each class."""
+    where = f"column {quoted(label.name)}"
+    nothing: tuple[tuple[str, ...], dict[str, int], dict[str, int]] = ((), {}, {})
+    if label.num_distinct > MAX_CLASSES:
+        message = f"it has {label.num_distinct:,} different values; {MAX_CLASSES:,} classes are the most."
+        suggested = {"data_task": TABULAR_REGRESSION} if label.kind == kinds.NUMBER else {}
         hint = "Choose another label column, or the task tabular regression for a number."
-        suggested = {"data_task": TABULAR_REGRESSION} if label.kind == NUMBER else {}
         problems.fault(where, message, hint, suggested=suggested)
-        return ()
-    longest = max(label.counts, key=len)
+        return nothing
+    longest = max(labels, key=len, default="")
     if len(longest) > MAX_CLASS_NAME:
         message = f"a class's name is {len(longest):,} characters long; {MAX_CLASS_NAME} are the most."
         problems.fault(where, message, "Choose another label column, or shorten the names.")
-        return ()
-    names = classes.sort_classes(label.counts)
-    if label.name in label.counts:
+        return nothing
+    is_joined = bool(reading.get("join_labels"))
+    groups: dict[str, Counter[str]] = {}
+    for name, count in labels.items():
+        key = _same_number(name) if label.kind == kinds.NUMBER and label.notation.is_plain else name
+        groups.setdefault(_alike(key) if is_joined else key, Counter())[name] = count
+    spelled = {
+        key: key if label.kind == kinds.NUMBER else group.most_common(1)[0][0]
+        for key, group in groups.items()
+    }
+    _report_alike(where, {spelled[key]: group.total() for key, group in groups.items()}, problems)
+    _report_like_missing(table, label, labels, where, problems)
+    counts = {spelled[key]: group.total() for key, group in groups.items()}
+    if reading.get("leave_out_rare"):
+        rare = {name: count for name, count in counts.items() if count < classes.MIN_PER_CLASS}
+        counts = {name: count for name, count in counts.items() if name not in rare}
+        if rare:
+            problems.note(
+                where, f"{len(rare):,} classes with one row each are left out: {listed(list(rare))}."
+            )
+    names = classes.sort_classes(counts)
+    classes.check_counts(
+        {name: counts[name] for name in names}, "rows", problems, suggested=patch(leave_out_rare=True)
+    )
+    if len(names) > 2 and label.num_present < 5 * len(names):
         message = (
-            f"its name, {quoted(label.name)}, is also one of its values: the header seems to be missing."
+            f"there are {len(names):,} classes for {label.num_present:,} rows: fewer than five rows for each."
         )
-        problems.fault(where, message, "Put a line with a name for each column first.", line=1)
-    classes.check_counts({name: label.counts[name] for name in names}, "rows", problems)
-    return tuple(names)
+        problems.note(where, message, "Is it the column to predict? Little can be learned from so few.")
+    number = {name: place for place, name in enumerate(names)}
+    class_of = {
+        name: number[spelled[key]]
+        for key, group in groups.items()
+        for name in group
+        if spelled[key] in number
+    }
+    return tuple(names), class_of, {name: counts[name] for name in names}
 
 
-def _check_label(label: Column, task: str, *, skip: bool, problems: Problems) -> None:
+def _same_number(text: str) -> str:
+    """Return the shortest spelling of a number: 1 for 1.0 and 01."""
+    value = float(text)
+    return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+
+
+def _alike(name: str) -> str:
+    """Return what labels have in common that differ in case, spaces and invisible characters only."""
+    return " ".join(_INVISIBLE.sub("", unicodedata.normalize("NFKC", name)).casefold().split())
+
+
+def _report_alike(where: str, counts: Mapping[str, int], problems: Problems) -> None:
+    groups: dict[str, list[str]] = {}
+    for name in counts:
+        groups.setdefault(_alike(name), []).append(name)
+    alike = [sorted(group) for group in groups.values() if len(group) > 1]
+    if alike:
+        shown = "; ".join(
+            ", ".join(f"{quoted(name)} ({counts[name]:,})" for name in group) for group in alike[:5]
+        )
+        message = (
+            f"labels differ in case, spaces or invisible characters only: {shown}. Each is "
+            f"a class of its own now."
+        )
+        action = f"Join them: {len(counts):,} classes become {len(groups):,}"
+        problems.note(where, message, suggested=patch(join_labels=True), action=action)
+
+
+def _report_like_missing(
+    table: Table, label: Column, labels: Mapping[str, int], where: str, problems: Problems
+) -> None:
+    like = {name: count for name, count in labels.items() if name.lower() in kinds.MISSING}
+    if like and label.kind != kinds.NUMBER:
+        num = sum(like.values())
+        names = listed([quoted(name) for name in like])
+        message = f"{num:,} of {table.num_rows:,} rows have the label {names}. It is read as a class."
+        hint = "If it means that the label is not known, leave these rows out."
+        action = f"Leave out these {num:,} rows ({num / table.num_rows:.0%})"
+        problems.note(where, message, hint, suggested=patch(label_missing=True), action=action)
+
+
+def _check_label(table: Table, label: Column, task: str, *, skip: bool, problems: Problems) -> None:
     where = f"column {quoted(label.name)}"
     if label.num_missing:
-        message = f"the label is missing in {label.num_missing:,} rows: lines {listed(label.missing_lines)}."
-        line = label.missing_lines[0]
-        problems.unreadable(
-            where,
-            message,
-            "Fill them in or delete the rows.",
-            skip=skip,
-            line=line,
-            num_samples=label.num_missing,
-        )
+        rows = [
+            row
+            for (row,) in table.query(f"SELECT row FROM rows WHERE {label.cell} IS NULL ORDER BY row LIMIT 5")
+        ]
+        lines = table.lines(rows)
+        many = "1 row" if label.num_missing == 1 else f"{label.num_missing:,} rows"
+        message = f"the label is missing in {many} of {table.num_rows:,}: lines {listed(lines)}."
+        hint = "Fill them in or delete the rows."
+        problems.unreadable(where, message, hint, skip=skip, line=lines[0], num_samples=label.num_missing)
     if task == TABULAR_REGRESSION:
-        _check_numbers(label, skip, problems)
+        check_numbers(table, label, skip, problems)
         if label.num_numbers < MIN_ROWS:
             message = f"it has {label.num_numbers} numbers; {MIN_ROWS} are the least."
             problems.fault(where, message, "Add rows, or choose another label column.")
-        elif label.num_distinct == 1:
+        elif label.kind == kinds.CONSTANT:
             problems.fault(where, "all its numbers are the same.", "Choose another label column.")
         elif label.is_too_close:
             problems.fault(where, TOO_CLOSE, "Subtract what they have in common, or choose another unit.")
-    elif label.kind == MIXED and label.num_distinct > MAX_NUMBER_CLASSES:
-        _check_numbers(label, skip, problems)
+    elif label.kind == kinds.MIXED and label.num_distinct > MAX_NUMBER_CLASSES:
+        check_numbers(table, label, skip, problems)
 
 
-def _feature(index: int, column: Column, skip: bool, problems: Problems) -> Feature | None:
-    where = f"column {quoted(column.name)}"
-    kind = column.kind
-    if kind in (EMPTY, CONSTANT, IDENTIFIER, TEXT):
-        why = {
-            EMPTY: "it is empty.",
-            CONSTANT: "all its values are the same.",
-            IDENTIFIER: "all its values are different, like names of rows.",
-            TEXT: "it holds texts, and this task reads only numbers and categories.",
-        }[kind]
-        problems.note(where, f"{why} It is left out.")
-        return None
-    if kind in (NUMBER, MIXED):
-        _check_numbers(column, skip, problems)
-        if column.is_too_close:
-            problems.note(
-                where, f"{TOO_CLOSE} It is left out.", "Subtract what they have in common, to use it."
-            )
-            return None
-    has_missing = column.num_missing > 0
-    if kind in (NUMBER, MIXED):
-        _note_missing(column, "Taken as the mean, with a column that says so.", problems)
-        return Feature(index=index, name=column.name, has_missing=has_missing)
-    common = _most_common(column.counts)
-    in_other = column.num_present - sum(column.counts[value] for value in common)
-    if column.has_more_values or in_other > MOST_IN_OTHER * column.num_present:
-        message = f"it has {column.num_distinct:,} or more categories, most of them rare. It is left out."
+# ---- features
+
+
+def _features(table: Table, each: Column, skip: bool, problems: Problems) -> Iterator[Feature]:
+    where = f"column {quoted(each.name)}"
+    if each.kind in kinds.LEFT_OUT:
+        return
+    if each.kind == kinds.TEXT:
+        problems.note(
+            where, "it holds texts, and this task reads only numbers and categories. It is left out."
+        )
+        return
+    has_missing = each.num_missing > 0
+    if each.kind in (kinds.NUMBER, kinds.MIXED):
+        check_numbers(table, each, skip, problems)
+        if each.is_too_close:
+            hint = "Subtract what they have in common, to use it."
+            problems.note(where, f"{TOO_CLOSE} It is left out.", hint)
+            return
+        _note_missing(table, each, "Read as the mean, with a column that says so.", problems)
+        is_clean = each.num_numbers == each.num_present
+        yield Feature(
+            name=each.name, sql=each.number, cell="NULL" if is_clean else each.cell, has_missing=has_missing
+        )
+        return
+    if each.kind == kinds.DATE:
+        first = f"(SELECT min({each.date}) FROM rows)"
+        parts = {"year": "year", "month": "month", "weekday": "isodow"}
+        found = {name: f"{function}({each.date})" for name, function in parts.items()}
+        found["elapsed days"] = f"date_diff('day', {first}, {each.date})"
+        spread = table.query(
+            f"SELECT {', '.join(f'count(DISTINCT {sql})' for sql in found.values())} FROM rows"
+        )[0]
+        for (name, sql), distinct in zip(found.items(), spread, strict=True):
+            if distinct > 1:
+                yield Feature(
+                    name=f"{each.name}: {name}",
+                    sql=f"CAST({sql} AS DOUBLE)",
+                    cell="NULL",
+                    has_missing=has_missing,
+                )
+        return
+    common = table.query(
+        f"SELECT {each.cell} AS v, count(*) AS n FROM rows WHERE v IS NOT NULL GROUP BY v ORDER "
+        f"BY n DESC, v LIMIT {MAX_ONE_HOT}"
+    )
+    if each.num_distinct > MAX_ONE_HOT:
+        common = common[: MAX_ONE_HOT - 1]
+    in_other = each.num_present - sum(count for _, count in common)
+    if in_other > MOST_IN_OTHER * each.num_present:
+        message = f"it has {each.num_distinct:,} categories, most of them rare. It is left out."
         problems.note(where, message, "Group them into fewer, to use them.")
-        return None
-    _note_missing(column, "Taken as a category of its own.", problems)
-    return Feature(
-        index=index, name=column.name, values=common, has_other=in_other > 0, has_missing=has_missing
+        return
+    _note_missing(table, each, "Read as a category of its own.", problems)
+    values = tuple(classes.sort_classes(str(value) for value, _ in common))
+    yield Feature(
+        name=each.name,
+        sql=each.cell,
+        cell="NULL",
+        values=values,
+        has_other=in_other > 0,
+        has_missing=has_missing,
     )
 
 
-def _most_common(counts: Counter[str]) -> tuple[str, ...]:
-    if len(counts) <= MAX_ONE_HOT:
-        return tuple(classes.sort_classes(counts))
-    by_count = sorted(counts, key=lambda value: (-counts[value], value))
-    return tuple(classes.sort_classes(by_count[: MAX_ONE_HOT - 1]))
+def check_numbers(table: Table, each: Column, skip: bool, problems: Problems) -> None:
+    """Report the values of a column of numbers that are none, or too large ones."""
+    where = f"column {quoted(each.name)}"
+    if each.num_too_large:
+        some = table.query(
+            f"SELECT row, {each.cell} FROM rows WHERE abs({each.number}) > "
+            f"{kinds.LARGEST_NUMBER!r} ORDER BY row LIMIT 5"
+        )
+        lines = table.lines([row for row, _ in some])
+        shown = ", ".join(
+            f"{quoted(value)} in line {line:,}" for line, (_, value) in zip(lines, some, strict=True)
+        )
+        message = f"{each.num_too_large:,} of its numbers are too large to compute with: {shown}."
+        hint = f"Correct them, or use another unit; numbers up to {kinds.LARGEST_NUMBER:g} can be used."
+        problems.unreadable(where, message, hint, skip=skip, line=lines[0], num_samples=each.num_too_large)
+    rest = each.num_present - each.num_numbers - each.num_too_large
+    if rest:
+        other = f"{each.cell} IS NOT NULL AND {each.number} IS NULL"
+        some = table.query(f"SELECT row, {each.cell} FROM rows WHERE {other} ORDER BY row LIMIT 5")
+        lines = table.lines([row for row, _ in some])
+        shown = ", ".join(
+            f"{quoted(value)} in line {line:,}" for line, (_, value) in zip(lines, some, strict=True)
+        )
+        message = f"{each.num_numbers:,} of its values are numbers and {rest:,} are not: {shown}."
+        spelled = [
+            str(value)
+            for (value,) in table.query(f"SELECT DISTINCT {each.cell} FROM rows WHERE {other} LIMIT 21")
+        ]
+        suggested = patch(missing={each.name: sorted(spelled)}) if len(spelled) <= 20 else {}
+        action = f"Read {'this value' if rest == 1 else f'these {rest:,} values'} as missing"
+        hint = "Correct them, or read them as missing."
+        problems.unreadable(
+            where,
+            message,
+            hint,
+            skip=skip,
+            line=lines[0],
+            num_samples=rest,
+            suggested=suggested,
+            action=action,
+        )
 
 
-def _check_numbers(column: Column, skip: bool, problems: Problems) -> None:
-    """Tell of the values of a column of numbers that are none, or too large ones."""
-    if column.num_too_large:
-        examples = ", ".join(f"{quoted(value)} in line {line:,}" for line, value in column.too_large)
-        message = f"{column.num_too_large:,} of its numbers are too large to compute with: {examples}."
-        hint = f"Mend them, or take another unit; numbers up to {LARGEST_NUMBER:g} can be used."
-        where, line = f"column {quoted(column.name)}", column.too_large[0][0]
-        num = column.num_too_large
-        problems.unreadable(where, message, hint, skip=skip, line=line, num_samples=num)
-    if column.not_numbers:
-        _fault_not_numbers(column, skip, problems)
-
-
-def _fault_not_numbers(column: Column, skip: bool, problems: Problems) -> None:
-    rest = column.num_present - column.num_numbers - column.num_too_large
-    examples = ", ".join(f"{quoted(value)} in line {line:,}" for line, value in column.not_numbers[:5])
-    message = f"{column.num_numbers:,} of its values are numbers and {rest:,} are not: {examples}."
-    line = column.not_numbers[0][0]
-    hint = "Mend them; a number is written like 1234.5, without units or thousands marks."
-    problems.unreadable(
-        f"column {quoted(column.name)}", message, hint, skip=skip, line=line, num_samples=rest
-    )
-
-
-def _note_missing(column: Column, how: str, problems: Problems) -> None:
-    if column.num_missing:
-        total = column.num_missing + column.num_present
-        lines = listed(column.missing_lines)
-        more = "" if column.num_missing <= len(column.missing_lines) else " …"
-        message = f"{column.num_missing:,} of {total:,} values are missing: lines {lines}{more}."
-        line = column.missing_lines[0]
-        problems.note(f"column {quoted(column.name)}", message, how, line=line)
+def _note_missing(table: Table, each: Column, how: str, problems: Problems) -> None:
+    if each.num_missing:
+        rows = [
+            row
+            for (row,) in table.query(f"SELECT row FROM rows WHERE {each.cell} IS NULL ORDER BY row LIMIT 5")
+        ]
+        lines = table.lines(rows)
+        more = "" if each.num_missing <= len(lines) else " …"
+        message = (
+            f"{each.num_missing:,} of {each.num_rows:,} values are missing: lines {listed(lines)}{more}."
+        )
+        problems.note(f"column {quoted(each.name)}", message, how, line=lines[0])

@@ -15,9 +15,9 @@ from trainers.data.own.common.cache import require_space
 from trainers.data.own.common.progress import Progress
 from trainers.data.own.common.rows import Rows, split_rows
 from trainers.data.own.common.store import ArrayWriter, MappedArray, write_array
-from trainers.data.own.tables.features import labelled_rows
+from trainers.data.own.tables.features import chunks
+from trainers.data.own.tables.table_file import Table, column
 from trainers.data.own.tables.table_plan import Plan
-from trainers.data.own.tables.table_rows import Table
 from trainers.data.text import (
     NUM_SPECIAL,
     CharacterTokenizer,
@@ -91,7 +91,6 @@ def write_texts(
     plan: Plan,
     folder: Path,
     *,
-    num_rows: int,
     file_bytes: int,
     single_words: bool,
     length: int | None,
@@ -105,7 +104,7 @@ def write_texts(
         own: the tokenizer of a trained model.
     """
     require_space(folder, file_bytes)
-    arrays, targets, texts = _write_whole(table, plan, folder, num_rows)
+    arrays, targets, texts = _write_whole(table, plan, folder)
     train, validation = split_rows(targets, len(targets))
     ends = _mapped(folder, "ends", arrays)
     # In the order of the file: the disk is read from front to back.
@@ -147,23 +146,21 @@ def frequent_words(texts: Iterator[str], most: int) -> list[str]:
     return [word for word, _ in counts.most_common(most)]
 
 
-def _write_whole(
-    table: Table, plan: Plan, folder: Path, num_rows: int
-) -> tuple[dict[str, Any], Rows, MappedArray]:
-    assert plan.text is not None
+def _write_whole(table: Table, plan: Plan, folder: Path) -> tuple[dict[str, Any], Rows, MappedArray]:
     writer, ends_writer = ArrayWriter(folder, "texts", "|u1", ()), ArrayWriter(folder, "ends", "<i8", ())
     all_targets = []
     end = 0
-    progress = Progress("texts read", num_rows)
-    for rows, targets in labelled_rows(table, plan):
-        raw = [row[plan.text].encode("utf-8", errors="surrogatepass") for row in rows]
-        ends = end + np.cumsum([len(text) for text in raw])
+    progress = Progress("texts read", table.num_rows)
+    text = f"concat_ws(chr(10), {', '.join(map(column, plan.texts))})"
+    for (texts,), targets in chunks(table, plan, [text]):
+        raw = [str(each).encode("utf-8", errors="surrogatepass") for each in texts.tolist()]
+        ends = end + np.cumsum([len(each) for each in raw])
         end = int(ends[-1])
         if joined := b"".join(raw):
             writer.append(np.frombuffer(joined, dtype=np.uint8))
         ends_writer.append(ends)
         all_targets.append(targets)
-        progress.add(len(rows))
+        progress.add(len(raw))
     progress.finish()
     arrays = {"texts": writer.close(), "ends": ends_writer.close()}
     return arrays, np.concatenate(all_targets), _mapped(folder, "texts", arrays)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from trainers.contract.config.data import parse_reading
 from trainers.data.dataset import (
     LANGUAGE_MODELLING,
     CharacterSplit,
@@ -57,11 +59,21 @@ class PlainText:
     def __init__(self, path: Path, options: DataOptions) -> None:
         self._path = path
         self._tokenizer = options.tokenizer
+        self._reading = options.reading
         self._length = options.sequence_length or SEQUENCE_LENGTH
+
+    @functools.cached_property
+    def _encoding(self) -> reading.Encoding:
+        wanted = parse_reading(self._reading).get("encoding", "")
+        return reading.find_encoding(self._path, wanted)
 
     def options(self) -> dict[str, object]:
         """Return what, beside the file, decides what is prepared; the window's length does not."""
-        return {"kind": self.name, "tokenizer": tokenizer_fingerprint(self._tokenizer)}
+        return {
+            "kind": self.name,
+            "reading": self._reading,
+            "tokenizer": tokenizer_fingerprint(self._tokenizer),
+        }
 
     def inspect(self, problems: Problems) -> TextInspection:
         """Count the characters of the whole text, piece by piece."""
@@ -69,7 +81,9 @@ class PlainText:
         beginning = ""
         progress = Progress("million bytes looked at", self._path.stat().st_size, scale=MEGA)
         try:
-            for text in reading.text_chunks(self._path):
+            if self._encoding.note:
+                problems.note(self._path.name, self._encoding.note)
+            for text in reading.text_chunks(self._path, self._encoding):
                 beginning = beginning or text[:PREVIEW_CHARACTERS]
                 found = np.bincount(_code_points(text))
                 counts[: len(found)] += found
@@ -77,6 +91,8 @@ class PlainText:
         except ReadingError as error:
             problems.fault(self._path.name, error.message, error.hint, line=error.line)
         progress.finish()
+        if has_returns(self._path):
+            problems.note(self._path.name, "its lines end in CR LF or CR; they are read as line feeds.")
         total = int(counts.sum())
         least = LEAST_WINDOWS * (self._length + 1)
         if not problems.num_faults and self._tokenizer is None and total < least:
@@ -120,7 +136,7 @@ class PlainText:
         require_space(folder, place_of.itemsize * inspection.num_characters)
         writer = ArrayWriter(folder, "tokens", place_of.dtype.str, ())
         progress = Progress("million characters written", inspection.num_characters, scale=MEGA)
-        for text in reading.text_chunks(self._path):
+        for text in reading.text_chunks(self._path, self._encoding):
             writer.append(place_of[_code_points(text)])
             progress.add(len(text))
         progress.finish()
@@ -179,7 +195,7 @@ class PlainText:
         writer = ArrayWriter(folder, "tokens", "<i4", ())
         progress = Progress("million characters read as tokens", 0, scale=MEGA)
         no_limit = _PIECE_CHARACTERS * 100
-        for pieces in _batches(_pieces(self._path), _PIECES_AT_ONCE):
+        for pieces in _batches(_pieces(self._path, self._encoding), _PIECES_AT_ONCE):
             for row in self._tokenizer.encode(pieces, no_limit):
                 writer.append(np.array(row, dtype=np.int32))
             progress.add(sum(map(len, pieces)))
@@ -193,6 +209,12 @@ class PlainText:
         )
         hint = "Give a longer text, or a smaller sequence length."
         problems.fault(self._path.name, message, hint)
+
+
+def has_returns(path: Path) -> bool:
+    """Return True if the first lines of a text end in a carriage return."""
+    with path.open("rb") as file:
+        return b"\r" in file.read(2**16)
 
 
 def _code_points(text: str) -> Array:
@@ -228,10 +250,10 @@ def _brought(tokens: Array, device: torch.device) -> torch.Tensor:
     return torch.from_numpy(tokens).to(device)
 
 
-def _pieces(path: Path) -> Iterator[str]:
+def _pieces(path: Path, encoding: reading.Encoding) -> Iterator[str]:
     """Yield the text in pieces of at least 20,000 characters that end where a line does, if lines end."""
     rest = ""
-    for text in reading.text_chunks(path, _PIECE_CHARACTERS * 8):
+    for text in reading.text_chunks(path, encoding, _PIECE_CHARACTERS * 8):
         rest += text
         start = 0
         while len(rest) - start > _PIECE_CHARACTERS:

@@ -20,7 +20,7 @@ from trainers.files.paths import REPOSITORY
 
 # What training needs of this project.
 CODE = ("trainers", "assets/data")
-PATH_FIELDS = ("data_path", "pretrained_path")
+PATH_FIELDS = ("data_path", "images_path", "pretrained_path")
 # Each side has its own.
 NOT_BROUGHT = ("config.json", "status.json", "queued.json", "granted.json", "run.lock")
 

@@ -250,9 +250,9 @@ def test_image_that_was_tried_is_not_decoded_again(tmp_path: Path, monkeypatch: 
     decoded = []
     decode = decoding.decode
 
-    def noted(file: BinaryIO, shape: tuple[int, int, int]) -> decoding.Pixels:
+    def noted(file: BinaryIO, shape: tuple[int, int, int], white: float) -> decoding.Pixels:
         decoded.append(Path(file.name).relative_to(path))
-        return decode(file, shape)
+        return decode(file, shape, white)
 
     monkeypatch.setattr(decoding, "decode", noted)
     data = own(path)

@@ -1,0 +1,249 @@
+"""What is suspicious about a table that can be used: each finding with at most one click that helps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainers.data.dataset import TABULAR_REGRESSION
+from trainers.data.own.common.problems import Problems, quoted
+from trainers.data.own.tables import columns as kinds
+from trainers.data.own.tables.columns import Column
+from trainers.data.own.tables.table_file import Table, column, literal
+from trainers.data.own.tables.table_plan import LABEL_NAMES, OTHER_LABEL_NAMES, Plan, patch
+
+MAX_CHECKED = 200  # columns
+FAR = 20.0  # times the distance between the quartiles
+SENTINELS = (-1, -9, -99, -999, -9999, 99, 999, 9999, 99999, 999999)
+TOTALS = (
+    r"^(?:(?:grand|sub)?\s*totals?|sum(?:me)?|gesamt(?:summe)?|insgesamt|overall"
+    r"|somme|suma|итого|合计|总计)\s*:?$"
+)
+LEAK = 0.999
+
+
+def report_findings(table: Table, columns: Sequence[Column], plan: Plan, problems: Problems) -> None:
+    """Add a note for everything suspicious; of a table that cannot be used, only what explains that."""
+    _totals(table, columns, problems)
+    if problems.num_faults:
+        return
+    _other_label(columns, plan, problems)
+    _copies(table, columns, plan, problems)
+    used = [columns[place] for place in plan.used[:MAX_CHECKED]]
+    for each in used:
+        if each.kind == kinds.NUMBER:
+            _outliers(table, each, problems)
+    if table.num_rows >= 30:
+        for each in used:
+            _leak(table, each, columns[plan.label], plan, problems)
+    for each in columns:
+        if (
+            each.confidence == "medium"
+            and each.kind == kinds.NUMBER
+            and each.notation.thousands == ","
+            and not each.is_chosen
+        ):
+            as_decimal = each.example[0].replace(",", ".")
+            message = f"{each.example[0]} is read as {each.example[1]}; it could also be {as_decimal}."
+            suggested = patch(columns={each.name: "number, decimal comma"})
+            problems.note(
+                f"column {quoted(each.name)}",
+                message,
+                suggested=suggested,
+                action="Read the comma as a decimal mark",
+            )
+        elif each.confidence == "medium" and each.kind == kinds.DATE:
+            problems.note(f"column {quoted(each.name)}", f"{each.reason}; it is read as {each.date_format}.")
+
+
+def _other_label(columns: Sequence[Column], plan: Plan, problems: Problems) -> None:
+    called = [
+        each.name
+        for each in columns
+        if each.name.lower() in (*LABEL_NAMES, *OTHER_LABEL_NAMES) and each.index != plan.label
+        and each.kind not in (kinds.EMPTY, kinds.CONSTANT, kinds.INDEX)
+    ]  # fmt: skip
+    if called and plan.label_name.lower() not in (*LABEL_NAMES, *OTHER_LABEL_NAMES):
+        message = f"{quoted(plan.label_name)} is predicted, but there is also a column {quoted(called[0])}."
+        problems.note(
+            "the label column",
+            message,
+            suggested={"label_column": called[0]},
+            action=f"Predict {called[0][:40]}",
+        )
+
+
+def _totals(table: Table, columns: Sequence[Column], problems: Problems) -> None:
+    """Report a last row that sums up the others."""
+    last = table.value("SELECT max(row) FROM rows")
+    (cells,) = table.query(f"SELECT * FROM rows WHERE row = {last}")
+    words = [str(cell) for cell in cells[1:] if cell is not None]
+    named = [
+        word
+        for word in words
+        if table.value(f"SELECT regexp_matches({literal(word)}, {literal('(?i)' + TOTALS)})")
+    ]
+    is_total = bool(named) and len(columns) < MAX_CHECKED
+    if is_total and columns:
+        # A word that is usual in its column is no sign of a total.
+        place = next(place for place, cell in enumerate(cells[1:]) if cell in named)
+        is_total = table.value(f"SELECT count(*) FROM rows WHERE {column(place)} = {literal(named[0])}") == 1
+    sums = [
+        each
+        for each in columns[:MAX_CHECKED]
+        if each.kind == kinds.NUMBER and each.num_numbers > 5 and each.highest != each.lowest
+    ]
+    if not is_total and sums:
+        asked = ", ".join(
+            f"(sum({each.number}) FILTER (row < {last})), (max({each.number}) FILTER (row = {last}))"
+            for each in sums
+        )
+        values = table.query(f"SELECT {asked} FROM rows")[0]
+        pairs = [
+            (whole, total)
+            for whole, total in zip(values[::2], values[1::2], strict=True)
+            if total is not None and whole
+        ]
+        is_total = bool(pairs) and all(math.isclose(whole, total, rel_tol=1e-6) for whole, total in pairs)
+    if is_total:
+        (line,) = table.lines([last])
+        shown = quoted(", ".join(words)[:60])
+        message = f"the last row, {shown}, looks like a total of the others."
+        problems.note(
+            "the table",
+            message,
+            line=line,
+            suggested=patch(leave_out_last=1),
+            action="Leave out the last row (1 row)",
+        )
+
+
+def _copies(table: Table, columns: Sequence[Column], plan: Plan, problems: Problems) -> None:
+    """Report rows that are equal: copies of a training row would be in the validation."""
+    places = [*(plan.texts or plan.used), plan.label]
+    some = [columns[place] for place in places]
+    # Rows of a few categories are equal by chance.
+    if (
+        len(places) > 1000
+        or max((each.num_distinct for each in some if each.index != plan.label), default=0)
+        < 0.3 * table.num_rows
+    ):
+        return
+    cells = ", ".join(column(place) for place in places)
+    distinct = table.value(f"SELECT count(*) FROM (SELECT DISTINCT {cells} FROM rows)")
+    copies = table.num_rows - distinct
+    if copies:
+        what = "texts" if plan.texts else "rows"
+        share = copies / table.num_rows
+        message = (
+            f"{copies:,} of {table.num_rows:,} {what} are exact copies of others: some "
+            f"would be in training and in validation."
+        )
+        action = f"Leave out the copies ({copies:,} rows, {share:.0%})"
+        problems.note("the table", message, suggested=patch(leave_out_copies=True), action=action)
+    if plan.texts and plan.class_names:
+        texts = ", ".join(column(place) for place in plan.texts)
+        label = column(plan.label)
+        two = table.value(
+            f"SELECT count(*) FROM (SELECT {texts} FROM rows GROUP BY {texts} HAVING "
+            f"count(DISTINCT {label}) > 1)"
+        )
+        if two:
+            problems.note(
+                "the table", f"{two:,} texts occur with more than one label.", "One of the labels is wrong."
+            )
+
+
+def leave_out(table: Table, plan: Plan, reading: Mapping[str, Any], problems: Problems) -> int:
+    """Leave out the copies that the user does not want; return their number."""
+    if not reading.get("leave_out_copies"):
+        return 0
+    cells = ", ".join(column(place) for place in (*(plan.texts or plan.used), plan.label))
+    num = table.drop(f"row NOT IN (SELECT min(row) FROM rows GROUP BY {cells})")
+    if num:
+        problems.note("the table", f"{num:,} rows are copies of others and are left out.")
+    return num
+
+
+def _outliers(table: Table, each: Column, problems: Problems) -> None:
+    low, middle, high = each.quartiles
+    spread = high - low
+    reach = max(abs(each.highest - middle), abs(each.lowest - middle))
+    if spread <= 0 or reach <= FAR * spread or each.num_distinct < 5:
+        return
+    far = f"abs({each.number} - {middle!r}) > {FAR * spread!r}"
+    count = table.value(f"SELECT count(*) FROM rows WHERE {far}")
+    if count > 0.05 * table.num_rows:
+        return
+    some = table.query(f"SELECT row, {each.cell}, {each.number} FROM rows WHERE {far} ORDER BY row LIMIT 5")
+    lines = table.lines([row for row, *_ in some])
+    shown = ", ".join(f"{value} in line {line:,}" for line, (_, value, _) in zip(lines, some, strict=True))
+    values = {value for _, value, _ in some}
+    is_sentinel = len(values) == 1 and some[0][2] in SENTINELS
+    where = f"column {quoted(each.name)}"
+    message = (
+        f"{count:,} of its values lie far from the others (half of them are from {low:.4g} "
+        f"to {high:.4g}): {shown}."
+    )
+    if is_sentinel or count <= 20:
+        spelled = [
+            str(value) for (value,) in table.query(f"SELECT DISTINCT {each.cell} FROM rows WHERE {far}")
+        ]
+        action = f"Read {'it' if count == 1 else f'these {count:,} values'} as missing"
+        problems.note(
+            where,
+            message,
+            line=lines[0],
+            suggested=patch(missing={each.name: sorted(spelled)}),
+            action=action,
+        )
+    else:
+        problems.note(where, message, line=lines[0])
+
+
+def _leak(table: Table, each: Column, label: Column, plan: Plan, problems: Problems) -> None:
+    """Report a feature that alone determines the label."""
+    where = f"column {quoted(each.name)}"
+    advice = "Is it known before the label? If not, ignore it."
+    suggested, action = patch(columns={each.name: "ignored"}), "Ignore this column"
+    if plan.task == TABULAR_REGRESSION:
+        if each.kind == kinds.NUMBER:
+            share = table.value(
+                f"SELECT corr({each.number}, {label.number}) FROM rows WHERE "
+                f"isfinite({each.number}) AND isfinite({label.number})"
+            )
+            if share is not None and abs(share) > LEAK and len(plan.used) > 1:
+                message = f"it alone determines {quoted(label.name)} (correlation {share:.4f})."
+                problems.note(where, message, advice, suggested=suggested, action=action)
+        return
+    if len(plan.class_names) < 2:
+        return
+    if each.kind == kinds.CATEGORY:
+        if each.num_distinct > 0.5 * each.num_present or each.num_distinct < 2:
+            return
+        wrong = table.value(
+            f"SELECT sum(n) - sum(most) FROM (SELECT sum(n) AS n, max(n) AS most FROM (SELECT "
+            f"{each.cell} AS f, {label.cell} AS l, "
+            f"count(*) AS n FROM rows WHERE l IS NOT NULL GROUP BY f, l) GROUP BY f)"
+        )
+        is_leak = wrong is not None and wrong <= 0.001 * table.num_rows
+    elif each.kind == kinds.NUMBER and each.num_distinct >= len(plan.class_names):
+        # Sorted by the number, the label changes only between the classes: thresholds tell them apart.
+        changes = table.value(
+            f"SELECT count(*) FILTER (l <> before) FROM (SELECT l, lag(l) OVER (ORDER BY f, l) AS "
+            f"before FROM "
+            f"(SELECT {each.number} AS f, {label.cell} AS l FROM rows WHERE l IS NOT NULL AND f IS NOT NULL))"
+        )
+        mixed = table.value(
+            f"SELECT count(*) FROM (SELECT {each.number} AS f FROM rows GROUP BY f HAVING "
+            f"count(DISTINCT {label.cell}) > 1)"
+        )
+        is_leak = changes == len(plan.class_names) - 1 and mixed == 0 and not each.num_missing
+    else:
+        return
+    if is_leak:
+        message = f"it alone determines {quoted(label.name)} in all {table.num_rows:,} rows."
+        if len(plan.used) == 1:
+            suggested, action = {}, ""
+        problems.note(where, message, advice, suggested=suggested, action=action)

@@ -1,0 +1,411 @@
+"""Reads a table file into DuckDB: CSV and the like, Parquet, JSON Lines, spreadsheets; all cells as texts."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import json
+import os
+import tempfile
+import threading
+import time
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainers.data.dataset import NotInstalledError
+from trainers.data.own.common import limits, reading
+from trainers.data.own.common.problems import Problems, listed, quoted
+from trainers.data.own.common.reading import ReadingError
+from trainers.data.own.tables.dialect import Dialect, column_names, find_dialect
+
+TEXT_SUFFIXES = (".csv", ".tsv", ".tab")
+PARQUET_SUFFIXES = (".parquet", ".pq")
+JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+SHEET_SUFFIXES = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
+TABLE_SUFFIXES = (*TEXT_SUFFIXES, *PARQUET_SUFFIXES, *JSON_SUFFIXES, *SHEET_SUFFIXES)
+MAX_COLUMNS = 10_000
+MAX_ROW_BYTES = 16 * 2**20
+MAX_SHEET_BYTES = 512 * 2**20  # unpacked: calamine holds it whole
+MAX_REJECTED = 100_000
+DATABASE_MEMORY = "1GB"  # more goes to the disk
+AROUND_CELLS = " \t\r\n\u00a0\u202f\u200b\ufeff"
+NESTED = ("STRUCT", "MAP", "UNION", "BLOB", "GEOMETRY", "VARIANT", "BIT")
+QUOTE_HINT = 'Quote cells that contain a delimiter or line end, and double a quote within: "".'
+AGAIN_HINT = "It may be cut off: write or copy it again."
+
+Row = tuple[Any, ...]
+
+
+def column(index: int) -> str:
+    """Return the name of a column in SQL."""
+    return f"c{index}"
+
+
+def literal(text: str) -> str:
+    """Return a text as SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+class Table:
+    """The rows of a table file: column `row` with numbers from 0, then c0, c1, … as texts or NULL.
+
+    Attributes:
+        names: of the columns.
+        index_columns: places of those that the file itself declares as its row index.
+    """
+
+    def __init__(
+        self, path: Path, reading_options: Mapping[str, Any], *, skip_unreadable: bool, problems: Problems
+    ) -> None:
+        self.names: list[str] = []
+        self.index_columns: set[int] = set()
+        self.num_rows = 0
+        self.delimiter = ","
+        self._path = path
+        self._dialect: Dialect | None = None
+        self._folder = tempfile.TemporaryDirectory(prefix="ddp-table-", ignore_cleanup_errors=True)
+        self._place = Path(self._folder.name)
+        self._database, self._duckdb = self._open()
+        try:
+            suffix = path.suffix.lower()
+            if suffix in PARQUET_SUFFIXES or suffix in JSON_SUFFIXES:
+                self._read_columns(suffix, problems)
+            else:
+                self._read_text(suffix, reading_options, skip_unreadable, problems)
+        except ReadingError as error:
+            problems.fault(path.name, error.message, error.hint, line=error.line)
+        except self._duckdb.Error as error:
+            problems.fault(path.name, f"the table cannot be read ({_short(error)}).", AGAIN_HINT)
+        if self.names and not problems.num_faults:
+            self.num_rows = self.value("SELECT count(*) FROM rows")
+
+    def execute(self, sql: str) -> Any:
+        """Run SQL on the table `rows` within the limits of time and memory; return the cursor."""
+        limits.check_time()
+        try:
+            return self._database.execute(sql)
+        except self._duckdb.InterruptException as error:
+            raise limits.TookTooLongError from error
+        except self._duckdb.OutOfMemoryException as error:
+            raise MemoryError from error
+
+    def value(self, sql: str) -> Any:
+        """Return the only value that SQL gives."""
+        return self.execute(sql).fetchone()[0]
+
+    def query(self, sql: str) -> list[Row]:
+        """Return all rows that SQL gives."""
+        rows: list[Row] = self.execute(sql).fetchall()
+        return rows
+
+    def lines(self, rows: Sequence[int]) -> list[int]:
+        """Return the lines of the file in which these rows start; of other files than text, row numbers."""
+        if self._dialect is None or not rows:
+            return [row + 1 for row in rows]
+        found: dict[int, int] = {}
+        wanted, last, number = set(rows), max(rows), 0
+        for line, cells in self._records(self._dialect):
+            if number > last:
+                break
+            if cells and self._is_whole(cells):
+                if number in wanted:
+                    found[number] = line
+                number += 1
+        return [found.get(row, row + 1) for row in rows]
+
+    def _is_whole(self, cells: Sequence[str]) -> bool:
+        assert self._dialect is not None
+        num = self._dialect.num_cells
+        # DuckDB takes a row with one empty cell more.
+        return len(cells) == num or (len(cells) == num + 1 and not cells[-1])
+
+    def _records(self, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
+        """Yield every row of the text with the line it starts in, as Python reads them."""
+        csv.field_size_limit(MAX_ROW_BYTES)
+        with (self._place / "text").open(encoding="utf-8", errors="surrogatepass", newline="") as file:
+            for _ in range(dialect.num_above):
+                file.readline()
+            reader = dialect.reader(file)
+            while True:
+                line = dialect.num_above + reader.line_num + 1
+                try:
+                    yield line, next(reader)
+                except (csv.Error, StopIteration):
+                    return
+
+    def drop(self, condition: str) -> int:
+        """Leave out the rows for which a condition holds; return their number."""
+        before = self.num_rows
+        self.execute(f"DELETE FROM rows WHERE {condition}")
+        self.num_rows = self.value("SELECT count(*) FROM rows")
+        return before - self.num_rows
+
+    def _open(self) -> tuple[Any, Any]:
+        try:
+            duckdb = importlib.import_module("duckdb")
+        except ImportError as error:
+            raise NotInstalledError(f"Tables need DuckDB, which cannot be used here ({error}).") from error
+        # Nothing can be opened but this folder, and the file itself by a link in it.
+        database = duckdb.connect(config={
+            "threads": min(4, os.cpu_count() or 1), "memory_limit": DATABASE_MEMORY,
+            "temp_directory": str(self._place / "spilled"), "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+        })  # fmt: skip
+        allowed = os.fsencode(os.path.realpath(self._path)).decode("utf-8", errors="replace")
+        database.execute(f"SET allowed_directories = [{literal(str(self._place))}]")
+        database.execute(f"SET allowed_paths = [{literal(allowed)}]")
+        database.execute("SET enable_external_access = false")
+        deadline = limits.deadline()
+        if deadline < float("inf"):
+            timer = threading.Timer(max(0.0, deadline - time.monotonic()) + 0.1, database.interrupt)
+            timer.daemon = True
+            timer.start()
+        return database, duckdb
+
+    # ---- texts and spreadsheets
+
+    def _read_text(self, suffix: str, options: Mapping[str, Any], skip: bool, problems: Problems) -> None:
+        text = self._place / "text"
+        if suffix in SHEET_SUFFIXES:
+            _write_sheet(self._path, str(options.get("sheet", "")), text, problems)
+            delimiter = ","
+        else:
+            encoding = reading.find_encoding(self._path, str(options.get("encoding", "")))
+            if encoding.note:
+                problems.note(self._path.name, encoding.note)
+            open_line = 0  # characters since the last line end
+            with text.open("w", encoding="utf-8", errors="surrogatepass", newline="") as file:
+                for piece in reading.text_chunks(self._path, encoding):
+                    limits.check_time()
+                    file.write(piece)
+                    open_line = len(piece) - piece.rfind("\n") - 1 + (0 if "\n" in piece else open_line)
+                    if open_line > MAX_ROW_BYTES:
+                        message = f"a line is longer than {MAX_ROW_BYTES // 2**20} MB."
+                        raise ReadingError(message, "Lines must end in a line feed.")
+            delimiter = str(options.get("delimiter", ""))
+        with text.open(encoding="utf-8", newline="") as file:
+            start = file.read(4 * 2**20)
+        dialect = find_dialect(start, delimiter=delimiter, has_header=options.get("header"))
+        if dialect is None:
+            first = start.lstrip().partition("\n")[0]
+            raise ReadingError(
+                f"there is one column only, {quoted(first)}." if first else "the file is empty.",
+                "Cells are separated by a comma, semicolon, tab or bar; at least two columns are needed.", 1,
+            )  # fmt: skip
+        for note in dialect.notes:
+            problems.note(self._path.name, note)
+        if dialect.ignores_space:
+            dialect = _rewrite(text, dialect)
+        self._dialect, self.delimiter = dialect, dialect.delimiter
+        self._load(dialect, skip, problems)
+
+    def _load(self, dialect: Dialect, skip: bool, problems: Problems) -> None:
+        if dialect.num_cells > MAX_COLUMNS:
+            message = f"there are {dialect.num_cells:,} columns; {MAX_COLUMNS:,} are the most."
+            raise ReadingError(message, "Leave out the columns that are not needed.", 1)
+        cells = "{" + ", ".join(f"'{column(place)}': 'VARCHAR'" for place in range(dialect.num_cells)) + "}"
+        stripped = ", ".join(
+            f"nullif(trim({column(place)}, {literal(AROUND_CELLS)}), '') AS {column(place)}"
+            for place in range(dialect.num_cells)
+        )
+        comment = f", comment = {literal(dialect.comment)}" if dialect.comment else ""
+        self.execute(
+            f"CREATE TABLE rows AS SELECT row_number() OVER () - 1 AS row, {stripped} FROM read_csv("
+            f"{literal(str(self._place / 'text'))}, auto_detect = false, header = false, "
+            f"skip = {dialect.num_above}, delim = {literal(dialect.delimiter)}, quote = "
+            f"{literal(dialect.quote)}, "
+            f"escape = {literal(dialect.escape)}, columns = {cells}, strict_mode = true, "
+            f"store_rejects = true, "
+            f"rejects_limit = {MAX_REJECTED}, new_line = '\\n', max_line_size = {MAX_ROW_BYTES}{comment})"
+        )
+        names = list(dialect.names or ())
+        self.names = column_names(names, dialect.num_cells)
+        every = [
+            f"coalesce({', '.join(map(column, part))})" for part in _parts(range(dialect.num_cells), 500)
+        ]
+        self.execute(f"DELETE FROM rows WHERE coalesce({', '.join(every)}, NULL) IS NULL")
+        last = dialect.num_cells - 1
+        if names and not "".join(names[last:]) and not self.value(f"SELECT count({column(last)}) FROM rows"):
+            del self.names[last]
+        self._report_rejected(skip, problems)
+
+    def _report_rejected(self, skip: bool, problems: Problems) -> None:
+        rejected = self.query(
+            "SELECT line, min(error_type), min(error_message), min(left(csv_line, 200)), "
+            "max(length(csv_line) - length(replace(csv_line, chr(10), ''))) FROM reject_errors "
+            "GROUP BY line ORDER BY line"
+        )
+        if not rejected:
+            return
+        assert self._dialect is not None
+        records = self._records(self._dialect)
+        num_wrong = sum("COLUMNS" in str(kind) for _, kind, *_ in rejected)
+        if num_wrong:
+            some: list[tuple[int, str]] = []
+            for line, cells in records:
+                if (
+                    cells
+                    and not self._is_whole(cells)
+                    and not (self._dialect.comment and cells[0].startswith("#"))
+                ):
+                    some.append((line, f"line {line:,} has {len(cells):,}"))
+                if len(some) == min(num_wrong, 6):
+                    break
+            which = "1 row has" if num_wrong == 1 else f"{num_wrong:,} rows have"
+            shown = listed([text for _, text in some[:5]])
+            if num_wrong > 5:
+                shown = f"{', '.join(text for _, text in some[:5])} and {num_wrong - 5:,} more"
+            message = f"{which} another number of cells than {self._dialect.num_cells}: {shown}."
+            line = some[0][0] if some else rejected[0][0]
+            problems.unreadable(
+                self._path.name, message, QUOTE_HINT, skip=skip, line=line, num_samples=num_wrong
+            )
+        others = [each for each in rejected if "COLUMNS" not in str(each[1])]
+        for line, kind, *_ in others:
+            if "SIZE" in str(kind):
+                message = f"the row that starts here is longer than {MAX_ROW_BYTES // 2**20} MB."
+                raise ReadingError(message, QUOTE_HINT, line)
+        if others:
+            line, _, _, text, num_ends = others[0]
+            num = sum(max(1, each[4]) for each in others)
+            if num_ends > 1 and len(others) == 1:
+                with (self._place / "text").open("rb") as file:
+                    num_ends = num = sum(1 for _ in file) - line + 1
+            message = (
+                f"the quotes of {'1 row' if num == 1 else f'{num:,} rows'} cannot be read: {quoted(text)}."
+            )
+            if num_ends > 1:
+                message = (
+                    f"a quote that opens here is never closed: {num_ends:,} lines from here on are one cell."
+                )
+            problems.unreadable(self._path.name, message, QUOTE_HINT, skip=skip, line=line, num_samples=num)
+
+    # ---- Parquet and JSON
+
+    def _read_columns(self, suffix: str, problems: Problems) -> None:
+        link = self._place / f"source{suffix}"
+        link.symlink_to(self._path.absolute())
+        source = literal(str(link))
+        is_json = suffix in JSON_SUFFIXES
+        layout = "auto" if suffix == ".json" else "newline_delimited"
+        scan = f"read_parquet({source})"
+        if is_json:
+            scan = (
+                f"read_json({source}, format = '{layout}', records = 'true', maximum_depth = 1, "
+                f"sample_size = -1, "
+                f"maximum_object_size = {MAX_ROW_BYTES})"
+            )
+        described = self.query(f"DESCRIBE SELECT * FROM {scan}")
+        if len(described) > MAX_COLUMNS:
+            message = f"there are {len(described):,} columns; {MAX_COLUMNS:,} are the most."
+            raise ReadingError(message, "Leave out the columns that are not needed.")
+        indexes = set() if is_json else self._pandas_index(source)
+        kept: list[str] = []
+        cells: list[str] = []
+        for name, kind, *_ in described:
+            quoted_name = '"' + str(name).replace('"', '""') + '"'
+            is_nested = kind.startswith(NESTED) or kind.endswith("]")
+            if is_json:
+                is_nested = self.value(
+                    f"SELECT bool_or(json_type({quoted_name}) IN ('OBJECT', 'ARRAY')) FROM {scan}"
+                )
+            if is_nested:
+                problems.note(f"column {quoted(name)}", "its cells are lists or objects. It is left out.")
+                continue
+            if name in indexes:
+                self.index_columns.add(len(kept))
+            text = f"{quoted_name} ->> '$'" if is_json else f"CAST({quoted_name} AS VARCHAR)"
+            cells.append(f"nullif(trim({text}, {literal(AROUND_CELLS)}), '') AS {column(len(kept))}")
+            kept.append(str(name))
+        if len(kept) < 2:
+            raise ReadingError(f"there are {len(kept)} columns.", "At least two columns are needed.")
+        self.execute(
+            f"CREATE TABLE rows AS SELECT row_number() OVER () - 1 AS row, {', '.join(cells)} FROM {scan}"
+        )
+        self.names = column_names(kept, len(kept))
+
+    def _pandas_index(self, source: str) -> set[str]:
+        """Return the columns that pandas has written as the index of the rows."""
+        for key, value in self.query(f"SELECT key, value FROM parquet_kv_metadata({source})"):
+            if bytes(key) == b"pandas":
+                found = json.loads(bytes(value)).get("index_columns", [])
+                return {name for name in found if isinstance(name, str)}
+        return set()
+
+
+def _rewrite(text: Path, dialect: Dialect) -> Dialect:
+    """Write a table with spaces around its quotes or cells as plain CSV, line by line where it was."""
+    written = text.with_name("rewritten")
+    csv.field_size_limit(MAX_ROW_BYTES)
+    with (
+        text.open(encoding="utf-8", newline="") as file,
+        written.open("w", encoding="utf-8", newline="") as to,
+    ):
+        for _ in range(dialect.num_above):
+            to.write("\n" if file.readline() else "")
+        lines: Iterator[str] = file
+        if dialect.delimiter == " ":
+            lines = (" ".join(line.split()) + "\n" for line in file)
+        writer = csv.writer(to, lineterminator="\n")
+        try:
+            writer.writerows(dialect.reader(lines))
+        except csv.Error as error:
+            raise ReadingError(f"its quotes cannot be read ({error}).", QUOTE_HINT) from error
+    written.replace(text)
+    return Dialect(**{**vars(dialect), "delimiter": ",", "quote": '"', "escape": '"', "ignores_space": False})
+
+
+def _write_sheet(path: Path, wanted: str, to: Path, problems: Problems) -> None:
+    """Write one sheet of a spreadsheet as CSV."""
+    try:
+        calamine = importlib.import_module("python_calamine")
+    except ImportError as error:
+        raise NotInstalledError(f"Spreadsheets need python-calamine ({error}).") from error
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                size = sum(info.file_size for info in archive.infolist())
+            if size > MAX_SHEET_BYTES:
+                message = (
+                    f"the spreadsheet is {size / 2**20:,.0f} MB unpacked; "
+                    f"{MAX_SHEET_BYTES // 2**20} are the most."
+                )
+                raise ReadingError(message, "Save the sheet as CSV.")
+        workbook = calamine.CalamineWorkbook.from_path(str(path))
+        names = workbook.sheet_names
+        if wanted and wanted not in names:
+            raise ReadingError(
+                f"there is no sheet {quoted(wanted)}.", f"The sheets are: {listed(names, 20)}."
+            )
+        rows = workbook.get_sheet_by_name(wanted or names[0]).to_python(skip_empty_area=True)
+    except (calamine.CalamineError, OSError, zipfile.BadZipFile, ValueError, IndexError) as error:
+        if isinstance(error, ReadingError):
+            raise
+        raise ReadingError(f"the spreadsheet cannot be read ({_short(error)}).", AGAIN_HINT) from error
+    if len(names) > 1:
+        others = [quoted(name) for name in names if name != (wanted or names[0])]
+        message = f"the sheet {quoted(wanted or names[0])} is read; there are also {listed(others, 5)}."
+        problems.note(
+            path.name,
+            message,
+            suggested={"data_reading": json.dumps({"sheet": names[1 if not wanted else 0]})},
+        )
+    with to.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([_cell(value) for value in row] for row in rows)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _parts(items: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split("\n")[0].split())[:200]
