@@ -11,6 +11,7 @@ from typing import Any
 import gradio as gr
 
 from ddp_gui.http.visible import as_html
+from ddp_gui.train import fill_in
 from ddp_gui.train.form import Form
 
 FIELDS = ("data_path", "label_column", "data_task", "skip_unreadable", "batch_size", "nproc_per_node")
@@ -48,6 +49,4 @@ def updates(form: Form, sent: str) -> list[Any]:
         values = {}
     if not isinstance(values, dict):
         values = {}
-    return [
-        gr.update(value=form.shown(name, values[name])) if name in values else gr.skip() for name in FIELDS
-    ]
+    return fill_in.updates_of(form, FIELDS, values)
