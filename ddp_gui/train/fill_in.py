@@ -79,6 +79,16 @@ def by_rules(
     return changes, json.dumps({name: changes.get(name, before[name]) for name in untouched})
 
 
+def defaults_for(form: Form, rules: Rules, raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the defaults of all fields with this data set and model; these two keep their own."""
+    usual = form.usual_values()
+    picked = {name: usual[name] for name in ("dataset", "model")}
+    if all(raw[name] == value for name, value in picked.items()):
+        return usual
+    found = rules({name: value for name, value in raw.items() if name not in recipe.FIELDS})
+    return form.unset_values() | picked | found
+
+
 def updates_of(form: Form, names: Iterable[str], values: Mapping[str, Any]) -> list[Any]:
     """Return what sets the controls of these fields to `values`; those without a value stay."""
     return [

@@ -195,7 +195,10 @@ class TrainPage:
 
     def _preview(self, filled_from: str, *values: Any) -> tuple[Any, ...]:
         raw = self.form.to_raw(*values)
-        changed = changes.in_html(self.form, self.form.catalogue, raw, self._before(filled_from))
+        defaults = fill_in.defaults_for(self.form, self.api.recipe, raw)
+        changed = changes.in_html(
+            self.form, self.form.catalogue, raw, self._before(filled_from), defaults=defaults
+        )
         try:
             planned = self.api.plan(raw)
         except ConfigError as error:
