@@ -5,9 +5,9 @@
 Trains each pair through the real engine on CPU ranks with the values of `ddp_gui/plan/recipe.py`, and a plain
 baseline on the same split: logistic regression on standardised columns or pixels, least squares, logistic
 regression on a bag of words (TF-IDF; for names of people, of characters), a trigram model of characters.
-Rows that are measured replace those of the file, from which the form takes what it states. `--table` prints
-the file as Markdown and measures nothing. Seconds are CPU seconds divided by the ranks, because the clock on
-the wall measures what else the machine does.
+Rows that are measured replace those of the file, from which the form takes what it states, and the table of
+docs/recipes.md. `--table` writes the table and measures nothing. Seconds are CPU seconds divided by the
+ranks, because the clock on the wall measures what else the machine does.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ from trainers import registry
 from trainers.contract import events, rundir
 from trainers.data import LANGUAGE_MODELLING, TABULAR_REGRESSION, TEXT_CLASSIFICATION, DataOptions
 from trainers.data.text import CharacterTokenizer
+from trainers.files.paths import REPOSITORY
 
+DOCS = REPOSITORY / "docs" / "recipes.md"
+BEGIN, END = (f"<!-- made by benchmarks/recipes.py: {edge} -->" for edge in ("begin", "end"))
 RUN_TIMEOUT_S = 1800.0
 NUM_RESAMPLED = 1000
 METRICS = {TABULAR_REGRESSION: "R²", LANGUAGE_MODELLING: "perplexity"}
@@ -58,7 +61,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--into", type=Path, default=recipe.MEASURED)
-    parser.add_argument("--table", action="store_true", help="print the table, measure nothing")
+    parser.add_argument("--table", action="store_true", help="write the table, measure nothing")
     options = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     rows: list[Row] = json.loads(options.into.read_text("utf-8"))["rows"] if options.into.exists() else []
@@ -74,6 +77,15 @@ def main() -> None:
             rows.sort(key=lambda each: (each["task"], each["dataset"], each["model"]))
             options.into.write_text(json.dumps({"rows": rows}, indent=1, ensure_ascii=False) + "\n")
     print(table(rows))
+    if options.into == recipe.MEASURED:
+        write_table(table(rows))
+
+
+def write_table(made: str) -> None:
+    """Replace the table of docs/recipes.md."""
+    page = DOCS.read_text("utf-8")
+    head, _, rest = page.partition(BEGIN)
+    DOCS.write_text(f"{head}{BEGIN}\n{made}\n{END}{rest.partition(END)[2]}", "utf-8")
 
 
 def pairs(catalogue: Catalogue, asked: list[str]) -> Iterator[tuple[str, str]]:

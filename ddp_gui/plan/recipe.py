@@ -21,7 +21,6 @@ from trainers.contract.config.teaching import NO_MISTAKE
 
 # The fields that the rules decide on.
 FIELDS = ("batch_size", "learning_rate", "num_epochs", "weight_decay", "lr_schedule", "warmup_ratio")
-LARGEST_BATCH = 64  # of one rank
 STEPS_PER_EPOCH = 20  # at least: the global batch is at most this part of the rows
 SGD_RATE_FACTOR = 10  # SGD with momentum needs a higher rate than AdamW
 MAX_EPOCHS = 100_000
@@ -38,49 +37,76 @@ class Rule:
         learning_rate: peak rate of AdamW.
         steps_per_row: optimizer steps for each training sample: more data can be trained on for longer before
             it is memorised.
+        most_epochs: passes after which the data is memorised, however many ranks share a pass.
         least_steps, most_steps: limits of the steps. The least is what the optimizer needs to get there; the
             most keeps a run on two CPU cores within a minute or two.
         least_epochs: passes over data that is too large for `most_steps`.
+        largest_batch: of one rank.
     """
 
     learning_rate: float
-    steps_per_row: float
+    steps_per_row: float = 1.0
+    most_epochs: int = MAX_EPOCHS
     least_steps: int
     most_steps: int
     least_epochs: int = 1
+    largest_batch: int = 64
     lr_schedule: str = "cosine"
     warmup_ratio: float = 0.0
     weight_decay: float = 0.01
 
-    def num_steps(self, num_rows: int) -> int:
+    def num_steps(self, num_rows: int, steps_per_epoch: int) -> int:
         """Return the wanted number of steps for a number of training samples."""
-        return max(self.least_steps, min(round(self.steps_per_row * num_rows), self.most_steps))
+        most = min(self.most_steps, self.most_epochs * steps_per_epoch)
+        steps = max(self.least_steps, min(round(self.steps_per_row * num_rows), most))
+        return max(steps, self.least_epochs * steps_per_epoch)
 
 
 # By the family of the model (`trainers.registry.FAMILIES`) and the kind of data, the first part of the task's
 # name; the family alone is the rule for any other task.
 RULES: Mapping[str, Rule] = {
     # Convex: a high rate and a decay to zero. Weights must travel far, a step moves each by about the rate.
-    "linear": Rule(learning_rate=0.01, steps_per_row=1, least_steps=1000, most_steps=2000),
-    "dense": Rule(learning_rate=0.001, steps_per_row=1, least_steps=500, most_steps=2000),
+    "linear": Rule(learning_rate=0.01, least_steps=1000, most_steps=2000),
+    "dense": Rule(learning_rate=0.001, least_steps=500, most_steps=2000),
     "dense tabular": Rule(learning_rate=0.002, steps_per_row=1.5, least_steps=400, most_steps=3000),
-    # A bag of words has as many weights as words: it memorises texts within few epochs.
-    "dense text": Rule(learning_rate=0.005, steps_per_row=0.07, least_steps=400, most_steps=2000),
-    "convolution": Rule(learning_rate=0.002, steps_per_row=0.25, least_steps=500, most_steps=1500),
+    # A bag of words has as many weights as words: it memorises texts within a few epochs.
+    "dense text": Rule(
+        learning_rate=0.01,
+        most_epochs=4,
+        least_steps=300,
+        most_steps=2000,
+        largest_batch=32,
+        weight_decay=0.1,
+    ),
+    "convolution": Rule(learning_rate=0.002, steps_per_row=0.5, least_steps=500, most_steps=1500),
     "recurrent": Rule(
-        learning_rate=0.005, steps_per_row=0.1, least_steps=500, most_steps=1500, warmup_ratio=0.05
+        learning_rate=0.003,
+        most_epochs=8,
+        least_steps=400,
+        most_steps=1500,
+        largest_batch=32,
+        warmup_ratio=0.05,
+        weight_decay=0.1,
     ),
     # Without a warm-up attention layers can settle in a bad place (Xiong et al. 2020).
-    "transformer": Rule(
-        learning_rate=0.001, steps_per_row=1, least_steps=500, most_steps=1500, warmup_ratio=0.1
+    "transformer": Rule(learning_rate=0.001, least_steps=500, most_steps=1500, warmup_ratio=0.1),
+    "transformer text": Rule(
+        learning_rate=0.001,
+        most_epochs=8,
+        least_steps=400,
+        most_steps=1500,
+        largest_batch=32,
+        warmup_ratio=0.1,
+        weight_decay=0.1,
     ),
     # docs/fine-tuning.md: a higher rate overwrites what the model knows.
     "pretrained": Rule(
         learning_rate=3e-5,
-        steps_per_row=0.1,
-        least_steps=300,
+        most_epochs=4,
+        least_steps=100,
         most_steps=1500,
         least_epochs=2,
+        largest_batch=32,
         lr_schedule="linear",
         warmup_ratio=0.06,
     ),
@@ -108,7 +134,7 @@ def values(
     num_per_step = num_replicas * config.gradient_accumulation_steps
     factor = SGD_RATE_FACTOR if config.optimizer == "sgd" else 1
     found: dict[str, Any] = {
-        "batch_size": _batch(num_rows // (STEPS_PER_EPOCH * num_per_step)),
+        "batch_size": _batch(min(rule.largest_batch, num_rows // (STEPS_PER_EPOCH * num_per_step))),
         "learning_rate": rule.learning_rate * factor,
         "weight_decay": rule.weight_decay,
         "lr_schedule": rule.lr_schedule,
@@ -117,7 +143,7 @@ def values(
     batch_size = config.batch_size if "batch_size" in given else found["batch_size"]
     steps_per_epoch = max(1, -(-num_rows // (batch_size * num_per_step)))
     # A user who gives the number of steps gets as many, however few the epochs by the rule are.
-    num_steps = config.max_steps or max(rule.num_steps(num_rows), rule.least_epochs * steps_per_epoch)
+    num_steps = config.max_steps or rule.num_steps(num_rows, steps_per_epoch)
     found["num_epochs"] = min(MAX_EPOCHS, -(-num_steps // steps_per_epoch))
     return {name: value for name, value in found.items() if name not in given}
 
@@ -190,5 +216,5 @@ def _measured() -> Mapping[str, Expected]:
 
 
 def _batch(most: int) -> int:
-    """Return the largest power of two that is at most `most` and a rank's largest batch; at least 1."""
-    return 1 << max(0, min(most, LARGEST_BATCH).bit_length() - 1)
+    """Return the largest power of two that is at most `most`; at least 1."""
+    return 1 << max(0, most.bit_length() - 1)
