@@ -38,8 +38,8 @@ class Rule:
         steps_per_row: optimizer steps for each training sample: more data can be trained on for longer before
             it is memorised.
         most_epochs: passes after which the data is memorised, however many ranks share a pass.
-        least_steps, most_steps: limits of the steps. The least is what the optimizer needs to get there; the
-            most keeps a run on two CPU cores within a minute or two.
+        least_steps, most_steps: limits of the steps. Below the minimum the optimizer does not converge; the
+            maximum keeps a run on two CPU cores within a minute or two.
         least_epochs: passes over data that is too large for `most_steps`.
         largest_batch: of one rank.
     """
@@ -99,7 +99,7 @@ RULES: Mapping[str, Rule] = {
         warmup_ratio=0.1,
         weight_decay=0.1,
     ),
-    # docs/fine-tuning.md: a higher rate overwrites what the model knows.
+    # docs/fine-tuning.md: a higher rate destroys the pretrained weights.
     "pretrained": Rule(
         learning_rate=3e-5,
         most_epochs=4,
@@ -125,7 +125,7 @@ def values(
     """Return the values of the fields in `FIELDS` that are not given.
 
     Args:
-        config: holds the given fields; its values of the others are ignored.
+        config: provides the values of the given fields; other fields of `FIELDS` are ignored.
         num_replicas: copies of the model that see different samples.
         given: the fields that a user has set, by name.
     """
@@ -164,7 +164,7 @@ def complete(config: Config, catalogue: Catalogue, given: Mapping[str, Any]) -> 
 def with_fixed_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration in which no rule decides: `FIELDS` that are missing have the field's default.
 
-    Lessons are written for these defaults, and their text states what was measured with them.
+    Lessons depend on these defaults: their text states results measured with them.
     """
     defaults = config_module.default_values()
     return {name: defaults[name] for name in FIELDS} | dict(raw)
@@ -172,7 +172,7 @@ def with_fixed_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What `benchmarks/recipes.py` measured with the rules' values on the CPU.
+    """A result of `benchmarks/recipes.py`: the rules' values on CPU ranks.
 
     Attributes:
         seconds: CPU seconds divided by the ranks: the time on idle cores, one for each rank.
@@ -187,7 +187,7 @@ class Expected:
 
 
 def expected(config: Config) -> Expected | None:
-    """Return what was measured for a configuration; None unless all that matters is as it was measured."""
+    """Return the measured result of a configuration; None if a field differs that affects the result."""
     found = _measured().get(f"{config.dataset} {config.model}")
     if found is None or config.mistake != NO_MISTAKE:
         return None

@@ -38,7 +38,7 @@ def updates(form: Form, values: Mapping[str, Any]) -> list[Any]:
 
 
 def without_preset(form: Form, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what to fill in when a person leaves a preset's data or model: its fields were for these.
+    """Return the values to fill in when another data set or model than the preset's is picked.
 
     Where one of them was changed, the person has taken over, and nothing is filled in.
     """
@@ -54,9 +54,9 @@ def without_preset(form: Form, raw: Mapping[str, Any]) -> dict[str, Any]:
 def by_rules(
     form: Form, rules: Rules, filled: str, raw: Mapping[str, Any], *, leaves_preset: bool
 ) -> tuple[dict[str, Any], str]:
-    """Return what to fill in for another data set, model or number of ranks, and the new `filled`.
+    """Return the rules' values for another data set, model or number of ranks, and the new `filled`.
 
-    Fields that a person has changed stay, and the rules take them into account.
+    Fields that a user has changed keep their values, and the rules take them into account.
 
     Args:
         rules: returns the values of the fields of `recipe.FIELDS` that a configuration leaves out.
@@ -97,7 +97,7 @@ def updates_of(form: Form, names: Iterable[str], values: Mapping[str, Any]) -> l
 
 
 def filled_by_rules(form: Form, rules: Rules, raw: Mapping[str, Any]) -> str:
-    """Return JSON of the fields in which a whole configuration is as the rules would have it."""
+    """Return JSON of the fields in which a complete configuration has the rules' values."""
     found = rules({name: value for name, value in raw.items() if name not in recipe.FIELDS})
     return json.dumps(
         {name: value for name, value in found.items() if _is_shown(form, name, raw[name], value)}
