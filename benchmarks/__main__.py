@@ -77,6 +77,7 @@ SCRIPTS = {
     "catalogue": Script(module="catalogue", arguments=("--json",)),
     "strategies": Script(module="strategies"),
     "memory": Script(module="memory"),
+    "recipes": Script(module="recipes"),
     "lab-report": Script(module="lab_report", writes_json=True),
     "gpu": Script(module="gpu", writes_json=True),
 }

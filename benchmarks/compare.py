@@ -31,6 +31,7 @@ from gradio_client import Client
 
 from benchmarks.cases import CASES, COMPARED_WITH_ALL, Case
 from benchmarks.machine import Conditions, summary
+from ddp_gui.plan import recipe
 from tools import page_driver
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
@@ -126,6 +127,8 @@ def play_ours(case: Case, runs_dir: Path) -> Outcome:
         "checkpoint_every_steps": NEVER,
     }
     with watched_page(runs_dir) as (address, page):
+        # The rivals train at a constant rate.
+        config = recipe.with_fixed_defaults(config)
         run_id = Client(address, verbose=False).predict(config, False, api_name="/start_run")["run_id"]
         page.goto(f"{address}/run?id={run_id}")
         run = RunDirectory(runs_dir / run_id)

@@ -37,6 +37,7 @@ from benchmarks.dashboard.viewers import Seen, read_stream
 from benchmarks.machine import Conditions, CpuMeter
 from benchmarks.pairs import Figures
 from benchmarks.unwatched_worker import MOMENTS
+from ddp_gui.plan import recipe
 from tools import page_driver
 from trainers.contract import config as config_module
 from trainers.contract import events, rundir
@@ -119,7 +120,8 @@ def watched(options: Namespace) -> Figures:
         server = stack.enter_context(page_driver.serve(runs_dir, page_driver.NO_STANDBY))
         browser = stack.enter_context(page_driver.open_browser()) if options.browser else None
         client = Client(server.address, verbose=False)
-        run_id = client.predict(configuration(options), False, api_name="/start_run")["run_id"]
+        config = recipe.with_fixed_defaults(configuration(options))
+        run_id = client.predict(config, False, api_name="/start_run")["run_id"]
         run = RunDirectory(runs_dir / run_id)
         if browser is not None:
             page_driver.open_page(browser, f"{server.address}/run?id={run_id}")

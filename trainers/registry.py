@@ -54,6 +54,7 @@ class ModelEntry:
 
     Attributes:
         sizes: the presets by name, each with a few words; the first is the default. Never empty.
+        family: kind of network, by which the page picks default values; one of `FAMILIES`.
         needs_path: it starts from a trained model in a local folder.
         requires: packages it needs beyond requirements.txt, as pip names them.
         tokenizer: gives the tokenizer of the trained model in a folder, where it reads text.
@@ -65,6 +66,7 @@ class ModelEntry:
     tasks: tuple[str, ...]
     build: ModelBuilder
     sizes: Mapping[str, str]
+    family: str = "dense"
     needs_path: bool = False
     requires: tuple[str, ...] = ()
     tokenizer: Callable[[ModelOptions], Tokenizer] | None = None
@@ -129,6 +131,8 @@ StrategyType = TypeVar("StrategyType", bound="Strategy")
 TaskType = TypeVar("TaskType", bound="Task")
 Part = TypeVar("Part")
 
+# What `register_model` takes as a family; ddp_gui/plan/recipe.py has a rule for each.
+FAMILIES = ("linear", "dense", "convolution", "recurrent", "transformer", "pretrained")
 _KINDS = ("models", "datasets", "strategies", "tasks", "mistakes")
 
 _models: dict[str, ModelEntry] = {}
@@ -145,11 +149,15 @@ def register_model(
     description: str,
     tasks: tuple[str, ...],
     sizes: Mapping[str, str] | None = None,
+    family: str = "dense",
     needs_path: bool = False,
     requires: tuple[str, ...] = (),
     tokenizer: Callable[[ModelOptions], Tokenizer] | None = None,
 ) -> Callable[[ModelBuilder], ModelBuilder]:
     """Register a function that builds a network for a `DataSpec`; see `ModelEntry` for the arguments."""
+
+    if family not in FAMILIES:
+        raise ValueError(f"family of model {name} is {family!r}, but allowed is: {', '.join(FAMILIES)}")
 
     def decorate(build: ModelBuilder) -> ModelBuilder:
         entry = ModelEntry(
@@ -159,6 +167,7 @@ def register_model(
             tasks=tasks,
             build=build,
             sizes=sizes or {"standard": "the only size"},
+            family=family,
             needs_path=needs_path,
             requires=requires,
             tokenizer=tokenizer,

@@ -25,6 +25,7 @@ from ddp_gui.learn.conditions import RunName
 from ddp_gui.learn.lesson import Choice, Lesson, LessonRun
 from ddp_gui.learn.library import Library
 from ddp_gui.learn.measures import RunNumbers
+from ddp_gui.plan import recipe
 from ddp_gui.server import LESSONS
 from tools import page_driver
 from trainers.contract import events
@@ -84,7 +85,8 @@ def measure(lesson: Lesson, address: str, runs_dir: Path, num_seeds: int) -> dic
 def one_run(address: str, runs_dir: Path, run: LessonRun, seed: int) -> tuple[RunNumbers, float]:
     """Start a run as the page does; return what it measured, and the seconds until it is read."""
     began = time.monotonic()
-    run_id = str(_call(address, "start_run", {**run.config, "seed": seed}, False)["run_id"])
+    config = recipe.with_fixed_defaults(run.config) | {"seed": seed}
+    run_id = str(_call(address, "start_run", config, False)["run_id"])
     commands = list(run.commands)
     while (head := _head(address, run_id))["state"] in events.LIVE_STATES:
         if time.monotonic() - began > LONGEST_S:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ddp_gui.learn.lesson import Lesson
+from ddp_gui.plan import recipe
 from trainers.contract.config import ConfigError, Problem
 
 Plan = Callable[[dict[str, Any]], object]
@@ -30,8 +31,8 @@ class Fit:
     on_cpu: bool = False
 
     def of(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a configuration of the lesson as it is run here."""
-        made = dict(config)
+        """Return a configuration of the lesson as it is run here, with the fields' own defaults."""
+        made = recipe.with_fixed_defaults(config)
         if self.on_cpu:
             made["device"] = "cpu"
         if self.most_ranks is not None and "nproc_per_node" in made:
@@ -49,7 +50,7 @@ def fit(lesson: Lesson, plan: Plan) -> Fit:
     obstacles, problems = list[str](), list[Problem]()
     for run in lesson.runs:
         try:
-            plan(dict(run.config))
+            plan(Fit().of(run.config))
         except ConfigError as error:
             obstacles.append(f"{run.name}: {error}")
             problems += error.problems

@@ -39,6 +39,7 @@ class Model:
     tasks: tuple[str, ...]
     sizes: tuple[Size, ...]
     strategies: tuple[str, ...]
+    family: str = "dense"
     needs_path: bool = False
     may_have_path: bool = False
     missing_packages: tuple[str, ...] = ()
@@ -99,6 +100,12 @@ class Dataset:
     num_classes: int
     sample_unit: str
     num_places: int | None = None
+
+    def num_samples(self, sequence_length: int | None) -> int:
+        """Return the number of training samples; for a text it depends on the sequence length."""
+        if self.num_places is None or sequence_length is None:
+            return self.num_train
+        return self.num_places // sequence_length
 
 
 @dataclass(frozen=True, kw_only=True)

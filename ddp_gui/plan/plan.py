@@ -39,9 +39,7 @@ class Plan:
 
     @property
     def num_train(self) -> int:
-        """The number of training samples; for a text it depends on the sequence length."""
-        places, length = self.dataset.num_places, self.config.sequence_length
-        return self.dataset.num_train if places is None or length is None else places // length
+        return self.dataset.num_samples(self.config.sequence_length)
 
     @property
     def steps_per_epoch(self) -> int:

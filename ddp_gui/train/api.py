@@ -14,7 +14,8 @@ from ddp_gui.devices.capacity import Machine
 from ddp_gui.gradio_routes.endpoints import Function, register
 from ddp_gui.launch import launcher, resume_changes
 from ddp_gui.launch.user_errors import in_plain_words, waiting_in_plain_words
-from ddp_gui.plan import plan
+from ddp_gui.plan import plan, recipe
+from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.plan.own_data import Inspection
 from ddp_gui.plan.plan import Plan
 from ddp_gui.queue import presenter
@@ -55,15 +56,34 @@ class Api:
         Raises:
             ConfigError: naming the field, the value and what is allowed.
         """
+        config, catalogue, here = self._with_data(raw)
+        planned = plan.make(recipe.complete(config, catalogue, raw), catalogue, here)
+        self._line.refuse_for_engine(planned)
+        return planned
+
+    def recipe(self, raw: dict[str, Any]) -> dict[str, Any]:
+        """Return the rules' values of the fields of `recipe.FIELDS` that `raw` leaves out.
+
+        Empty where the data set is not known, or another field is invalid.
+        """
+        try:
+            config, catalogue, _ = self._with_data(raw)
+        except ConfigError:
+            return {}
+        if config.dataset not in catalogue.datasets:
+            return {}
+        completed = recipe.complete(config, catalogue, raw)
+        return {name: getattr(completed, name) for name in recipe.FIELDS if name not in raw}
+
+    def _with_data(self, raw: dict[str, Any]) -> tuple[Config, Catalogue, Machine]:
+        """Return a configuration, the catalogue with the user's own data, if any, and the machine."""
         here = self._line.capacity(config_module.parse(raw))
         config = plan.parse(raw, here)
         self.access.check(config)
         catalogue = self._catalogue.get()
         if config.dataset in catalogue.own_data:
             catalogue = self._own_data.extend(catalogue, config, self._own_data.remembered(config))
-        planned = plan.make(config, catalogue, here)
-        self._line.refuse_for_engine(planned)
-        return planned
+        return config, catalogue, here
 
     async def inspect(self, raw: dict[str, Any], *, anew: bool = False) -> Inspection:
         """Look at a person's own data.
@@ -102,7 +122,7 @@ class Api:
         return dict(in_plain_words(lambda: self._catalogue.get().raw))
 
     async def start_run(self, config: dict[str, Any], use_occupied_gpus: bool = False) -> dict[str, Any]:
-        """Start a run, now or when its turn comes; missing fields take their defaults.
+        """Start a run, now or when its turn comes; missing fields take the values that the form fills in.
 
         GPUs on which somebody else's process is are used only where that is asked for.
         """

@@ -52,6 +52,7 @@ def in_html(
     catalogue: Catalogue,
     now: Mapping[str, Any],
     filled_from: tuple[str, Mapping[str, Any]] | None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> str:
     """Return one line with the differences; attributes hold the chosen preset, counts per fold, and values.
 
@@ -59,9 +60,10 @@ def in_html(
 
     Args:
         filled_from: the run that the form was filled in from: its name and configuration.
+        defaults: the values of all fields for this data set and model; None: those that the form opens with.
     """
     usual = form.usual_values()
-    from_defaults = differences(form, catalogue, usual, now)
+    from_defaults = differences(form, catalogue, usual if defaults is None else defaults, now)
     topics = Counter(topic_of(change.name) for change in from_defaults)
     chosen = next(
         (

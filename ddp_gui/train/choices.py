@@ -11,6 +11,7 @@ import gradio as gr
 
 from ddp_gui.auth.current_user import current_user
 from ddp_gui.gradio_routes.endpoints import as_current_user
+from ddp_gui.plan import recipe
 from ddp_gui.plan.catalogue import CatalogueSource
 from ddp_gui.train import fill_in, presets, words
 from ddp_gui.train.form import FINE_TUNING_FIELDS, Form
@@ -19,6 +20,8 @@ from ddp_gui.train.form import FINE_TUNING_FIELDS, Form
 OFFERED_WARM_UP = 0.05
 # Not queued and without Gradio's veil: each takes milliseconds and must not flicker.
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+
+FITTED_FIELDS = tuple(sorted({*presets.FITTED_FIELDS, *recipe.FIELDS}))
 
 # For what follows a field's `change` beside the preview. When Gradio has put a call off, it later repeats
 # everything that follows the event: two that put calls off would set each other going for ever.
@@ -31,6 +34,7 @@ class Choices:
 
     form: Form
     source: CatalogueSource
+    rules: fill_in.Rules
 
     # Layout
 
@@ -38,6 +42,8 @@ class Choices:
         """Lay out the choice of data set and model."""
         with gr.Group(), gr.Row():
             self.form.add_controls("dataset", "model")
+        # What the rules have filled in (`fill_in.by_rules`): a field that differs was changed by a person.
+        self.filled = gr.Textbox(visible=False)
         self._dataset_groups = gr.HTML(words.dataset_groups(self.form), elem_classes="ddp-nowhere")
 
     def add_fine_tuning(self) -> None:
@@ -69,12 +75,20 @@ class Choices:
         fields = self.form.controls
         dataset, model = fields["dataset"], fields["model"]
         everything = list(fields.values())
-        fitted = [model, *(fields[name] for name in presets.FITTED_FIELDS)]
+        inputs = [self.filled, *everything]
+        fitted = [self.filled, *(fields[name] for name in FITTED_FIELDS)]
+        of_model = [fields["model_size"], fields["strategy"]]
         model.change(self._show_fine_tuning, model, self._fine_tuning, **BESIDE_PREVIEW)
         # What is filled in fits together already: only what a hand picks brings other values with it.
-        self.fit_model_after(dataset.input(self._fit_dataset, everything, fitted, **QUIET).then)
-        choose_own_data.click(self._choose_own_data, everything, [dataset, *fitted], **QUIET)
-        self.fit_model_after(model.input)
+        self.fit_model_after(
+            dataset.input(as_current_user(self._fit_dataset), inputs, [model, *fitted], **QUIET).then
+        )
+        choose_own_data.click(
+            as_current_user(self._choose_own_data), inputs, [dataset, model, *fitted], **QUIET
+        )
+        model.input(as_current_user(self._pick_model), inputs, [*of_model, *fitted], **QUIET)
+        deciding = [fields[name] for name in ("nproc_per_node", "num_nodes", "strategy") if name in fields]
+        gr.on([each.input for each in deciding], as_current_user(self._fit_ranks), inputs, fitted, **QUIET)
         for other, names in self.form.depending().items():
             shown = [fields[name] for name in names]
             show = partial(self.form.shown_if_meant, other)
@@ -92,19 +106,31 @@ class Choices:
         outputs = [fields["model_size"], fields["strategy"]]
         return event(self._fit_model, [fields["model"], fields["dataset"], *outputs], outputs, **QUIET)
 
-    def _fit_dataset(self, *values: Any) -> list[Any]:
+    def _fit_dataset(self, filled: str, *values: Any) -> list[Any]:
         raw = self.form.to_raw(*values)
         choices = self.form.model_choices(raw["dataset"])
         names = [name for _, name in choices]
         fitting = raw["model"] if raw["model"] in names else names[0] if names else None
-        filled = fill_in.without_preset(self.form, raw)
+        strategies = [name for _, name in self.form.strategy_choices(str(fitting))]
+        if raw["strategy"] not in strategies:
+            raw["strategy"] = strategies[0]
         return [
             gr.update(choices=choices, value=fitting),
-            *(
-                gr.update(value=self.form.shown(name, filled[name])) if name in filled else gr.skip()
-                for name in presets.FITTED_FIELDS
-            ),
+            *self._filled_in(filled, raw | {"model": fitting}, leaves_preset=True),
         ]
+
+    def _pick_model(self, filled: str, *values: Any) -> list[Any]:
+        raw = self.form.to_raw(*values)
+        of_model = self._fit_model(raw["model"], raw["dataset"], raw["model_size"], raw["strategy"])
+        raw["strategy"] = of_model[1]["value"]
+        return [*of_model, *self._filled_in(filled, raw, leaves_preset=True)]
+
+    def _fit_ranks(self, filled: str, *values: Any) -> list[Any]:
+        return self._filled_in(filled, self.form.to_raw(*values), leaves_preset=False)
+
+    def _filled_in(self, filled: str, raw: dict[str, Any], *, leaves_preset: bool) -> list[Any]:
+        changes, filled = fill_in.by_rules(self.form, self.rules, filled, raw, leaves_preset=leaves_preset)
+        return [filled, *fill_in.updates_of(self.form, FITTED_FIELDS, changes)]
 
     def _fit_model(self, model: str, dataset: str, size: str, strategy: str) -> tuple[Any, Any]:
         sizes, strategies = self.form.size_choices(model, dataset), self.form.strategy_choices(model)
@@ -115,12 +141,12 @@ class Choices:
             gr.update(choices=strategies, value=strategy if is_strategy else strategies[0][1]),
         )
 
-    def _choose_own_data(self, *values: Any) -> list[Any]:
+    def _choose_own_data(self, filled: str, *values: Any) -> list[Any]:
         own = next(iter(self.form.catalogue.own_data))
         changed = [
             own if name == "dataset" else value for name, value in zip(self.form.names, values, strict=True)
         ]
-        return [gr.update(value=own), *self._fit_dataset(*changed)]
+        return [gr.update(value=own), *self._fit_dataset(filled, *changed)]
 
     def _offer_data(self) -> tuple[Any, str, str]:
         catalogue = self.form.catalogue = self.source.get()

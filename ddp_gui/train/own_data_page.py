@@ -8,13 +8,15 @@ from typing import Any
 
 import gradio as gr
 
+from ddp_gui.background.workers import CLICKS
 from ddp_gui.gradio_routes.endpoints import as_current_user
 from ddp_gui.gradio_routes.uploads import KINDS, Uploads
 from ddp_gui.http.visible import visible
 from ddp_gui.launch.user_errors import shown_as_text
+from ddp_gui.plan import recipe
 from ddp_gui.plan.own_data import FaultyDataError, InspectionError, NotInspectedError
+from ddp_gui.train import fill_in, suggestion
 from ddp_gui.train import own_data_words as words
-from ddp_gui.train import suggestion
 from ddp_gui.train.api import Api
 from ddp_gui.train.choices import BESIDE_PREVIEW
 from ddp_gui.train.form import Form
@@ -79,12 +81,19 @@ def said_beside_start(error: ConfigError, form: Form) -> str:
 
 
 def connect(
-    own: Controls, form: Form, api: Api, uploads: Uploads, controls: list[Any], filled_from: gr.Textbox
+    own: Controls,
+    form: Form,
+    api: Api,
+    uploads: Uploads,
+    controls: list[Any],
+    filled_from: gr.Textbox,
+    filled: gr.Textbox,
 ) -> list[Any]:
     """Connect the controls; return the events after which the plan is to be made again.
 
     Args:
         filled_from: changes when the form was filled in from a run.
+        filled: what the rules have filled in (`fill_in.by_rules`).
     """
     fields = form.controls
     path, images, reading = fields["data_path"], fields["images_path"], fields["data_reading"]
@@ -98,18 +107,24 @@ def connect(
             raise shown_as_text(error) from error
 
     @as_current_user
-    async def inspect(*values: Any) -> list[Any]:
-        return await _inspect(form, api, form.to_raw(*values), anew=False)
+    async def inspect(filled: str, *values: Any) -> list[Any]:
+        return await _inspect(form, api, filled, form.to_raw(*values), anew=False)
 
     @as_current_user
-    async def inspect_again(*values: Any) -> list[Any]:
-        return await _inspect(form, api, form.to_raw(*values), anew=True)
+    async def inspect_again(filled: str, *values: Any) -> list[Any]:
+        return await _inspect(form, api, filled, form.to_raw(*values), anew=True)
 
     fields["dataset"].change(partial(_show, form), fields["dataset"], own.group, **BESIDE_PREVIEW)
     # A person goes on while data is inspected: what was entered last is inspected last.
     options: dict[str, Any] = {
-        "inputs": controls,
-        "outputs": [own.result, fields["label_column"], fields["model"], fields["batch_size"]],
+        "inputs": [filled, *controls],
+        "outputs": [
+            own.result,
+            fields["label_column"],
+            fields["model"],
+            filled,
+            *(fields[name] for name in recipe.FIELDS),
+        ],
         "trigger_mode": "always_last",
         "concurrency_limit": None,
         "show_progress_on": own.result,
@@ -156,9 +171,9 @@ def _show(form: Form, dataset: str) -> Any:
     return gr.update(visible=dataset in form.catalogue.own_data)
 
 
-async def _inspect(form: Form, api: Api, raw: dict[str, Any], *, anew: bool) -> list[Any]:
-    """Return what shows an inspection: the result, columns, fitting models, a batch that is not too large."""
-    nothing = [gr.skip()] * 3
+async def _inspect(form: Form, api: Api, filled: str, raw: dict[str, Any], *, anew: bool) -> list[Any]:
+    """Return what shows an inspection: the result, columns, fitting models, values by the rules."""
+    nothing = [gr.skip()] * (3 + len(recipe.FIELDS))
     if not form.is_own_data(raw):
         return [gr.skip(), *nothing]
     if not str(raw["data_path"] or "").strip():
@@ -172,16 +187,22 @@ async def _inspect(form: Form, api: Api, raw: dict[str, Any], *, anew: bool) -> 
     choices = form.model_choices_for_task(result.task) if result.task else []
     names = [name for _, name in choices]
     picked = raw["model"] if raw["model"] in names else names[0] if names else gr.skip()
-    most = api.largest_batch(raw, result)
-    note, lowered = "", raw["batch_size"]
-    if most is not None and raw["batch_size"] > most:
-        lowered = _fitting_batch(most)
-        note = words.lowered_batch(raw["batch_size"], lowered, most)
+    # Values of a run that the form was filled in from stay as they were.
+    fitting = raw | ({"model": picked} if choices else {})
+    changes, filled = await CLICKS.run(
+        partial(fill_in.by_rules, form, api.recipe, filled, fitting, leaves_preset=False)
+    )
+    most, batch = api.largest_batch(raw, result), changes.get("batch_size", raw["batch_size"])
+    note = ""
+    if most is not None and batch > most:
+        changes["batch_size"] = _fitting_batch(most)
+        note = words.lowered_batch(batch, changes["batch_size"], most)
     return [
         words.own_data(result, note),
         gr.update(choices=[LAST_COLUMN, *columns]),
         gr.update(choices=choices, value=picked) if choices else gr.skip(),
-        gr.update(value=lowered) if note else gr.skip(),
+        filled,
+        *fill_in.updates_of(form, recipe.FIELDS, changes),
     ]
 
 

@@ -122,7 +122,7 @@ class TrainPage:
 
     def _add_form(self) -> None:
         form = self.form
-        self._choices = Choices(form, self.source)
+        self._choices = Choices(form, self.source, self.api.recipe)
         self._choices.add_dataset_and_model()
         self._own = own_data_page.add_controls(form)
         self._choices.add_fine_tuning()
@@ -195,7 +195,10 @@ class TrainPage:
 
     def _preview(self, filled_from: str, *values: Any) -> tuple[Any, ...]:
         raw = self.form.to_raw(*values)
-        changed = changes.in_html(self.form, self.form.catalogue, raw, self._before(filled_from))
+        defaults = fill_in.defaults_for(self.form, self.api.recipe, raw)
+        changed = changes.in_html(
+            self.form, self.form.catalogue, raw, self._before(filled_from), defaults=defaults
+        )
         try:
             planned = self.api.plan(raw)
         except ConfigError as error:
@@ -206,7 +209,7 @@ class TrainPage:
         machine = self.api.machine(planned.config)
         return (
             words.machine(machine),
-            words.equation(planned),
+            words.equation(planned) + words.expectation(planned),
             words.warnings(warnings_before_start(planned, machine)),
             words.memory(planned, machine, self._predicted(planned)),
             "",
@@ -262,7 +265,13 @@ class TrainPage:
 
     def _connect_own_data(self) -> None:
         for inspected in own_data_page.connect(
-            self._own, self.form, self.api, self.uploads, self._controls, self._filled_from
+            self._own,
+            self.form,
+            self.api,
+            self.uploads,
+            self._controls,
+            self._filled_from,
+            self._choices.filled,
         ):
             fitted = self._choices.fit_model_after(inspected.then)
             fitted.then(None, None, self._again, js=ANEW, **QUIET)
@@ -271,26 +280,30 @@ class TrainPage:
 
     def _connect_filling(self) -> None:
         for name, button in self.preset_buttons:
-            button.click(partial(self._fill_from_preset, name), None, self._previewed, **QUIET)
-        outputs = [self._not_filled, *self._previewed]
+            button.click(
+                partial(self._fill_from_preset, name), None, [self._choices.filled, *self._previewed], **QUIET
+            )
+        outputs = [self._not_filled, self._choices.filled, *self._previewed]
         self.demo.load(as_current_user(self._fill_at_load), self._kept, outputs, js=KEPT, **QUIET)
 
     def _fill_from_preset(self, name: str) -> list[Any]:
         self._refresh_ranks()
-        return ["", *fill_in.updates(self.form, presets.find(name).values)]
+        return ["", "", *fill_in.updates(self.form, presets.find(name).values)]
 
     def _fill_at_load(self, kept: str, request: gr.Request) -> list[Any]:
         query = dict(request.query_params)
         ranks = self._refresh_ranks()
         if (values := fill_in.as_kept(self.form, kept)) is not None:
-            return [gr.skip(), query.get("from", ""), *fill_in.updates(self.form, values)]
-        nothing = [gr.skip()] * len(self._previewed)
-        nothing[1 + self.form.names.index("nproc_per_node")] = ranks
+            filled = fill_in.filled_by_rules(self.form, self.api.recipe, values)
+            return [gr.skip(), filled, query.get("from", ""), *fill_in.updates(self.form, values)]
+        nothing = [gr.skip()] * (1 + len(self._previewed))
+        nothing[2 + self.form.names.index("nproc_per_node")] = ranks
         if "from" not in query:
             return [gr.skip(), *nothing]
         try:
-            filled = fill_in.updates(self.form, fill_in.as_a_run_was(self.store, query))
-            return [gr.skip(), query["from"], *filled]
+            values = fill_in.as_a_run_was(self.store, query)
+            filled = fill_in.filled_by_rules(self.form, self.api.recipe, values)
+            return [gr.skip(), filled, query["from"], *fill_in.updates(self.form, values)]
         except (ValueError, OSError) as error:
             words = f"The form could not be filled in from that run: {visible(explain(error))}"
             return [gr.update(value=words, visible=True), *nothing]

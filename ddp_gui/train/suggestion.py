@@ -11,6 +11,7 @@ from typing import Any
 import gradio as gr
 
 from ddp_gui.http.visible import as_html
+from ddp_gui.train import fill_in
 from ddp_gui.train.form import Form
 
 FIELDS = (
@@ -52,9 +53,7 @@ def updates(form: Form, sent: str, reading: str = "") -> list[Any]:
     values = _object(sent)
     if change := values.get("data_reading"):
         values["data_reading"] = merged(reading, change)
-    return [
-        gr.update(value=form.shown(name, values[name])) if name in values else gr.skip() for name in FIELDS
-    ]
+    return fill_in.updates_of(form, FIELDS, values)
 
 
 def merged(reading: str, change: Any) -> str:

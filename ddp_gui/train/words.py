@@ -12,7 +12,7 @@ from ddp_gui.devices.capacity import Machine
 from ddp_gui.http import glossary
 from ddp_gui.http.visible import as_html
 from ddp_gui.launch import commands
-from ddp_gui.plan import package_install
+from ddp_gui.plan import package_install, recipe
 from ddp_gui.plan import plan as plan_module
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.plan.memory import Prediction
@@ -46,6 +46,24 @@ def equation(plan: Plan) -> str:
     needs = f'data-kind="{plan.device_kind}" data-ranks="{config.world_size}"'
     line = f'<div class="ddp-equation" role="status" {needs}>{product}<i>=</i>{result}<i>→</i>{steps}</div>'
     return line + _world_size(plan, word) + _learning_rate(plan)
+
+
+def expectation(plan: Plan) -> str:
+    """State what the run will reach, where that was measured; otherwise the number of its steps."""
+    steps = f"{plan.num_steps:,} {glossary.term('step', 'step' if plan.num_steps == 1 else 'steps')}"
+    found = recipe.expected(plan.config)
+    if found is None:
+        return f'<p class="ddp-rate" id="expectation"><span>{steps} in all</span></p>'
+    took = "" if plan.device_kind == "cuda" else f" in about {_seconds(found.seconds)} on idle CPU cores"
+    reached = f"{found.metric} of about <b>{found.mean:.2f}</b>"
+    return f'<p class="ddp-rate" id="expectation"><span>{steps}: {reached}{took}</span></p>'
+
+
+def _seconds(seconds: float) -> str:
+    """Return a time to one or two digits: 7 s, 20 s, 2 min."""
+    if seconds >= 90:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds:.0f} s" if seconds < 20 else f"{round(seconds, -1):.0f} s"
 
 
 def _world_size(plan: Plan, word: str) -> str:

@@ -12,12 +12,14 @@ import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 
-from tests.harness import ANSWER_TIMEOUT_S, START_TIMEOUT_S, processes_of, wait_until
+from tests.harness import ANSWER_TIMEOUT_S, END_TIMEOUT_S, START_TIMEOUT_S, processes_of, wait_until
 from tools.page_driver import Server
 from trainers.contract.config import SCHEMA_VERSION, default_values
+from trainers.contract.events import LIVE_STATES, read_all
 from trainers.contract.rundir import RunDirectory
 
 SMALL = {"dataset": "digits", "model": "mlp", "num_epochs": 100_000, "nproc_per_node": 2}
+BY_RULES = {"batch_size": 32, "learning_rate": 0.001, "lr_schedule": "cosine"}
 
 
 def get(server: Server, path: str, **headers: str) -> Any:
@@ -33,7 +35,8 @@ def test_every_endpoint_drives_a_run(client: Client, runs_dir: Path) -> None:
 
     run_id = client.predict(SMALL, api_name="/start_run")["run_id"]
     run = RunDirectory(runs_dir / run_id)
-    assert json.loads(run.config.read_text()) == default_values() | SMALL | {"schema_version": SCHEMA_VERSION}
+    config = default_values() | BY_RULES | SMALL | {"schema_version": SCHEMA_VERSION}
+    assert json.loads(run.config.read_text()) == config
 
     def status() -> dict[str, Any]:
         answer: dict[str, Any] = client.predict(run_id, api_name="/run_status")
@@ -84,6 +87,22 @@ def test_bad_input_names_field_value_and_what_is_allowed(
         client.predict({"nproc_per_node": 2, "device": "cpu", **config}, api_name="/start_run")
     assert words in str(refused.value)
     assert client.predict(api_name="/list_runs") == before
+
+
+def test_a_data_set_and_a_model_are_a_configuration_that_learns(client: Client, runs_dir: Path) -> None:
+    run_id = client.predict({"dataset": "iris", "model": "linear", "device": "cpu"}, api_name="/start_run")[
+        "run_id"
+    ]
+
+    def status() -> dict[str, Any]:
+        answer: dict[str, Any] = client.predict(run_id, api_name="/run_status")
+        return answer
+
+    wait_until("the end", lambda: status()["state"] not in LIVE_STATES, END_TIMEOUT_S)
+    last = [event for event in read_all(RunDirectory(runs_dir / run_id).events) if event["kind"] == "eval"][
+        -1
+    ]
+    assert last["metrics"]["accuracy"] > 0.9, "30 flowers: today's defaults ended at 0.50"
 
 
 @pytest.mark.parametrize("run_id", ["../../etc", "/etc/passwd", "no-such-run-1", "", "a\x00b"])

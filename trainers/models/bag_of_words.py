@@ -34,6 +34,7 @@ class BagOfWords(nn.Module):
     label="Bag of words",
     description="Looks only at which words occur. Very fast, and hard to beat on long texts.",
     tasks=(TEXT_CLASSIFICATION,),
+    family="dense",
     sizes={"small": "64 numbers a word", "large": "256 numbers a word"},
 )
 def build(spec: DataSpec, options: ModelOptions) -> nn.Module:

@@ -52,6 +52,7 @@ class Bert(nn.Module):
     label="BERT-style classifier",
     description="A transformer that reads a whole text at once and says what kind it is.",
     tasks=(TEXT_CLASSIFICATION,),
+    family="transformer",
     sizes={
         "small": "2 layers, learns on a laptop",
         "medium": "4 layers",

@@ -18,6 +18,7 @@ LARGEST_GRID = 16
     label="Small CNN",
     description="Two convolutions, then two dense layers. Sees shapes wherever they are in the image.",
     tasks=(IMAGE_CLASSIFICATION,),
+    family="convolution",
     sizes={
         "small": "16 and 32 channels",
         "medium": "32 and 64 channels",

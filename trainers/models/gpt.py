@@ -112,6 +112,7 @@ class Head(nn.Module):
     label="GPT",
     description="A transformer that writes text, one token after the other.",
     tasks=(LANGUAGE_MODELLING,),
+    family="transformer",
     sizes={
         "small": "2 layers, learns on a laptop",
         "medium": "6 layers, for a GPU",

@@ -80,6 +80,7 @@ class GptMoe(nn.Module):
     label="GPT with experts",
     description=f"A GPT of {NUM_EXPERTS} experts a layer; a gate picks {NUM_CHOSEN} for each token.",
     tasks=(LANGUAGE_MODELLING,),
+    family="transformer",
     sizes={"small": "2 layers, learns on a laptop", "medium": "6 layers, for a GPU"},
 )
 def build(spec: DataSpec, options: ModelOptions) -> nn.Module:

@@ -46,6 +46,7 @@ class BidirectionalGru(nn.Module):
     label="Bidirectional GRU",
     description="Reads the text word by word from both ends and remembers what matters.",
     tasks=(TEXT_CLASSIFICATION,),
+    family="recurrent",
     sizes={"small": "64 cells each way", "large": "256 cells each way"},
 )
 def build(spec: DataSpec, options: ModelOptions) -> nn.Module:

@@ -42,6 +42,7 @@ def tokenizer(options: ModelOptions) -> Tokenizer:
     description="Starts from a trained model in a folder on this machine (Hugging Face format) and learns to "
     "write like your text.",
     tasks=(LANGUAGE_MODELLING,),
+    family="pretrained",
     needs_path=True,
     requires=(pretrained.TRANSFORMERS,),
     tokenizer=tokenizer,

@@ -76,6 +76,7 @@ def tokenizer(options: ModelOptions) -> Tokenizer:
     description="Starts from a trained model in a folder on this machine (Hugging Face format) and learns to "
     "sort your texts.",
     tasks=(TEXT_CLASSIFICATION,),
+    family="pretrained",
     needs_path=True,
     requires=(pretrained.TRANSFORMERS,),
     tokenizer=tokenizer,

@@ -15,6 +15,7 @@ from trainers.registry import ModelOptions, register_model
     label="Linear",
     description="One dense layer: the least that can learn, and the yardstick for everything else.",
     tasks=(IMAGE_CLASSIFICATION, TABULAR_CLASSIFICATION, TABULAR_REGRESSION),
+    family="linear",
 )
 def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
     """Map (batch, *input_shape) to (batch, num_classes) scores, or (batch, 1) numbers."""

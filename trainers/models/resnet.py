@@ -129,6 +129,7 @@ def _convolution(channels: int, width: int, side: int, stride: int = 1) -> nn.Co
     label="ResNet",
     description="Many convolutions with shortcuts around them: the classic of image recognition.",
     tasks=(IMAGE_CLASSIFICATION,),
+    family="convolution",
     sizes={
         "slim": "3 blocks, learns on a laptop",
         "18": "18 layers",

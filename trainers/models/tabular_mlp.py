@@ -18,6 +18,7 @@ DROPOUT = 0.1
     label="MLP for tables",
     description="Three dense layers over a table's columns; its borders bend, where linear's are straight.",
     tasks=(TABULAR_CLASSIFICATION, TABULAR_REGRESSION),
+    family="dense",
     sizes={"small": "64 wide", "medium": "256 wide", "large": "1,024 wide"},
 )
 def build(spec: DataSpec, options: ModelOptions) -> nn.Module:

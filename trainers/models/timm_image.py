@@ -47,6 +47,7 @@ class Resized(nn.Module):
     description="An image network of the package timm, from scratch or from a trained one in a folder on "
     "this machine. Small images are enlarged to the 64 pixels a side that such networks need.",
     tasks=(IMAGE_CLASSIFICATION,),
+    family="pretrained",
     sizes={
         "resnet18": "11 million parameters, the classic",
         "mobilenetv3_small_050": "0.6 million, made for phones",

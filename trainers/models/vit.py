@@ -61,6 +61,7 @@ class Vit(nn.Module):
     label="Vision transformer",
     description="Cuts the image into squares that look at each other, as a GPT does with letters.",
     tasks=(IMAGE_CLASSIFICATION,),
+    family="transformer",
     sizes={
         "tiny": "4 layers, learns on a laptop",
         "small": "6 layers, for a GPU",

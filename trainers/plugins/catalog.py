@@ -181,6 +181,7 @@ def _describe_model(
         "label": entry.label,
         "description": entry.description,
         "tasks": list(entry.tasks),
+        "family": entry.family,
         "needs_path": entry.needs_path,
         "may_have_path": entry.needs_path or bool(entry.requires),
         "missing_packages": missing_packages(entry),

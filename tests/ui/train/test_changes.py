@@ -96,7 +96,7 @@ def test_run_again_with_changes_says_what_differs_from_that_run(
     line = page.locator(".ddp-changes")
     expect(line).to_have_text("The same settings as the first.")
     page.goto(f"{server.address}/?from={run_id}&learning_rate=0.0005")
-    expect(line).to_have_text("As the first, but: Learning rate 0.002 → 0.0005")
+    expect(line).to_have_text("As the first, but: Learning rate 0.001 → 0.0005")
     page.locator("#preset-austen").click()
     expect(line).to_contain_text("Changed from the defaults: Data set Fashion-MNIST → Jane Austen's novels")
     assert watched.complaints == []

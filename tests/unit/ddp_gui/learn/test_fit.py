@@ -9,7 +9,10 @@ import pytest
 
 from ddp_gui.learn import lesson_file
 from ddp_gui.learn.fit import fit
+from ddp_gui.learn.lesson import Lesson
+from ddp_gui.plan import recipe
 from tests.unit.ddp_gui.learn.lessons import LESSON, changed
+from trainers.contract import config as config_module
 from trainers.contract.config import ConfigError, Problem
 
 pytestmark = pytest.mark.unit
@@ -32,11 +35,17 @@ def machine(*, num_gpus: int, num_cores: int) -> Callable[[dict[str, Any]], obje
     return plan
 
 
+def as_written(lesson: Lesson, run: int) -> dict[str, Any]:
+    """Return a run's configuration with the fields' own defaults, for which lessons were written."""
+    defaults = config_module.default_values()
+    return {name: defaults[name] for name in recipe.FIELDS} | dict(lesson.runs[run].config)
+
+
 def test_where_nothing_is_in_the_way_the_lesson_stays_as_it_is() -> None:
     lesson = lesson_file.parse("a", LESSON)
     found = fit(lesson, machine(num_gpus=0, num_cores=2))
     assert found.obstacles == [] and found.way == ""
-    assert found.of(lesson.runs[1].config) == lesson.runs[1].config
+    assert found.of(lesson.runs[1].config) == as_written(lesson, 1)
 
 
 def test_with_one_gpu_two_ranks_run_on_the_cpu() -> None:
@@ -44,7 +53,7 @@ def test_with_one_gpu_two_ranks_run_on_the_cpu() -> None:
     found = fit(lesson, machine(num_gpus=1, num_cores=4))
     assert found.obstacles == ["two ranks: nproc_per_node is 2, but allowed is: fewer."]
     assert found.way == "Here it runs on CPU ranks instead."
-    assert found.of(lesson.runs[1].config) == {**lesson.runs[1].config, "device": "cpu"}
+    assert found.of(lesson.runs[1].config) == {**as_written(lesson, 1), "device": "cpu"}
 
 
 def test_on_a_small_machine_a_lesson_for_eight_ranks_runs_on_four() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,12 @@ import gradio as gr
 import pytest
 
 from ddp_gui.devices.capacity import Machine
+from ddp_gui.plan import recipe
 from ddp_gui.plan.advice import warnings_before_start
 from ddp_gui.plan.catalogue import Catalogue, CatalogueSource, default_cache_file
 from ddp_gui.plan.plan import make, parse
 from ddp_gui.runs.runs import RunStore
-from ddp_gui.train import fill_in, presets
+from ddp_gui.train import changes, fill_in, presets
 from ddp_gui.train.form import Form
 from trainers.contract import config, rundir
 
@@ -129,3 +131,73 @@ def test_the_number_of_gpus_is_that_of_the_free_ones_each_time_the_form_is_opene
     }
     assert made.usual_values()["nproc_per_node"] == made.unset_values()["nproc_per_node"] == 5
     assert made.refresh_ranks(box)["info"] == "One process trains on each GPU."
+
+
+def rules_of(catalogue: Catalogue) -> fill_in.Rules:
+    """Return what `Api.recipe` is on this laptop."""
+
+    def rules(raw: dict[str, Any]) -> dict[str, Any]:
+        try:
+            completed = recipe.complete(parse(raw, LAPTOP), catalogue, raw)
+        except config.ConfigError:
+            return {}
+        return {name: getattr(completed, name) for name in recipe.FIELDS if name not in raw}
+
+    return rules
+
+
+def test_another_data_set_brings_the_rules_values_and_a_third_one_its_own(
+    real: Catalogue, form: Form
+) -> None:
+    rules = rules_of(real)
+    raw = form.usual_values() | {"dataset": "iris", "model": "linear"}
+    found, filled = fill_in.by_rules(form, rules, "", raw, leaves_preset=True)
+    assert {name: found[name] for name in recipe.FIELDS} == rules({"dataset": "iris", "model": "linear"})
+    assert found["random_crop"] == 0, "the preset's other fields go back"
+    now = raw | found | {"dataset": "moons"}
+    found, filled = fill_in.by_rules(form, rules, filled, now, leaves_preset=True)
+    assert {name: found[name] for name in recipe.FIELDS} == rules({"dataset": "moons", "model": "linear"})
+    now |= found | {"nproc_per_node": 4}
+    found, _ = fill_in.by_rules(form, rules, filled, now, leaves_preset=False)
+    assert found["batch_size"] == 16, "2,000 rows in 20 steps of 4 ranks"
+
+
+def test_what_a_person_has_changed_stays_and_the_rules_count_with_it(real: Catalogue, form: Form) -> None:
+    rules = rules_of(real)
+    raw = form.usual_values() | {"dataset": "iris", "model": "linear"}
+    found, filled = fill_in.by_rules(form, rules, "", raw, leaves_preset=True)
+    # A control of text gives text.
+    now = raw | found | {"dataset": "wine", "batch_size": 30, "learning_rate": "0.0100"}
+    found, filled = fill_in.by_rules(form, rules, filled, now, leaves_preset=True)
+    assert "batch_size" not in found and found["num_epochs"] == 334, "1,000 steps of 60 of 142 rows"
+    assert found["learning_rate"] == 0.01, "0.0100 is what was filled in"
+    assert "batch_size" not in json.loads(filled)
+
+
+def test_other_ranks_leave_a_preset_and_a_run_as_they_are(real: Catalogue, form: Form) -> None:
+    rules = rules_of(real)
+    opened = form.usual_values() | {"nproc_per_node": 1}
+    assert fill_in.by_rules(form, rules, "", opened, leaves_preset=False) == ({}, "")
+    run = opened | {"dataset": "iris", "model": "linear", "batch_size": 9, "learning_rate": 0.3}
+    filled = fill_in.filled_by_rules(form, rules, run)
+    found, _ = fill_in.by_rules(form, rules, filled, run | {"nproc_per_node": 2}, leaves_preset=False)
+    assert found.keys().isdisjoint({"batch_size", "learning_rate"})
+
+
+def test_without_a_rule_fields_go_back_to_their_own_defaults(real: Catalogue, form: Form) -> None:
+    raw = form.usual_values() | {"dataset": "iris", "model": "linear"}
+    found, filled = fill_in.by_rules(form, rules_of(real), "", raw, leaves_preset=True)
+    now = raw | found | {"dataset": "own"}
+    found, filled = fill_in.by_rules(form, lambda _: {}, filled, now, leaves_preset=True)
+    assert found == {name: config.default_values()[name] for name in recipe.FIELDS}
+    assert json.loads(filled) == found, "so that an inspection replaces them"
+
+
+def test_values_of_the_rules_are_defaults_and_no_changes(real: Catalogue, form: Form) -> None:
+    rules = rules_of(real)
+    opened = form.usual_values()
+    assert fill_in.defaults_for(form, rules, opened) == opened
+    raw = opened | {"dataset": "iris", "model": "linear"}
+    filled = raw | fill_in.by_rules(form, rules, "", raw, leaves_preset=True)[0]
+    found = changes.differences(form, real, fill_in.defaults_for(form, rules, filled), filled)
+    assert [change.name for change in found] == ["model", "dataset"]

@@ -1,0 +1,220 @@
+"""Default values of the fields that decide whether a run learns, by rules: rows, task, family, ranks.
+
+The fields' own defaults suit one data set of 8,000 images. With them 120 rows are trained for 20 steps, and a
+film review classifier memorises its training texts. The rules know no data set and no model by name, so they
+hold for a user's own data, too; `benchmarks/recipes.py` checks them against scikit-learn (docs/recipes.md).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ddp_gui.plan.catalogue import Catalogue, Dataset, Model
+from trainers.contract import config as config_module
+from trainers.contract.config import Config
+from trainers.contract.config.teaching import NO_MISTAKE
+
+# The fields that the rules decide on.
+FIELDS = ("batch_size", "learning_rate", "num_epochs", "weight_decay", "lr_schedule", "warmup_ratio")
+STEPS_PER_EPOCH = 20  # at least: the global batch is at most this part of the rows
+SGD_RATE_FACTOR = 10  # SGD with momentum needs a higher rate than AdamW
+MAX_EPOCHS = 100_000
+MEASURED = Path(__file__).with_name("recipes.json")
+# Fields that change neither the result nor, on a CPU, the time of a run by much.
+_INDIFFERENT = frozenset({"name", "seed", "device", "nproc_per_node", "keep_last_checkpoints"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """How a family of models learns from one kind of data.
+
+    Attributes:
+        learning_rate: peak rate of AdamW.
+        steps_per_row: optimizer steps for each training sample: more data can be trained on for longer before
+            it is memorised.
+        most_epochs: passes after which the data is memorised, however many ranks share a pass.
+        least_steps, most_steps: limits of the steps. Below the minimum the optimizer does not converge; the
+            maximum keeps a run on two CPU cores within a minute or two.
+        least_epochs: passes over data that is too large for `most_steps`.
+        largest_batch: of one rank.
+    """
+
+    learning_rate: float
+    steps_per_row: float = 1.0
+    most_epochs: int = MAX_EPOCHS
+    least_steps: int
+    most_steps: int
+    least_epochs: int = 1
+    largest_batch: int = 64
+    lr_schedule: str = "cosine"
+    warmup_ratio: float = 0.0
+    weight_decay: float = 0.01
+
+    def num_steps(self, num_rows: int, steps_per_epoch: int) -> int:
+        """Return the wanted number of steps for a number of training samples."""
+        most = min(self.most_steps, self.most_epochs * steps_per_epoch)
+        steps = max(self.least_steps, min(round(self.steps_per_row * num_rows), most))
+        return max(steps, self.least_epochs * steps_per_epoch)
+
+
+# By the family of the model (`trainers.registry.FAMILIES`) and the kind of data, the first part of the task's
+# name; the family alone is the rule for any other task.
+RULES: Mapping[str, Rule] = {
+    # Convex: a high rate and a decay to zero. Weights must travel far, a step moves each by about the rate.
+    "linear": Rule(learning_rate=0.01, least_steps=1000, most_steps=2000),
+    "dense": Rule(learning_rate=0.001, least_steps=500, most_steps=2000),
+    "dense tabular": Rule(learning_rate=0.002, steps_per_row=1.5, least_steps=400, most_steps=3000),
+    # A bag of words has as many weights as words: it memorises texts within a few epochs.
+    "dense text": Rule(
+        learning_rate=0.01,
+        most_epochs=4,
+        least_steps=300,
+        most_steps=2000,
+        largest_batch=32,
+        weight_decay=0.1,
+    ),
+    "convolution": Rule(learning_rate=0.002, steps_per_row=0.5, least_steps=500, most_steps=1500),
+    "recurrent": Rule(
+        learning_rate=0.003,
+        most_epochs=8,
+        least_steps=400,
+        most_steps=1500,
+        largest_batch=32,
+        warmup_ratio=0.05,
+        weight_decay=0.1,
+    ),
+    # Without a warm-up attention layers can settle in a bad place (Xiong et al. 2020).
+    "transformer": Rule(learning_rate=0.001, least_steps=500, most_steps=1500, warmup_ratio=0.1),
+    "transformer text": Rule(
+        learning_rate=0.001,
+        most_epochs=8,
+        least_steps=400,
+        most_steps=1500,
+        largest_batch=32,
+        warmup_ratio=0.1,
+        weight_decay=0.1,
+    ),
+    # docs/fine-tuning.md: a higher rate destroys the pretrained weights.
+    "pretrained": Rule(
+        learning_rate=3e-5,
+        most_epochs=4,
+        least_steps=100,
+        most_steps=1500,
+        least_epochs=2,
+        largest_batch=32,
+        lr_schedule="linear",
+        warmup_ratio=0.06,
+    ),
+}
+
+
+def rule_for(task: str, family: str) -> Rule:
+    """Return the rule of a family of models for a task."""
+    kind = task.partition("_")[0]
+    return RULES.get(f"{family} {kind}") or RULES.get(family) or RULES["dense"]
+
+
+def values(
+    config: Config, dataset: Dataset, model: Model, num_replicas: int, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the values of the fields in `FIELDS` that are not given.
+
+    Args:
+        config: provides the values of the given fields; other fields of `FIELDS` are ignored.
+        num_replicas: copies of the model that see different samples.
+        given: the fields that a user has set, by name.
+    """
+    rule = rule_for(dataset.task, model.family)
+    num_rows = dataset.num_samples(config.sequence_length)
+    num_per_step = num_replicas * config.gradient_accumulation_steps
+    factor = SGD_RATE_FACTOR if config.optimizer == "sgd" else 1
+    found: dict[str, Any] = {
+        "batch_size": _batch(min(rule.largest_batch, num_rows // (STEPS_PER_EPOCH * num_per_step))),
+        "learning_rate": rule.learning_rate * factor,
+        "weight_decay": rule.weight_decay,
+        "lr_schedule": rule.lr_schedule,
+        "warmup_ratio": rule.warmup_ratio,
+    }
+    batch_size = config.batch_size if "batch_size" in given else found["batch_size"]
+    steps_per_epoch = max(1, -(-num_rows // (batch_size * num_per_step)))
+    # A user who gives the number of steps gets as many, however few the epochs by the rule are.
+    num_steps = config.max_steps or rule.num_steps(num_rows, steps_per_epoch)
+    found["num_epochs"] = min(MAX_EPOCHS, -(-num_steps // steps_per_epoch))
+    return {name: value for name, value in found.items() if name not in given}
+
+
+def complete(config: Config, catalogue: Catalogue, given: Mapping[str, Any]) -> Config:
+    """Return the configuration with the rules' values of the fields that are not given.
+
+    A configuration whose data set, model or strategy is unknown is returned as it is: `plan.make` refuses it.
+    """
+    dataset, model = catalogue.datasets.get(config.dataset), catalogue.models.get(config.model)
+    strategy = catalogue.strategies.get(config.strategy)
+    if dataset is None or model is None or strategy is None or all(name in given for name in FIELDS):
+        return config
+    num_replicas = config.num_replicas(strategy.ranks_per_replica)
+    return replace(config, **values(config, dataset, model, num_replicas, given))
+
+
+def with_fixed_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration in which no rule decides: `FIELDS` that are missing have the field's default.
+
+    Lessons depend on these defaults: their text states results measured with them.
+    """
+    defaults = config_module.default_values()
+    return {name: defaults[name] for name in FIELDS} | dict(raw)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """A result of `benchmarks/recipes.py`: the rules' values on CPU ranks.
+
+    Attributes:
+        seconds: CPU seconds divided by the ranks: the time on idle cores, one for each rank.
+        values: of the fields in `FIELDS`.
+    """
+
+    metric: str
+    mean: float
+    seconds: float
+    num_ranks: int
+    values: Mapping[str, Any]
+
+
+def expected(config: Config) -> Expected | None:
+    """Return the measured result of a configuration; None if a field differs that affects the result."""
+    found = _measured().get(f"{config.dataset} {config.model}")
+    if found is None or config.mistake != NO_MISTAKE:
+        return None
+    changed = config.changed().keys() - {"dataset", "model", *FIELDS} - _INDIFFERENT
+    is_same = config.world_size == found.num_ranks and all(
+        getattr(config, name) == value for name, value in found.values.items()
+    )
+    return found if is_same and not changed else None
+
+
+@functools.cache
+def _measured() -> Mapping[str, Expected]:
+    if not MEASURED.exists():
+        return {}
+    rows = json.loads(MEASURED.read_text("utf-8"))["rows"]
+    return {
+        f"{row['dataset']} {row['model']}": Expected(
+            metric=row["metric"],
+            mean=row["mean"],
+            seconds=row["seconds"],
+            num_ranks=row["num_ranks"],
+            values=row["values"],
+        )
+        for row in rows
+    }
+
+
+def _batch(most: int) -> int:
+    """Return the largest power of two that is at most `most`; at least 1."""
+    return 1 << max(0, most.bit_length() - 1)

@@ -1,0 +1,162 @@
+"""Default values by rules: of every data set and model, for any number of ranks, and what was measured."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddp_gui.devices.capacity import Machine
+from ddp_gui.learn import lesson_file
+from ddp_gui.learn.fit import Fit
+from ddp_gui.plan import plan, recipe
+from ddp_gui.plan.catalogue import Catalogue, CatalogueSource, Dataset, default_cache_file
+from ddp_gui.plan.plan import Plan
+from ddp_gui.train import words
+from trainers import registry
+from trainers.contract import config as config_module
+from trainers.files.paths import ASSETS
+
+LAPTOP = Machine(num_gpus=0, num_cores=2)
+BOX = Machine(num_gpus=8, num_cores=64, gpu_names=("H200",) * 8)
+
+
+@pytest.fixture(scope="module")
+def real() -> Catalogue:
+    """Return the catalogue of this checkout."""
+    return CatalogueSource(default_cache_file()).get()
+
+
+def completed(catalogue: Catalogue, machine: Machine = LAPTOP, **raw: Any) -> Plan:
+    """Return the plan of a configuration in which the rules fill in what is missing."""
+    config = recipe.complete(plan.parse(raw, machine), catalogue, raw)
+    return plan.make(config, catalogue, machine)
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 8])
+def test_every_pair_of_the_catalogue_has_small_batches_and_many_steps(
+    real: Catalogue, num_ranks: int
+) -> None:
+    for dataset in real.datasets:
+        for model in real.models_for(dataset):
+            if model.may_have_path:
+                continue
+            planned = completed(real, BOX, dataset=dataset, model=model.name, nproc_per_node=num_ranks)
+            case = (dataset, model.name, planned.config.batch_size)
+            assert planned.global_batch * 20 <= planned.num_train or planned.config.batch_size == 1, case
+            assert planned.num_steps >= 300, case
+            assert planned.config.lr_schedule == "cosine", case
+
+
+@pytest.mark.parametrize("num_rows", [1, 7, 60, 1_000, 10_000_000])
+def test_rules_hold_for_own_data_of_any_size(real: Catalogue, num_rows: int) -> None:
+    own = Dataset(
+        name="own",
+        label="",
+        description="",
+        source="",
+        task="tabular_classification",
+        num_train=num_rows,
+        num_validation=1,
+        num_classes=2,
+        sample_unit="rows",
+    )
+    catalogue = replace(real, datasets={**real.datasets, "own": own})
+    planned = completed(catalogue, dataset="own", model="tabular_mlp", nproc_per_node=1)
+    assert 1 <= planned.config.batch_size <= max(1, num_rows // 20)
+    assert planned.num_steps >= 400
+    assert planned.num_steps <= max(3000 + planned.steps_per_epoch, planned.steps_per_epoch)
+
+
+def test_a_data_set_and_a_model_alone_can_be_started(real: Catalogue) -> None:
+    planned = completed(real, dataset="iris", model="linear")
+    assert planned.global_batch == 4 and planned.num_steps >= 1000
+
+
+def test_what_a_user_gives_stays_and_the_rest_follows_it(real: Catalogue) -> None:
+    given = {"dataset": "iris", "model": "linear", "batch_size": 30, "learning_rate": 0.5}
+    planned = completed(real, **given)
+    assert (planned.config.batch_size, planned.config.learning_rate) == (30, 0.5)
+    assert planned.num_steps >= 1000, "more epochs, because the batch is larger"
+    sgd = completed(real, dataset="iris", model="linear", optimizer="sgd").config
+    assert sgd.learning_rate == 10 * completed(real, dataset="iris", model="linear").config.learning_rate
+    assert completed(real, dataset="digits", model="mlp", max_steps=7).num_steps == 7
+    assert completed(real, dataset="digits", model="mlp", max_steps=9_999).num_steps == 9_999
+
+
+def test_gradient_accumulation_counts_as_part_of_the_global_batch(real: Catalogue) -> None:
+    planned = completed(real, dataset="breast_cancer", model="linear", gradient_accumulation_steps=4)
+    assert planned.global_batch <= planned.num_train // 20
+
+
+def test_every_family_has_a_rule_and_unknown_tasks_one_too() -> None:
+    for family in registry.FAMILIES:
+        assert recipe.rule_for("robust_regression", family) is recipe.RULES[family]
+    assert recipe.rule_for("tabular_regression", "dense") is recipe.RULES["dense tabular"]
+    assert set(registry.FAMILIES) <= set(recipe.RULES)
+
+
+def test_pretrained_models_keep_what_they_know(real: Catalogue) -> None:
+    values = recipe.values(
+        config_module.parse({}), real.datasets["austen_novels"], real.models["hf_text"], 2, {}
+    )
+    assert values["learning_rate"] <= 5e-5 and values["warmup_ratio"] > 0
+
+
+def test_lessons_run_with_the_fields_own_defaults() -> None:
+    defaults = config_module.default_values()
+    for path in sorted((ASSETS / "lessons").glob("*.md")):
+        for run in lesson_file.read(path).runs:
+            assert Fit().of(run.config) == {name: defaults[name] for name in recipe.FIELDS} | run.config
+
+
+def test_unknown_names_are_left_for_the_plan_to_refuse(real: Catalogue) -> None:
+    config = config_module.parse({"dataset": "none", "model": "linear"})
+    assert recipe.complete(config, real, {}) is config
+
+
+@pytest.fixture
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real: Catalogue) -> None:
+    """Have one pair measured."""
+    config = completed(real, dataset="iris", model="linear").config
+    row = {
+        "dataset": "iris",
+        "model": "linear",
+        "metric": "accuracy",
+        "mean": 0.9667,
+        "seconds": 23.0,
+        "num_ranks": 2,
+        "values": {name: getattr(config, name) for name in recipe.FIELDS},
+    }
+    (tmp_path / "recipes.json").write_text(json.dumps({"rows": [row]}))
+    monkeypatch.setattr(recipe, "MEASURED", tmp_path / "recipes.json")
+    recipe._measured.cache_clear()
+    yield
+    recipe._measured.cache_clear()
+
+
+@pytest.mark.usefixtures("measured")
+def test_what_was_measured_is_stated_for_these_values_only(real: Catalogue) -> None:
+    as_measured = completed(real, dataset="iris", model="linear", seed=3, name="mine")
+    assert "accuracy of about <b>0.97</b> in about 20 s" in words.expectation(as_measured)
+    for other in (
+        {"learning_rate": 1},
+        {"optimizer": "sgd"},
+        {"nproc_per_node": 1},
+        {"model": "tabular_mlp"},
+    ):
+        planned = completed(real, **{"dataset": "iris", "model": "linear", **other})
+        said = words.expectation(planned)
+        assert f"{planned.num_steps:,}" in said and "about" not in said
+
+
+def test_measured_values_are_those_of_the_rules(real: Catalogue) -> None:
+    """The file of figures is measured again when a rule changes."""
+    for key, found in recipe._measured().items():
+        dataset, model = key.split()
+        if dataset in real.datasets:
+            planned = completed(real, dataset=dataset, model=model, nproc_per_node=found.num_ranks)
+            assert {name: getattr(planned.config, name) for name in recipe.FIELDS} == found.values, key
