@@ -87,7 +87,9 @@ def build_job(
     size = sum(parameter.numel() for parameter in network.parameters())
     log.info("%s: %d training samples; %s: %d parameters", config.dataset, len(train), config.model, size)
 
-    objective = Objective(spec, label_smoothing=config.label_smoothing)
+    objective = Objective(
+        spec, label_smoothing=config.label_smoothing, num_ranks=world.world_size
+    )
     bits = Precision(config.precision, world.device)
     network = sync_batchnorm(network, config, world, reporter)
     # From here on every replica draws its own random numbers (dropout), independent of the initialisation.
