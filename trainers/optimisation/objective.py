@@ -62,8 +62,8 @@ class Objective:
 def balance_loss(sent: Tensor, probabilities: Tensor) -> Tensor:
     """Return the load-balancing loss of a mixture of experts (Fedus et al. 2021, equation 4).
 
-    Of each layer experts × the sum over experts of (share of tokens sent there × mean probability), which is 1
-    when balanced; then the mean over layers.
+    Of each layer experts × the sum over experts of (share of tokens sent there × mean probability), which is
+    1 when balanced; then the mean over layers.
 
     Args:
         sent, probabilities: (layers, experts); there is no gradient through `sent`.
