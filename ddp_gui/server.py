@@ -56,7 +56,15 @@ from ddp_gui.queue.devices import Devices
 from ddp_gui.queue.presenter import QueuePresenter
 from ddp_gui.queue.queue_api import QueueApi
 from ddp_gui.queue.scheduler import Scheduler
-from ddp_gui.run import downloads, elsewhere_routes, log_routes, recording_routes, sample_routes, stream
+from ddp_gui.run import (
+    downloads,
+    elsewhere_routes,
+    log_routes,
+    recording_routes,
+    references,
+    sample_routes,
+    stream,
+)
 from ddp_gui.runs import list_routes
 from ddp_gui.runs.class_api import ClassApi
 from ddp_gui.runs.exports import export_routes
@@ -218,6 +226,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     app.include_router(downloads.make_router(store))
     app.include_router(elsewhere_routes.make_router(store))
     app.include_router(recording_routes.make_router(store))
+    app.include_router(references.make_router(store))
     app.include_router(sample_routes.make_router(store))
     app.include_router(machine_routes.make_router(report, store, machine_checks))
     app.include_router(queue_routes.make_router(view, store))

@@ -37,6 +37,7 @@ from trainers.report.meter import StepMeter
 from trainers.report.observer import Observer
 from trainers.report.reporter import NullReporter
 from trainers.report.telemetry import Pulse
+from trainers.report.trivial import Trivial
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ def build_job(
     size = sum(parameter.numel() for parameter in network.parameters())
     log.info("%s: %d training samples; %s: %d parameters", config.dataset, len(train), config.model, size)
 
-    objective = Objective(spec, label_smoothing=config.label_smoothing)
+    objective = Objective(spec, label_smoothing=config.label_smoothing, num_ranks=world.world_size)
     bits = Precision(config.precision, world.device)
     network = sync_batchnorm(network, config, world, reporter)
     # From here on every replica draws its own random numbers (dropout), independent of the initialisation.
@@ -158,7 +159,18 @@ def build_job(
         global_batch=config.global_batch(batches.num_replicas),
         answers=answers,
         step_start=StepStart(strategy.network, world.device),
+        trivial=_trivial(spec, train, validation, reporter) if world.is_main else None,
     )
+
+
+def _trivial(spec: DataSpec, train: Split, validation: Split, reporter: NullReporter) -> Trivial | None:
+    try:
+        return registry.task(spec.task).trivial(spec, train, validation)
+    except (RuntimeError, ValueError, LookupError) as error:
+        # Data sets and tasks may be a user's own plug-ins, and training does not need it.
+        message = f"The trivial predictor could not be computed: {error}"
+        reporter.warning("no_trivial", message, "Training is not affected; the verdict is more cautious.")
+        return None
 
 
 def create_dataset(config: Config, model_entry: ModelEntry, options: ModelOptions) -> Dataset:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -31,6 +31,7 @@ from trainers.report.fingerprints import NullFingerprints
 from trainers.report.meter import StepMeter
 from trainers.report.observer import NullObserver
 from trainers.report.reporter import NullReporter
+from trainers.report.trivial import Trivial
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ class Job:
 
     Attributes:
         num_shards: over how many replicas each epoch's samples are dealt.
+        trivial: what a predictor without inputs reaches; only on rank 0, which writes the `plan` event.
         slowed: the hook by which this rank sleeps in each step, while somebody wants that.
     """
 
@@ -73,6 +75,7 @@ class Job:
     global_batch: int
     answers: SaveAnswers
     step_start: StepStart
+    trivial: Trivial | None = None
     slowed: RemovableHandle | None = None
 
     def plan(self) -> dict[str, Any]:
@@ -101,6 +104,7 @@ class Job:
                 "num_accumulated": self.config.gradient_accumulation_steps,
                 "num_replicas": self.strategy.num_replicas,
             },
+            "trivial": None if self.trivial is None else asdict(self.trivial),
         }
 
     def _class_names(self) -> list[str] | None:
@@ -154,6 +158,16 @@ class Job:
     def has_stopped_improving(self) -> bool:
         patience = self.config.early_stopping_patience
         return patience is not None and self.progress.num_evaluations_without_best >= patience
+
+    def early_stopping_status(self) -> str:
+        """Return which metric early stopping watches, its best value and the evaluations since, as text."""
+        metric = registry.task(self.spec.task).first_metric
+        progress, patience = self.progress, self.config.early_stopping_patience
+        counted = f"{progress.num_evaluations_without_best} of {patience} evaluations without a better one"
+        if progress.best_value is None or progress.best_step is None:
+            return f"validation {metric} has not been a number, {counted}"
+        best = f"best validation {metric} {progress.best_value:.4g} at step {progress.best_step:,}"
+        return f"{best}, {counted}"
 
     def has_ended(self) -> bool:
         """Tell whether training is over, for whichever reason; changes from step to step."""
@@ -236,6 +250,8 @@ def evaluate(job: Job) -> bool:
         log.info("validation at step %d: loss %.4f, %s", progress.step, found.loss, metrics)
         job.reporter.event("eval", step=progress.step, epoch=progress.epoch, **vars(found))
         is_best = progress.note_evaluation(found.metrics)
+        if job.config.early_stopping_patience is not None:
+            log.info("early stopping: %s", job.early_stopping_status())
         take_sample(job)
     if is_best and job.config.keep_best_checkpoint:
         save(job, "best")

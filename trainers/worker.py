@@ -283,10 +283,7 @@ def _train(
         saved = "saved" if job.checkpointer.is_saved(step) else "not saved"
         voice.state("stopped", f"Stopped after step {step:,}, {saved}. {stopped_because}".rstrip())
     elif job.has_stopped_improving:
-        patience = job.config.early_stopping_patience
-        voice.state(
-            "finished", f"Stopped early at step {step:,}: {patience} evaluations without improvement."
-        )
+        voice.state("finished", f"Stopped early at step {step:,}: {job.early_stopping_status()}.")
     else:
         voice.state("finished", f"All {step:,} steps done.")
 

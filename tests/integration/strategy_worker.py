@@ -104,7 +104,7 @@ class Training:
         torch.manual_seed(config.seed + 1 + strategy.replica)
         strategy.autocast = Precision(config.precision, CPU).autocast
         strategy.model.train()
-        self.objective = Objective(spec)
+        self.objective = Objective(spec, num_ranks=strategy.world.world_size)
         self.optimizer = optimizers.make_optimizer(config, strategy)
         self.losses: list[float] = []
         self.norms: list[float] = []

@@ -65,9 +65,13 @@ def test_run_that_no_longer_improves_ends_by_itself(launcher: Launcher) -> None:
     accuracies = [event["metrics"]["accuracy"] for event in live.events("eval")]
     best = max(range(len(accuracies)), key=lambda index: (accuracies[index], -index))
     assert len(accuracies) == best + 4, "three evaluations after the first that was best"
-    assert "Stopped early" in live.events("state")[-1]["reason"]
+    step = (best + 1) * 5
+    status = f"best validation accuracy {accuracies[best]:.4g} at step {step}, 3 of 3 evaluations"
+    reason = live.events("state")[-1]["reason"]
+    assert reason == f"Stopped early at step {step + 15}: {status} without a better one."
+    assert f"early stopping: {status}" in live.run.rank_log(0).read_text(encoding="utf-8")
     kept = [checkpoint.step for checkpoint in live.run.list_checkpoints()]
-    assert (best + 1) * 5 in kept, "the best one is kept"
+    assert step in kept, "the best one is kept"
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])

@@ -80,6 +80,16 @@ def _is_dealing(value: Any) -> bool:
     return _has(value, counts | dict.fromkeys(("batch_size", "num_accumulated", "num_replicas"), _is_step))
 
 
+def _is_trivial(value: Any) -> bool:
+    texts, numbers = ("predictor", "metric"), ("value", "standard_error", "loss")
+    return _has(
+        value,
+        dict.fromkeys(texts, _is_text)
+        | dict.fromkeys(numbers, _is_number)
+        | {"answer": _is_plain, "inputs_differ": lambda differ: isinstance(differ, bool)},
+    )
+
+
 def _is_count_or_none(value: Any) -> bool:
     return value is None or _is_count(value)
 
@@ -133,6 +143,7 @@ _FURTHER: Mapping[str, Check] = {
     ),
     "arguments": _or_none(lambda value: isinstance(value, dict) and all(map(_is_plain, value.values()))),
     "dealing": _or_none(_is_dealing),
+    "trivial": _or_none(_is_trivial),
     "class_names": _or_none(_is_list_of(_is_text)),
     "confusion": _or_none(_is_list_of(_is_list_of(_is_number))),
     "removed": _or_none(_is_list_of(_is_count)),

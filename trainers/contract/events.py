@@ -47,6 +47,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
         "class_names",
         "all_reduce",
         "dealing",
+        "trivial",
     ),
     "step": ("step", "epoch", "loss", "lr", "grad_norm", "samples_per_s", "step_time_s", "data_time_s"),
     "eval": ("step", "epoch", "loss", "metrics", "confusion"),

@@ -15,7 +15,6 @@ from trainers.registry import ModelOptions, register_model
 SHAPES = {"small": Shape(2, 4, 128), "medium": Shape(6, 6, 384)}
 NUM_EXPERTS = 4
 NUM_CHOSEN = 2
-BALANCE_WEIGHT = 0.01
 
 
 class Experts(nn.Module):
@@ -26,23 +25,23 @@ class Experts(nn.Module):
     tokens by expert costs more than it saves.
 
     Attributes:
-        balance: the load-balancing loss of the newest batch (Fedus et al. 2021, equation 4): experts ×
-            the sum over experts of (share of tokens sent there × mean probability). 1 when balanced.
+        sent: (experts,) share of the newest batch's tokens that went to each; has no gradient.
+        probability: (experts,) mean probability of each over the newest batch.
     """
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.gate = nn.Linear(width, NUM_EXPERTS, bias=False)
         self.experts = nn.ModuleList(Dense(width) for _ in range(NUM_EXPERTS))
-        self.balance = torch.zeros(())
+        self.sent = self.probability = torch.full((NUM_EXPERTS,), 1 / NUM_EXPERTS)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, length, width) to the same shape."""
         probabilities = self.gate(x).float().softmax(-1)
         chosen, places = probabilities.topk(NUM_CHOSEN, dim=-1)
         weights = torch.zeros_like(probabilities).scatter(-1, places, chosen / chosen.sum(-1, keepdim=True))
-        sent = functional.one_hot(places, NUM_EXPERTS).sum(-2).float().flatten(0, 1).mean(0) / NUM_CHOSEN
-        self.balance = NUM_EXPERTS * (sent * probabilities.flatten(0, 1).mean(0)).sum()
+        chosen_by = functional.one_hot(places, NUM_EXPERTS).sum(-2).float().flatten(0, 1)
+        self.sent, self.probability = chosen_by.mean(0) / NUM_CHOSEN, probabilities.flatten(0, 1).mean(0)
         mixed = torch.zeros_like(x)
         for number, expert in enumerate(self.experts):
             mixed = mixed + weights[..., number, None].to(x.dtype) * expert(x)
@@ -50,7 +49,10 @@ class Experts(nn.Module):
 
 
 class GptMoe(nn.Module):
-    """A GPT whose dense layers are experts; in training it returns its balance loss beside the scores."""
+    """A GPT whose dense layers are experts; in training it also returns what its gates decided.
+
+    The load-balancing loss needs the shares of the whole global batch, so the objective computes it.
+    """
 
     def __init__(self, vocabulary_size: int, sequence_length: int, shape: Shape) -> None:
         super().__init__()
@@ -63,16 +65,20 @@ class GptMoe(nn.Module):
         transformer.init_transformer(self)
         nn.init.normal_(self.head.scores.weight, std=0.02)
 
-    def forward(self, tokens: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        """Map (batch, length) tokens to (batch, length, vocabulary) scores, in training with a loss."""
+    def forward(self, tokens: Tensor) -> Tensor | tuple[Tensor, Tensor, Tensor]:
+        """Map (batch, length) tokens to (batch, length, vocabulary) scores.
+
+        In training (scores, sent, probabilities), the last two (layers, experts); see `Experts`.
+        """
         x = self.embedding(tokens)
-        balance = torch.zeros((), device=x.device)
+        sent, probabilities = [], []
         for block in self.blocks:
             x = block(x)
             assert isinstance(block, Block) and isinstance(block.dense, Experts)
-            balance = balance + block.dense.balance
+            sent.append(block.dense.sent)
+            probabilities.append(block.dense.probability)
         scores: Tensor = self.head(x)
-        return (scores, BALANCE_WEIGHT * balance / len(self.blocks)) if self.training else scores
+        return (scores, torch.stack(sent), torch.stack(probabilities)) if self.training else scores
 
 
 @register_model(

@@ -19,6 +19,10 @@ from trainers.report.metrics import Evaluation
 MOST_EVALUATED = 256
 WIDENING = 8
 MOST_SCORES = 2**26  # 256 MB in fp32
+BALANCE_WEIGHT = 0.01
+
+# Scores; scores and a loss of the model's own; or scores, sent and probabilities of a mixture of experts.
+Output = Tensor | tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]
 
 
 class Objective:
@@ -26,21 +30,25 @@ class Objective:
 
     Args:
         label_smoothing: share of the target given to all classes alike, where there are classes.
+        num_ranks: over how many ranks a global batch is spread; they all call the objective together.
     """
 
-    def __init__(self, spec: DataSpec, *, label_smoothing: float = 0.0) -> None:
+    def __init__(self, spec: DataSpec, *, label_smoothing: float = 0.0, num_ranks: int = 1) -> None:
         self._task = registry.task(spec.task)
         self._label_smoothing = label_smoothing
+        self._num_ranks = num_ranks
 
-    def training_loss(self, output: Tensor | tuple[Tensor, Tensor], targets: Tensor) -> Tensor:
-        """Return the mean loss of a batch; a model may add a loss of its own, as (scores, loss)."""
-        if isinstance(output, tuple):
-            scores, auxiliary = output
-            return self._loss(scores, targets, "mean", self._label_smoothing) + auxiliary
-        return self._loss(output, targets, "mean", self._label_smoothing)
+    def training_loss(self, output: Output, targets: Tensor) -> Tensor:
+        """Return the mean loss of a batch on this rank alone, with the loss that the model adds."""
+        if isinstance(output, Tensor):
+            return self._loss(output, targets, "mean", self._label_smoothing)
+        auxiliary = output[1] if len(output) == 2 else balance_loss(output[1], output[2])
+        return self._loss(output[0], targets, "mean", self._label_smoothing) + auxiliary
 
-    def __call__(self, output: Tensor | tuple[Tensor, Tensor], targets: Tensor, weight: float) -> Tensor:
+    def __call__(self, output: Output, targets: Tensor, weight: float) -> Tensor:
         """Return a micro-batch's share of the loss of a step; see `MicroBatch.weight`."""
+        if isinstance(output, tuple) and len(output) == 3 and self._num_ranks > 1:
+            output = (output[0], mean_over_ranks(output[1], weight), output[2])
         return weighted(self.training_loss(output, targets), weight)
 
     def summed_loss(self, scores: Tensor, targets: Tensor) -> Tensor:
@@ -49,6 +57,37 @@ class Objective:
 
     def _loss(self, scores: Tensor, targets: Tensor, reduction: str, smoothing: float) -> Tensor:
         return self._task.loss(scores, targets, reduction=reduction, label_smoothing=smoothing)
+
+
+def balance_loss(sent: Tensor, probabilities: Tensor) -> Tensor:
+    """Return the load-balancing loss of a mixture of experts (Fedus et al. 2021, equation 4).
+
+    Of each layer experts × the sum over experts of (share of tokens sent there × mean probability), which is
+    1 when balanced; then the mean over layers.
+
+    Args:
+        sent, probabilities: (layers, experts); there is no gradient through `sent`.
+    """
+    balance = torch.zeros((), device=sent.device)
+    for layer_sent, layer_probabilities in zip(sent, probabilities, strict=True):
+        balance = balance + len(layer_sent) * (layer_sent * layer_probabilities).sum()
+    return BALANCE_WEIGHT * balance / len(sent)
+
+
+def mean_over_ranks(values: Tensor, weight: float) -> Tensor:
+    """Return the mean over all samples of the ranks' micro-batches; every rank must call it.
+
+    The balance loss is a product of two means. Of one of them, without a gradient, all ranks need that of the
+    global batch; then the mean of the ranks' losses, and of their gradients, is that of one process.
+
+    Args:
+        values: the mean over this rank's samples.
+        weight: in proportion to the number of its samples; 0 for a rank that has none.
+    """
+    summed = torch.cat([values.detach().flatten() * weight, values.new_full((1,), weight)])
+    dist.all_reduce(summed)
+    # No rank has a weight in the rehearsal before a checkpoint is loaded.
+    return (summed[:-1] / summed[-1].clamp_min(1e-12)).view_as(values)
 
 
 def evaluation_batch(spec: DataSpec, batch_size: int) -> int:

@@ -12,6 +12,7 @@ from torch.nn import functional
 from trainers.data.dataset import MOST_CONFUSED, DataSpec, Split
 from trainers.report.metrics import ClassificationMeter, ConfusionMeter, Meter
 from trainers.report.samples import Scores
+from trainers.report.trivial import Trivial, most_frequent_class
 
 
 class Task(ABC):
@@ -58,6 +59,11 @@ class Task(ABC):
         del scores, spec, validation, device, seed, time_limit_s
         return None
 
+    def trivial(self, spec: DataSpec, train: Split, validation: Split) -> Trivial | None:
+        """Return what a predictor without inputs reaches, in the main metric; None: there is none."""
+        del spec, train, validation
+        return None
+
     def class_names(self, spec: DataSpec) -> tuple[str, ...] | None:
         """Return the names that belong to a confusion matrix, where there is one."""
         del spec
@@ -87,6 +93,9 @@ class Classification(Task):
     def meter(self, spec: DataSpec, device: torch.device) -> Meter:
         kind = ConfusionMeter if spec.num_classes <= MOST_CONFUSED else ClassificationMeter
         return kind(spec.num_classes, device)
+
+    def trivial(self, spec: DataSpec, train: Split, validation: Split) -> Trivial:
+        return most_frequent_class(spec, train, validation)
 
     def class_names(self, spec: DataSpec) -> tuple[str, ...] | None:
         return spec.class_names if 0 < len(spec.class_names) <= MOST_CONFUSED else None

@@ -15,6 +15,7 @@ from trainers.registry import register_task
 from trainers.report.metrics import Meter
 from trainers.report.samples import Scores, spread, stored, text_of
 from trainers.report.task import Task
+from trainers.report.trivial import Trivial, unigram
 
 NUM_CHARACTERS = 240
 NUM_TOKENS = 80  # where a token is a piece of a word
@@ -37,6 +38,9 @@ class LanguageModelling(Task):
 
     def meter(self, spec: DataSpec, device: torch.device) -> Meter:
         return LanguageMeter(device, tokens_are_characters=bool(spec.class_names))
+
+    def trivial(self, spec: DataSpec, train: Split, validation: Split) -> Trivial:
+        return unigram(spec, train, validation)
 
     def num_scores(self, spec: DataSpec) -> int:
         return spec.num_classes * spec.input_shape[0]

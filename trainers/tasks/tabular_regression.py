@@ -26,6 +26,7 @@ from trainers.report.samples import (
     value_range,
 )
 from trainers.report.task import Task
+from trainers.report.trivial import Trivial, mean
 
 NUM_CURVE_POINTS = 100
 
@@ -43,6 +44,9 @@ class TabularRegression(Task):
 
     def meter(self, spec: DataSpec, device: torch.device) -> Meter:
         return RegressionMeter(spec.target_std, device)
+
+    def trivial(self, spec: DataSpec, train: Split, validation: Split) -> Trivial:
+        return mean(spec, train, validation)
 
     def empty_targets(self, spec: DataSpec, batch_size: int, device: torch.device) -> Tensor:
         del spec

@@ -133,11 +133,15 @@ def _not_a_number(series: Series, config: Config) -> Insight | None:
     finite = np.flatnonzero(np.isfinite(loss))
     first = int(finite[-1]) + 1 if len(finite) else 0
     step = int(series.steps.x("step")[first])
+    evidence = f"the step event of step {step:,} and those after it"
+    if len(finite) == 0:  # before any update: whatever the rate
+        message = f"The loss is NaN from step {step:,} on: check the data for values that are no numbers."
+        return Insight(code="not_a_number", message=message, evidence=evidence)
     return Insight(
         code="not_a_number",
         message=f"The loss is NaN since step {step:,}: the weights are lost. "
         "The usual cause is a learning rate that is too high.",
-        evidence=f"the step event of step {step:,} and those after it",
+        evidence=evidence,
         action=_lower_rate_from_the_start(config),
     )
 
@@ -151,8 +155,8 @@ def _loss_rises(series: Series, config: Config) -> Insight | None:
     was, now = f"{short(loss[0])} in the first step", f"{short(loss[-1])} in the newest"
     if lowest > 0:  # a mean is compared with a mean, a step with a step
         tenths = [f"{part[0]:,} to {part[-1]:,}" for part in np.array_split(series.steps.x("step"), 10)]
-        was = f"{short(means[lowest])} on average over steps {tenths[lowest]}"
-        now = f"{short(means[-1])} over steps {tenths[-1]}"
+        was = f"{short(means[lowest])} over steps {tenths[lowest]}"
+        now = f"{short(means[-1])} over steps {tenths[-1]} (medians)"
     return Insight(
         code="loss_rises",
         message=f"The loss rises: it was {was} and is {now}. The learning rate is too high.",
@@ -164,17 +168,21 @@ def _loss_rises(series: Series, config: Config) -> Insight | None:
 @rule(while_it_runs=False)
 def _loss_does_not_fall(series: Series, config: Config) -> Insight | None:
     means = learning.loss_in_parts(series)
-    if means is None or means[-1] <= HARDLY_FALLEN * abs(means[0]):
+    if means is None or means[-1] <= HARDLY_FALLEN * abs(means[0]) or means[0] == 0:
         return None
     if means[-1] > min(means) + CLEARLY_RISEN * abs(means[0]):
         return None  # it rises, which another rule reports
+    compared = learning.compare(series)
+    if compared is not None and compared.is_better:
+        return None  # it began well: a pretrained model, for example
     first, last, num_steps = learning.loss_at_ends(series, 1)
+    jump = learning.jump(series)
     return Insight(
         code="loss_does_not_fall",
         message=f"The loss does not fall: it was {short(first)} and is {short(last)} "
-        f"({learning.ends_in_words(num_steps)}). The learning rate may be too high.",
+        f"({learning.ends_in_words(num_steps)})." + (" The learning rate is too high." if jump else ""),
         evidence=_evidence_of_loss(series),
-        action=_lower_rate(series, config),
+        action=_lower_rate(series, config) if jump else None,
     )
 
 
@@ -193,7 +201,7 @@ def _memorises(series: Series, config: Config) -> Insight | None:
         code="memorises",
         message=f"Validation rises ({short(best['loss'])} at step {best['step']:,}, "
         f"{short(newest['loss'])} now) while training falls ({short(then)} to {short(now)}, "
-        f"means of at most {learning.NEWEST_STEPS} steps each): the model is overfitting.",
+        f"medians of at most {learning.NEWEST_STEPS} steps each): the model is overfitting.",
         evidence="the eval events since then and the step events between them",
         action=None if patience else _again("Start again and stop early", early_stopping_patience=3),
     )

@@ -1,12 +1,19 @@
-"""What training and validation loss say about learning: judged in tenths, and by evaluations."""
+"""What training and validation loss say about learning: judged in tenths, and by evaluations.
+
+Losses are summarised by medians: a single step whose batch has an outlier moves a mean by any amount.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ddp_gui.events.analysis.wording import short
 from ddp_gui.events.series import Series
 from trainers.contract import events
 from trainers.contract.events import Event
@@ -22,27 +29,109 @@ FEWEST_STEPS_OF_A_RUN = 10
 CLEARLY_BETTER = 0.9
 NEWEST_STEPS = 30
 STEPS_AT_EACH_END = 10  # as many as the loss chart smooths over by default
+FAR_ABOVE = 2.0
+STEPS_OF_A_JUMP = 5  # a batch with an outlier raises the loss of one step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """An evaluation compared with the trivial predictor.
+
+    Attributes:
+        trivial: of the `plan` event.
+        value: the evaluation's value of the same metric.
+        num_errors: by how many standard errors it is better; negative if it is worse.
+        step: of the evaluation.
+    """
+
+    trivial: Mapping[str, Any]
+    value: float
+    num_errors: float
+    step: int
+
+    @property
+    def is_better(self) -> bool:
+        """True if it is better by more than the standard error."""
+        return self.num_errors > 1
+
+    @property
+    def has_one_answer(self) -> bool:
+        """True if the trivial predictor is always right: there is nothing to learn."""
+        perfect = {"accuracy": 1.0, "perplexity": 1.0}.get(self.trivial["metric"], 0.0)
+        return abs(self.trivial["value"] - perfect) < 1e-9
+
+
+def compare(series: Series, evaluation: Event | None = None) -> Comparison | None:
+    """Return how an evaluation compares with the trivial predictor.
+
+    None where there is no evaluation or its metric is not a number, and in runs of versions that did not note
+    the trivial predictor.
+
+    Args:
+        evaluation: None: the newest one.
+    """
+    trivial = series.plan.get("trivial")
+    evaluation = series.evaluations.last if evaluation is None else evaluation
+    metrics = evaluation.get("metrics", {})
+    if trivial is None or trivial["metric"] not in events.PRIMARY_METRICS:
+        return None
+    value = metrics.get(trivial["metric"])
+    if value is None:
+        return None
+    gain = value - trivial["value"]
+    gain = gain if events.PRIMARY_METRICS[trivial["metric"]] else -gain
+    error = trivial["standard_error"]
+    num_errors = gain / error if error > 0 else math.copysign(math.inf, gain) if gain else 0.0
+    return Comparison(trivial=trivial, value=value, num_errors=num_errors, step=evaluation["step"])
 
 
 def loss_in_parts(series: Series) -> list[float] | None:
-    """Return the loss of the first step and the mean of each tenth of the run, once it can be judged."""
+    """Return the loss of the first step and the median of each tenth of the run, once it can be judged."""
     loss = series.steps.column("loss")
     is_over = series.state.get("state") in events.ENDED_STATES
     is_long = len(loss) >= STEPS_TO_JUDGE_LOSS and series.active_s() >= SECONDS_TO_JUDGE_LOSS
     if not is_long and not (is_over and len(loss) >= FEWEST_STEPS_OF_A_RUN):
         return None
-    if not np.isfinite(loss[-1]):
-        return None
-    parts = [part[np.isfinite(part)] for part in np.array_split(loss, 10)]
+    return medians_of_tenths(loss) if np.isfinite(loss[-1]) else None
+
+
+def medians_of_tenths(loss: npt.NDArray[np.float32]) -> list[float] | None:
+    """Return the loss of the first step and the median of each tenth but the first.
+
+    None where a tenth has no number. The first number is that before any update: with a rate that is far too
+    high, the second step's loss is already off.
+    """
+    parts = [part[np.isfinite(part)] for part in np.array_split(loss, min(10, len(loss)))]
     if any(len(part) == 0 for part in parts):
         return None
-    # The baseline is the first step, before any update: with a rate that is far too high, the second step's
-    # loss is already off.
-    return [float(parts[0][0]), *(float(np.mean(part)) for part in parts[1:])]
+    return [float(parts[0][0]), *(float(np.median(part)) for part in parts[1:])]
+
+
+def jump(series: Series) -> str | None:
+    """Return which steps' losses lie far above where the loss began, as text; None: no five in a row do.
+
+    The loss began at that of the first step, or of the trivial predictor if that is higher: a model may begin
+    with a small loss on an easy batch.
+    """
+    loss = series.steps.column("loss")
+    finite = np.flatnonzero(np.isfinite(loss))
+    if len(finite) <= STEPS_OF_A_JUMP:
+        return None
+    trivial = series.plan.get("trivial") or {}
+    began = max(float(loss[finite[0]]), trivial.get("loss", 0.0))
+    lowest_of_five = np.lib.stride_tricks.sliding_window_view(loss[finite], STEPS_OF_A_JUMP).min(axis=1)
+    worst = int(np.argmax(lowest_of_five))
+    if lowest_of_five[worst] <= FAR_ABOVE * began + SMALL_RISE:
+        return None
+    steps = series.steps.x("step")[finite[[worst, worst + STEPS_OF_A_JUMP - 1]]]
+    return (
+        f"The training loss began at {short(began)} and was at least {short(lowest_of_five[worst])} "
+        f"in steps {steps[0]:,} to {steps[1]:,}."
+    )
 
 
 def loss_at_ends(series: Series, direction: int) -> tuple[float, float, int]:
-    """Return the mean loss of the first and of the last n steps, and n.
+    """Return the median loss of the first and of the last n steps, and n.
 
     n is the first of 10, a tenth of the run and 1 for which the loss changed as claimed.
 
@@ -52,26 +141,28 @@ def loss_at_ends(series: Series, direction: int) -> tuple[float, float, int]:
     loss = series.steps.column("loss")
     tenth = max(1, len(loss) // 10)
     found = [
-        (_mean(loss[:num]), _mean(loss[-num:]), num) for num in (min(STEPS_AT_EACH_END, tenth), tenth, 1)
+        (_median(loss[:num]), _median(loss[-num:]), num) for num in (min(STEPS_AT_EACH_END, tenth), tenth, 1)
     ]
     return next((ends for ends in found if (ends[1] - ends[0]) * direction > 0), found[0])
 
 
 def ends_in_words(num_steps: int) -> str:
     """Return which steps `loss_at_ends` compared."""
-    return "first and last step" if num_steps == 1 else f"means of the first and the last {num_steps:,} steps"
+    return (
+        "first and last step" if num_steps == 1 else f"medians of the first and the last {num_steps:,} steps"
+    )
 
 
-def _mean(loss: npt.NDArray[np.float32]) -> float:
+def _median(loss: npt.NDArray[np.float32]) -> float:
     finite = loss[np.isfinite(loss)]
-    return float(np.mean(finite, dtype=np.float64)) if len(finite) else math.nan
+    return float(np.median(finite)) if len(finite) else math.nan
 
 
 def training_loss_at(series: Series, step: int) -> float | None:
-    """Return the mean loss of the steps up to `step`."""
+    """Return the median loss of the steps up to `step`."""
     last = int(np.searchsorted(series.steps.x("step"), step, side="right"))
     loss = series.steps.column("loss")[max(0, last - NEWEST_STEPS) : last]
-    return float(np.mean(loss[np.isfinite(loss)])) if np.isfinite(loss).any() else None
+    return _median(loss) if np.isfinite(loss).any() else None
 
 
 def overfits_since(series: Series) -> Event | None:

@@ -1,4 +1,8 @@
-"""Whether a run learns, and why one can say so: a line while it runs, a verdict when it has ended."""
+"""Whether a run learns, and why one can say so: a line while it runs, a verdict when it has ended.
+
+"Learned" means better on the validation split than the trivial predictor of the `plan` event, by more than
+its standard error. Otherwise the verdict names the one cause that the run's own numbers show.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,17 @@ import numpy as np
 
 from ddp_gui.events.analysis import insights, learning
 from ddp_gui.events.analysis.insights import Insight
+from ddp_gui.events.analysis.learning import Comparison
 from ddp_gui.events.analysis.wording import short
 from ddp_gui.events.series import Series
 from trainers.contract import events
-from trainers.contract.events import State
+from trainers.contract.events import Event, State
 
 Code = Literal[
     "too_early", "too_short", "learning", "learnt", "still_improving", "memorised", "did_not_learn"
+]
+Cause = Literal[
+    "not_a_number", "rate_too_high", "too_few_steps", "data", "constant_input", "one_answer", "overfitting"
 ]
 
 TELLING_STEPS = 100
@@ -24,16 +32,24 @@ NEARLY_PERFECT = 0.995
 STILL_FALLING = 0.97
 ABOVE_CHANCE = 1.5
 FEWEST_CLASSES = 3
-NOT_LEARNING = ("not_a_number", "loss_rises", "loss_does_not_fall")
+CLEARLY_BETTER = 2.0  # standard errors: by chance in one of 40 cases
+ABOVE_TRIVIAL = 1.05
+BELOW_TRIVIAL = 0.9
+LOWER_RATE = "Did not learn: the learning rate is too high. Start again with a lower rate."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What is said, in a few words and then why."""
+    """A verdict: a few words, then the numbers that show it.
+
+    Attributes:
+        cause: why the run did not learn, or not well; None where it did, or where no cause was observed.
+    """
 
     code: Code
     title: str
     reason: str
+    cause: Cause | None = None
 
 
 def judge(series: Series, state: State, found: Sequence[Insight]) -> Verdict | None:
@@ -45,65 +61,210 @@ def judge(series: Series, state: State, found: Sequence[Insight]) -> Verdict | N
     is_live = state in events.LIVE_STATES
     if series.steps.length == 0 or not (is_live or state in ("finished", "stopped")):
         return None
-    bad = next((insight for insight in found if insight.code in NOT_LEARNING), None)
-    if bad is not None:
-        title = "Not learning." if is_live else "Did not learn: start again with a lower rate."
-        return Verdict(code="did_not_learn", title=title, reason=_numbers(series))
-    return _while_it_runs(series) if is_live else _at_the_end(series)
+    codes = {insight.code for insight in found}
+    if "not_a_number" in codes:
+        return _not_a_number(series, is_live=is_live)
+    compared = learning.compare(series)
+    if is_live:
+        return _while_it_runs(series, codes, compared)
+    if compared is None:
+        return _without_comparison(series, codes)
+    return _learned(series, codes, compared) if compared.is_better else _not_learned(series, codes, compared)
 
 
-def _while_it_runs(series: Series) -> Verdict:
-    means = _means(series)
-    if series.steps.length < TELLING_STEPS or means is None:
+def _not_a_number(series: Series, *, is_live: bool) -> Verdict:
+    failed = "Not learning" if is_live else "Did not learn"
+    loss = series.steps.column("loss")
+    finite = loss[np.isfinite(loss)]
+    if len(finite) == 0:
+        return Verdict(
+            code="did_not_learn",
+            cause="not_a_number",
+            title=f"{failed}: the loss is NaN from the first step on.",
+            reason="No weight had been changed by then, so the rate is not the cause: check the data for "
+            "values that are missing, infinite or extremely large.",
+        )
+    rose = learning.jump(series)
+    newest = float(finite[-learning.STEPS_OF_A_JUMP :].max())
+    if rose is None and newest <= learning.FAR_ABOVE * float(finite[0]):
+        title = f"{failed}: the loss became NaN."
+        reason = (
+            f"{_numbers(series)} It had not risen before. The usual causes are a learning rate that is too "
+            "high and a value in the data that is infinite or extremely large."
+        )
+        return Verdict(code="did_not_learn", cause="not_a_number", title=title, reason=reason)
+    reason = (
+        f"{rose or f'The training loss rose from {short(finite[0])} to {short(newest)}.'} {_numbers(series)}"
+    )
+    title = "Not learning: the learning rate is too high." if is_live else LOWER_RATE
+    return Verdict(code="did_not_learn", cause="rate_too_high", title=title, reason=reason)
+
+
+def _while_it_runs(series: Series, codes: set[str], compared: Comparison | None) -> Verdict:
+    medians = learning.medians_of_tenths(series.steps.column("loss"))
+    is_better = compared is not None and compared.is_better
+    if "loss_rises" in codes and not is_better:
+        title = "Not learning: the learning rate is too high."
+        reason = _numbers(series)
+        return Verdict(code="did_not_learn", cause="rate_too_high", title=title, reason=reason)
+    if "loss_does_not_fall" in codes:
+        jump = learning.jump(series)
+        title = "Not learning: the learning rate is too high." if jump else "Not learning so far."
+        reason = " ".join(filter(None, (jump, _numbers(series), _words_of(compared))))
+        cause: Cause | None = "rate_too_high" if jump else None
+        return Verdict(code="did_not_learn", cause=cause, title=title, reason=reason)
+    if series.steps.length < TELLING_STEPS or medians is None:
         reason = f"{_steps(series.steps.length)} so far; the loss is judged from step {TELLING_STEPS:,} on."
         return Verdict(code="too_early", title="Too early to say whether it learns.", reason=reason)
     best = learning.overfits_since(series)
     if best is not None:
-        return _memorised(series, best, "It only memorises now.")
-    first, last = means[0], means[-1]
-    if last < insights.HARDLY_FALLEN * abs(first):
-        return Verdict(code="learning", title="It is learning.", reason=_fall(series))
-    return Verdict(code="too_early", title="Too early to say whether it learns.", reason=_numbers(series))
+        return _overfitted(series, best, "It only overfits now.")
+    if is_better or (compared is None and medians[-1] < insights.HARDLY_FALLEN * abs(medians[0])):
+        reason = " ".join(filter(None, (_fall(series), _words_of(compared))))
+        return Verdict(code="learning", title="It is learning.", reason=reason)
+    reason = " ".join(filter(None, (_numbers(series), _words_of(compared))))
+    return Verdict(code="too_early", title="Too early to say whether it learns.", reason=reason)
 
 
-def _at_the_end(series: Series) -> Verdict:
-    means = _means(series)
-    if series.steps.length < learning.FEWEST_STEPS_OF_A_RUN or means is None:
+def _learned(series: Series, codes: set[str], compared: Comparison) -> Verdict:
+    """Return the verdict on a run that ended better than the trivial predictor."""
+    reason = f"{_words_of(compared)} {_fall(series)}"
+    best = learning.overfits_since(series)
+    if best is not None:
+        return _overfitted(series, best, f"Overfitted: validation got worse from step {best['step']:,} on.")
+    if "loss_rises" in codes:
+        title = "Learned, but the loss rises: the learning rate is too high."
+        return Verdict(code="learnt", cause="rate_too_high", title=title, reason=reason)
+    medians = learning.medians_of_tenths(series.steps.column("loss"))
+    if medians is not None and _still_improves(series, medians):
+        return Verdict(
+            code="still_improving",
+            cause="too_few_steps",
+            title="Still improving: train longer.",
+            reason=reason,
+        )
+    if compared.num_errors <= CLEARLY_BETTER:
+        title = "Learned little: barely better than the trivial predictor."
+        return Verdict(code="learnt", title=title, reason=reason)
+    return Verdict(code="learnt", title="Learned.", reason=reason)
+
+
+def _not_learned(series: Series, codes: set[str], compared: Comparison) -> Verdict:
+    """Return the verdict on a run that ended no better than the trivial predictor, with the cause."""
+
+    def verdict(code: Code, cause: Cause, title: str, *reasons: str) -> Verdict:
+        return Verdict(code=code, cause=cause, title=title, reason=" ".join((*reasons, words)))
+
+    words, trivial, num_steps = _words_of(compared), compared.trivial, series.steps.length
+    if compared.has_one_answer:
+        return verdict("did_not_learn", "one_answer", "Nothing to learn: the answer is always the same.")
+    if not trivial["inputs_differ"]:
+        title = "Did not learn: all inputs are the same."
+        reason = "Nothing in them tells one sample from another."
+        return verdict("did_not_learn", "constant_input", title, reason)
+    jump = learning.jump(series)
+    if jump is not None or "loss_rises" in codes:
+        return verdict("did_not_learn", "rate_too_high", LOWER_RATE, jump or _numbers(series))
+    best = _best_comparison(series)
+    if best is not None and best.num_errors > CLEARLY_BETTER:
+        title = f"Overfitted: validation got worse from step {best.step:,} on."
+        reason = f"At step {best.step:,} validation {_value(trivial['metric'], best.value)}. {_fall(series)}"
+        return verdict("memorised", "overfitting", title, reason)
+    medians = learning.medians_of_tenths(series.steps.column("loss"))
+    if medians is None or num_steps < learning.FEWEST_STEPS_OF_A_RUN:
+        return verdict("too_short", "too_few_steps", "Too short to judge.", f"It had {_steps(num_steps)}.")
+    if _falls_to_the_end(series, medians):
+        title, reason = "Too few steps: train longer.", f"The loss was falling to the end. {_fall(series)}"
+        return verdict("still_improving", "too_few_steps", title, reason)
+    if num_steps < TELLING_STEPS and medians[-1] > BELOW_TRIVIAL * trivial["loss"]:
+        title, reason = "Did not learn: too few steps.", f"It had {_steps(num_steps)}. {_fall(series)}"
+        return verdict("did_not_learn", "too_few_steps", title, reason)
+    if medians[-1] > ABOVE_TRIVIAL * trivial["loss"]:
+        title = "Did not learn: too few steps, or a rate that is too low."
+        reason = f"The training loss is still above that of the trivial predictor ({short(trivial['loss'])})."
+        return verdict("did_not_learn", "too_few_steps", title, reason, _fall(series))
+    return verdict("did_not_learn", "data", *_of_the_data(series, compared, medians[-1]))
+
+
+def _of_the_data(series: Series, compared: Comparison, last: float) -> tuple[str, str]:
+    """Return title and reason where the data may not determine the answer.
+
+    Args:
+        last: the training loss at the end.
+    """
+    trivial, newest = compared.trivial, series.evaluations.last["loss"]
+    if trivial["metric"] == "accuracy" and newest is not None and newest < STILL_FALLING * trivial["loss"]:
+        reason = (
+            "The probabilities are better than the frequencies of the classes (validation loss "
+            f"{short(newest)} against {short(trivial['loss'])}), but too few predictions are right: one "
+            "class may be too frequent, or the inputs may not determine the answer."
+        )
+        return "No better than the most frequent class.", reason
+    title = "Did not learn: the inputs may not determine the answer."
+    if last < BELOW_TRIVIAL * trivial["loss"]:
+        return title, f"It only memorized the training data. {_fall(series)}"
+    words = f"The training loss ended at {short(last)}; the trivial predictor has {short(trivial['loss'])}."
+    return title, words
+
+
+def _without_comparison(series: Series, codes: set[str]) -> Verdict:
+    """Return the verdict on an ended run of which the trivial predictor or its metric is not known."""
+    medians = learning.medians_of_tenths(series.steps.column("loss"))
+    if "loss_rises" in codes:
+        return Verdict(code="did_not_learn", cause="rate_too_high", title=LOWER_RATE, reason=_numbers(series))
+    if "loss_does_not_fall" in codes:
+        jump = learning.jump(series)
+        title = LOWER_RATE if jump else "Did not learn: the loss did not fall."
+        reason = f"{jump} {_numbers(series)}" if jump else _numbers(series)
+        cause: Cause | None = "rate_too_high" if jump else None
+        return Verdict(code="did_not_learn", cause=cause, title=title, reason=reason)
+    if series.steps.length < learning.FEWEST_STEPS_OF_A_RUN or medians is None:
         reason = f"{_steps(series.steps.length)} are too few to tell."
         return Verdict(code="too_short", title="Too short to judge.", reason=reason)
     best = learning.overfits_since(series)
     if best is not None:
-        return _memorised(series, best, f"Memorised from epoch {best['epoch'] + 2} on.")
+        return _overfitted(series, best, f"Overfitted: validation got worse from step {best['step']:,} on.")
     chance = _no_better_than_chance(series)
-    if chance is not None and _falls_to_the_end(series, means):
+    if chance is not None and _falls_to_the_end(series, medians):
         reason = f"{chance} But the loss was falling to the end."
-        return Verdict(code="still_improving", title="Still improving: train longer.", reason=reason)
-    if chance is not None:
         return Verdict(
-            code="did_not_learn", title="Did not learn: start again with a lower rate.", reason=chance
+            code="still_improving",
+            cause="too_few_steps",
+            title="Still improving: train longer.",
+            reason=reason,
+        )
+    if chance is not None:
+        jump = learning.jump(series)
+        title, reason = ("Did not learn.", chance) if jump is None else (LOWER_RATE, f"{jump} {chance}")
+        return Verdict(
+            code="did_not_learn", cause=None if jump is None else "rate_too_high", title=title, reason=reason
         )
     reason = _fall(series)
-    if _still_improves(series, means):
-        return Verdict(code="still_improving", title="Still improving: train longer.", reason=reason)
-    return Verdict(code="learnt", title="Learnt.", reason=reason)
+    if _still_improves(series, medians):
+        return Verdict(
+            code="still_improving",
+            cause="too_few_steps",
+            title="Still improving: train longer.",
+            reason=reason,
+        )
+    return Verdict(code="learnt", title="Learned.", reason=reason)
 
 
-def _means(series: Series) -> list[float] | None:
-    """Return the loss of the first step and the mean of each tenth of the run, however short it is."""
-    loss = series.steps.column("loss")
-    parts = [part[np.isfinite(part)] for part in np.array_split(loss, min(10, len(loss)))]
-    if any(len(part) == 0 for part in parts):
-        return None
-    return [float(parts[0][0]), *(float(np.mean(part)) for part in parts[1:])]
-
-
-def _memorised(series: Series, best: events.Event, title: str) -> Verdict:
+def _overfitted(series: Series, best: Event, title: str) -> Verdict:
     newest = series.evaluations.last
     reason = (
         f"Validation loss was lowest at step {best['step']:,} ({short(best['loss'])}) and is "
-        f"{short(newest['loss'])} now, while the training loss fell on."
+        f"{short(newest['loss'])} now, while the training loss kept falling."
     )
-    return Verdict(code="memorised", title=title, reason=reason)
+    compared = learning.compare(series)
+    reason = reason if compared is None else f"{reason} {_words_of(compared)}"
+    return Verdict(code="memorised", cause="overfitting", title=title, reason=reason)
+
+
+def _best_comparison(series: Series) -> Comparison | None:
+    """Return the best of all evaluations compared with the trivial predictor."""
+    compared = [found for event in series.evaluations.all if (found := learning.compare(series, event))]
+    return max(compared, key=lambda found: found.num_errors, default=None)
 
 
 def _no_better_than_chance(series: Series) -> str | None:
@@ -117,26 +278,30 @@ def _no_better_than_chance(series: Series) -> str | None:
     return f"Validation accuracy is {accuracy:.1%}; guessing one of {len(names)} classes gives {guessed:.1%}."
 
 
-def _still_improves(series: Series, means: Sequence[float]) -> bool:
-    """Tell whether the newest evaluation is clearly the best; of a single one, whether the loss falls."""
+def _still_improves(series: Series, medians: Sequence[float]) -> bool:
+    """Return True if the newest evaluation is clearly the best; of a single one, if the loss falls."""
     evaluations = [event for event in series.evaluations.all if event["loss"] is not None]
     name = events.primary_metric(evaluations[-1]["metrics"]) if evaluations else None
     value = evaluations[-1]["metrics"].get(name) if name else None
     if name is not None and events.PRIMARY_METRICS[name] and value is not None and value >= NEARLY_PERFECT:
         return False
     if len(evaluations) < 2:
-        return means[-1] < STILL_FALLING * means[-2]
+        return medians[-1] < STILL_FALLING * medians[-2]
     *before, newest = (float(event["loss"]) for event in evaluations)
     return newest < STILL_FALLING * min(before)
 
 
-def _falls_to_the_end(series: Series, means: Sequence[float]) -> bool:
-    """Tell whether the validation loss ends lowest: clearly below half-way, and below the first loss."""
+def _falls_to_the_end(series: Series, medians: Sequence[float]) -> bool:
+    """Return True if the validation loss ends lowest: clearly below half-way, and below the first loss.
+
+    With a single evaluation, if the training loss falls in the last tenth.
+    """
     losses = [float(event["loss"]) for event in series.evaluations.all if event["loss"] is not None]
     if len(losses) < 2:
-        return False
+        is_known = bool(losses) and series.plan.get("trivial") is not None
+        return is_known and losses[0] < medians[0] and medians[-1] < STILL_FALLING * medians[-2]
     newest, half_way = losses[-1], losses[len(losses) // 2 - 1]
-    return newest == min(losses) and newest < STILL_FALLING * half_way and newest < means[0]
+    return newest == min(losses) and newest < STILL_FALLING * half_way and newest < medians[0]
 
 
 def _fall(series: Series) -> str:
@@ -147,24 +312,46 @@ def _fall(series: Series) -> str:
     best = series.evaluations.best
     if best is None:
         return f"{words}."
-    return f"{words}; {_metric(best['name'], best['value'])} at best (step {best['step']:,})."
+    return f"{words}; validation {_value(best['name'], best['value'])} at best (step {best['step']:,})."
 
 
 def _numbers(series: Series) -> str:
-    """Say where the loss began and where it is, with what the newest evaluation says."""
+    """Return where the loss began and where it is, with the newest evaluation."""
     loss = series.steps.column("loss")
     newest = short(loss[-1]) if np.isfinite(loss[-1]) else "NaN"
-    words = f"The training loss was {short(loss[0])} in the first step and is {newest} in the newest"
+    first = short(loss[0]) if np.isfinite(loss[0]) else "NaN"
+    words = f"The training loss was {first} in the first step and is {newest} in the newest"
     metrics = series.evaluations.last.get("metrics", {})
     name = events.primary_metric(metrics)
-    if name is None or metrics[name] is None:
+    if name is None or metrics[name] is None or series.plan.get("trivial") is not None:
         return f"{words}."
-    return f"{words}; {_metric(name, metrics[name])}."
+    return f"{words}; validation {_value(name, metrics[name])}."
 
 
-def _metric(name: str, value: float) -> str:
-    is_share = name == "accuracy"
-    return f"validation {name.replace('_', ' ')} is {f'{value:.1%}' if is_share else short(value)}"
+def _words_of(compared: Comparison | None) -> str:
+    """Return the evaluation and the trivial predictor with their numbers; empty where they are unknown."""
+    if compared is None:
+        return ""
+    trivial = compared.trivial
+    reached = _in_units(trivial["metric"], trivial["value"])
+    error = _in_units(trivial["metric"], trivial["standard_error"])
+    answer = trivial["answer"]
+    shown = short(answer) if isinstance(answer, float | int) else answer
+    what = {
+        "most_frequent_class": f"always predicting the most frequent class ({shown})",
+        "mean": f"always predicting the mean ({shown})",
+        "unigram": "predicting each token by its frequency",
+    }.get(trivial["predictor"], "the trivial predictor")
+    value = _value(trivial["metric"], compared.value)
+    return f"Validation {value}; {what} gives {reached} (standard error {error})."
+
+
+def _value(metric: str, value: float) -> str:
+    return f"{'RMSE' if metric == 'rmse' else metric.replace('_', ' ')} is {_in_units(metric, value)}"
+
+
+def _in_units(metric: str, value: float) -> str:
+    return f"{value:.1%}" if metric == "accuracy" else short(value)
 
 
 def _steps(number: int) -> str:

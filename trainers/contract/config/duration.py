@@ -31,7 +31,8 @@ class Duration:
     early_stopping_patience: int | None = setting(
         None,
         label="Early stopping patience",
-        help="Ends the run after this many evaluations without improvement. Empty: never.",
+        help="Ends the run after this many evaluations whose main metric is no better than the best before: "
+        "accuracy for classes, RMSE for numbers, perplexity for language models. Empty: never.",
         topic="schedule",
         minimum=1,
         maximum=100_000,

@@ -12,6 +12,7 @@ import { LearningRateControl } from "./learning_rate.js";
 import { LossControls, MetricControls } from "./loss_controls.js";
 import { LIVE_STATES } from "../../shared/format.js";
 import { fetchJson, runAddress } from "../../shared/net.js";
+import { askEvery } from "../../shared/polling.js";
 import { onThemeChange } from "../../shared/theme.js";
 import { afterPaint } from "../../shared/throttle.js";
 import { Traces } from "../../charts/traces.js";
@@ -20,6 +21,7 @@ const MAX_LOGGED = 2000;
 // What changes slowly is drawn seldom, which leaves the time to the loss.
 const CALM_MS = 1000;
 const LEFT_OVER_MS = 200;
+const REFERENCES_EVERY_MS = 5000;
 const LOSS_TRACES = new Set(["loss", "validation_loss", "marks"]);
 
 window.ddpDrawLog ??= [];
@@ -43,6 +45,10 @@ export class Board {
     /** @type {any} The run's current values; null until they have come. */
     this.head = null;
     this.cursor = -1;
+    /** @type {{ label: string, metric: string, value: number }[]} What a validation metric compares with. */
+    this.references = [];
+    /** @type {(() => void) | null} */
+    this.endReferences = null;
     this.controls = new LossControls((look, isNewData) => {
       if (isNewData) onLook(look);
       this.redrawAll();
@@ -131,7 +137,7 @@ export class Board {
         watches: (name) => name.startsWith("metric:"),
         figure: (fine) => {
           this.metricControls.offer(this.traces);
-          return metricFigure(this.traces, fine, this.look, this.metricControls.chosen);
+          return metricFigure(this.traces, fine, this.look, this.metricControls.chosen, this.references);
         },
         controls: this.metricControls.element,
       }),
@@ -146,6 +152,7 @@ export class Board {
     const { state, num_steps: numSteps } = payload.head;
     const isLive = LIVE_STATES.has(state);
     this.rate?.update(payload);
+    if (!this.endReferences && Object.keys(payload.head.metrics ?? {}).length > 0) this.askForReferences();
     this.step = payload.head.step;
     if (isLive !== this.isLive || numSteps !== this.numSteps) {
       [this.isLive, this.numSteps] = [isLive, numSteps];
@@ -249,6 +256,20 @@ export class Board {
     this.later = setTimeout(() => this.schedule(), restMs + LEFT_OVER_MS);
   }
 
+  /** Asks for the reference lines until all are there: the server fits a linear model at the lowest priority. */
+  askForReferences() {
+    const ask = async () => {
+      const { lines, is_complete: isComplete } = await fetchJson(runAddress(this.runId, "references"));
+      if (isComplete) this.endReferences?.();
+      if (lines.length === this.references.length) return;
+      this.references = lines;
+      for (const chart of this.charts) chart.isDirty ||= chart.watches("metric:");
+      this.schedule();
+    };
+    // Where they cannot be had the chart stays as it is, and the next time may succeed.
+    this.endReferences = askEvery(REFERENCES_EVERY_MS, ask, () => {});
+  }
+
   async fetchRange(low, high) {
     const { axis } = this.look;
     const [from, to] = [low, high].map((x) => placeFromChart(x, this.look));
@@ -278,6 +299,7 @@ export class Board {
 
   close() {
     clearTimeout(this.later);
+    this.endReferences?.();
     this.endTheme();
     for (const chart of this.charts) chart.close();
   }

@@ -111,19 +111,23 @@ function markTraces(marks, curve, look) {
   });
 }
 
-/** One metric over the validation split: the chosen one, or the main one. */
-export function metricFigure(traces, fine, look, chosen) {
+/** One metric over the validation split: the chosen one, or the main one, with lines of what it compares with. */
+export function metricFigure(traces, fine, look, chosen, references = []) {
   const names = metricNames(traces);
   const name = names.includes(chosen) ? chosen : names[0];
   if (name === undefined) return { data: [], layout: {} };
   const trace = refine(traces.get(`metric:${name}`), fine[`metric:${name}`]);
   const label = metricLabel(name);
   const isShare = SHARES.has(name);
+  const lines = references
+    .filter(({ metric }) => metric === name)
+    .map((reference, index) => referenceLine(reference, trace, look, isShare, index));
   return {
     title: `Validation ${label}`,
     end: endOf(look),
-    data: [scatter(label, trace, look, evaluations(1))],
+    data: [scatter(label, trace, look, evaluations(1)), ...lines],
     layout: {
+      showlegend: lines.length > 0,
       hovermode: "closest",
       xaxis: axisOf(look, traces.get("loss")),
       yaxis: {
@@ -135,6 +139,16 @@ export function metricFigure(traces, fine, look, chosen) {
       },
     },
   };
+}
+
+/** A horizontal line over the whole chart; its name has the number. */
+function referenceLine({ label, value }, trace, look, isShare, index) {
+  const end = Math.max(look.end, trace.x.at(-1) ?? 0);
+  const shown = isShare ? `${(100 * value).toFixed(1)}%` : number(value);
+  return scatter(`${label}: ${shown}`, { x: [0, end], y: [value, value] }, look, {
+    line: { color: color(index + 2), width: 1.4, dash: "dash" },
+    hoverinfo: "name+y",
+  });
 }
 
 /** The metrics there are, the main one first. */

@@ -15,7 +15,7 @@ from trainers.data.dataset import (
     TEXT_CLASSIFICATION,
     DataSpec,
 )
-from trainers.optimisation.objective import Objective
+from trainers.optimisation.objective import BALANCE_WEIGHT, Objective, balance_loss
 from trainers.registry import ModelOptions
 
 registry.discover_all()
@@ -209,6 +209,10 @@ def test_stages_of_the_gpt_one_after_the_other_are_the_gpt(num_stages: int) -> N
 def test_balance_loss_is_one_when_experts_share_the_work_and_more_when_one_does_it_all() -> None:
     from trainers.models.gpt_moe import NUM_CHOSEN, NUM_EXPERTS, Experts
 
+    def balance() -> float:
+        loss = balance_loss(experts.sent.unsqueeze(0), experts.probability.unsqueeze(0))
+        return float(loss) / BALANCE_WEIGHT
+
     experts = Experts(8)
     x = torch.eye(8)[: 2 * NUM_EXPERTS].repeat(3, 1, 1)
     with torch.no_grad():
@@ -218,12 +222,12 @@ def test_balance_loss_is_one_when_experts_share_the_work_and_more_when_one_does_
             for choice in range(NUM_CHOSEN):
                 experts.gate.weight[(token + choice) % NUM_EXPERTS, token] = 1.0
         experts(x)
-        balanced = float(experts.balance)
+        balanced = balance()
         experts.gate.weight.zero_()
         experts.gate.weight[0] = 50.0
         experts(x)
     assert balanced == pytest.approx(1.0, abs=1e-5)
-    assert float(experts.balance) == pytest.approx(NUM_EXPERTS / NUM_CHOSEN, rel=0.01)
+    assert balance() == pytest.approx(NUM_EXPERTS / NUM_CHOSEN, rel=0.01)
 
 
 def test_experts_are_mixed_by_the_gate_and_only_the_chosen_ones_count() -> None:
@@ -242,9 +246,13 @@ def test_experts_are_mixed_by_the_gate_and_only_the_chosen_ones_count() -> None:
     torch.testing.assert_close(experts(x), expected)
 
 
-def test_moe_gives_its_balance_loss_in_training_only() -> None:
+def test_moe_returns_what_its_gates_decided_in_training_only() -> None:
     model = make("gpt_moe", spec_of(LANGUAGE_MODELLING))
     tokens, _ = batch_of(spec_of(LANGUAGE_MODELLING))
-    scores, balance = model.train()(tokens)
-    assert balance.shape == () and 0.0 < float(balance.detach()) < 0.05
+    scores, sent, probabilities = model.train()(tokens)
+    assert sent.shape == probabilities.shape == (2, 4)
+    assert not sent.requires_grad and probabilities.requires_grad
+    for shares in (sent, probabilities.detach()):
+        torch.testing.assert_close(shares.sum(1), torch.ones(2))
+    assert 0.0 < float(balance_loss(sent, probabilities).detach()) < 0.05
     assert torch.equal(model.eval()(tokens), scores)

@@ -57,6 +57,10 @@ class MappedRowsSplit(Split):
             inputs = inputs.astype(np.int64)
         return torch.from_numpy(inputs), torch.from_numpy(self._targets[rows])
 
+    def targets_of(self, indices: Tensor) -> Tensor:
+        """Return (batch,) targets."""
+        return torch.from_numpy(self._targets[self._rows[indices.numpy()]])
+
 
 class MappedImageSplit(Split):
     """Images on the disk, normalised and varied a batch at a time on the model's device.
@@ -85,6 +89,10 @@ class MappedImageSplit(Split):
         """Return (batch, channels, height, width) bytes and (batch,) class numbers."""
         rows = self._rows[indices.numpy()]
         return torch.from_numpy(self._images.take(rows)), torch.from_numpy(self._labels[rows])
+
+    def targets_of(self, indices: Tensor) -> Tensor:
+        """Return (batch,) class numbers."""
+        return torch.from_numpy(self._labels[self._rows[indices.numpy()]])
 
     def prepare(self, inputs: Tensor, augmentation: Augmentation | None = None) -> Tensor:
         """Return (batch, channels, height, width) floats."""

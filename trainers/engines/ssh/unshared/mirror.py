@@ -32,7 +32,10 @@ SHARE_OF_TIME = 0.5
 CHECKPOINTS_EVERY_S = 5.0
 
 # Written here, or meant for that side only.
-NOT_FETCHED = (*bring.NOT_BROUGHT, "commands.jsonl", "notes.json", "owner.json", "data.json", "checkpoints")
+NOT_FETCHED = (
+    *bring.NOT_BROUGHT,
+    *("commands.jsonl", "notes.json", "owner.json", "data.json", "references.json", "checkpoints"),
+)
 _GROWING = (
     "--include=/events.jsonl",
     "--include=/logs/",

@@ -1,0 +1,96 @@
+"""What a predictor without inputs reaches: exact on small splits, and never beaten by a constant."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+
+from trainers import registry
+from trainers.contract import event_check
+from trainers.data.dataset import (
+    LANGUAGE_MODELLING,
+    TABULAR_CLASSIFICATION,
+    TABULAR_REGRESSION,
+    CharacterSplit,
+    DataSpec,
+    TensorSplit,
+)
+from trainers.report import trivial
+
+CPU = torch.device("cpu")
+SPEC = DataSpec(
+    task=TABULAR_CLASSIFICATION,
+    input_shape=(2,),
+    num_classes=3,
+    class_names=("a", "b", "c"),
+    num_train=4,
+    num_validation=4,
+    sample_unit="rows",
+    description="",
+    source="",
+)
+
+
+def rows(*targets: float) -> TensorSplit:
+    kind = torch.float32 if any(isinstance(target, float) for target in targets) else torch.int64
+    inputs = torch.arange(2.0 * len(targets)).reshape(-1, 2)
+    return TensorSplit(inputs, torch.tensor(targets, dtype=kind), device=CPU)
+
+
+def test_no_constant_class_is_better_whatever_the_training_split() -> None:
+    registry.discover_all()
+    found = registry.task(TABULAR_CLASSIFICATION).trivial(SPEC, rows(0, 0, 0, 1), rows(0, 1, 1, 2))
+    assert found is not None
+    assert (found.predictor, found.answer, found.metric, found.value) == (
+        "most_frequent_class",
+        "b",
+        "accuracy",
+        0.5,
+    )
+    assert found.standard_error == pytest.approx(math.sqrt(0.25 / 4))
+    assert found.loss == pytest.approx(0.5 * math.log(2) + 0.5 * math.log(4)), "the entropy of the classes"
+    plan = {"seq": 0, "time_unix_s": 0.0, "kind": "plan", "num_train": 4, "num_steps": 1}
+    assert event_check.is_whole(plan | {"trivial": asdict(found)})
+    assert not event_check.is_whole(plan | {"trivial": asdict(found) | {"value": None}})
+    assert not event_check.is_whole(plan | {"trivial": asdict(found) | {"value": "0.5"}})
+
+
+def test_the_mean_has_an_r2_of_zero_in_the_targets_own_units() -> None:
+    registry.discover_all()
+    spec = replace(SPEC, task=TABULAR_REGRESSION, num_classes=1, target_mean=10.0, target_std=2.0)
+    found = registry.task(TABULAR_REGRESSION).trivial(spec, rows(0.0, 1.0), rows(-1.0, 1.0, 3.0))
+    assert found is not None and (found.predictor, found.metric) == ("mean", "rmse")
+    assert found.answer == pytest.approx(12.0)
+    assert found.loss == pytest.approx(8 / 3) and found.value == pytest.approx(2 * math.sqrt(8 / 3))
+    # Squared errors 4, 0, 4: deviation 1.89, of three 1.09; of the root half of it over 1.63.
+    assert found.standard_error == pytest.approx(2 * 1.0887 / (2 * 1.633), rel=1e-3)
+
+
+def test_a_text_of_one_letter_has_one_answer_and_inputs_that_do_not_differ() -> None:
+    registry.discover_all()
+    spec = replace(SPEC, task=LANGUAGE_MODELLING, num_classes=1, input_shape=(4,))
+    text = CharacterSplit(torch.zeros(41, dtype=torch.int16), sequence_length=4, device=CPU)
+    found = registry.task(LANGUAGE_MODELLING).trivial(spec, text, text)
+    assert found is not None and (found.value, found.standard_error, found.answer) == (1.0, 0.0, None)
+    assert not found.inputs_differ
+
+
+def test_a_unigram_is_counted_on_the_training_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = replace(SPEC, task=LANGUAGE_MODELLING, num_classes=2, input_shape=(4,))
+    train = CharacterSplit(torch.tensor([0, 1] * 400), sequence_length=4, device=CPU)
+    validation = CharacterSplit(torch.zeros(41, dtype=torch.int64), sequence_length=4, device=CPU)
+    found = trivial.unigram(spec, train, validation)
+    assert found.loss == pytest.approx(math.log(2), abs=0.01) and found.value == pytest.approx(2, abs=0.02)
+    monkeypatch.setattr(trivial, "MOST_TARGETS", 8)
+    assert trivial.unigram(spec, train, validation).loss == pytest.approx(math.log(2), abs=0.01), "a sample"
+
+
+def test_inputs_that_differ_late_are_found() -> None:
+    inputs = torch.zeros(1_000, 2)
+    split = TensorSplit(inputs, torch.zeros(1_000, dtype=torch.int64), device=CPU)
+    assert not trivial.inputs_differ(split)
+    split.inputs[-1, 1] = 1.0
+    assert trivial.inputs_differ(split)

@@ -1,0 +1,211 @@
+"""Fits what a run is compared with, and prints it as JSON: logistic regression or least squares.
+
+    python -m trainers.plugins.references < config.json
+
+The page starts it with a run's configuration on stdin. It fits the training split that the run trains on, and
+evaluates on the same validation split: tables, small images, and texts as counts of their tokens. Larger data
+has no reference, so that it takes seconds of one core at the lowest priority.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import resource
+import sys
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from trainers import registry
+from trainers.contract import config as config_module
+from trainers.contract.config import Config
+from trainers.data.dataset import (
+    IMAGE_CLASSIFICATION,
+    TABULAR_CLASSIFICATION,
+    TABULAR_REGRESSION,
+    TEXT_CLASSIFICATION,
+    DataOptions,
+    DataSpec,
+    Split,
+)
+from trainers.data.own.common import cache
+from trainers.data.own.dataset import Own
+from trainers.files.json_files import parse_json
+
+LOWEST_PRIORITY = 19
+MOST_CPU_S = 60
+# What one pass over the data multiplies: input numbers, or tokens of texts, × classes.
+MOST_PRODUCTS = 2**24
+MOST_ITERATIONS = 300
+ON_INPUTS, ON_TOKENS = "logistic regression", "logistic regression on word counts"
+LEAST_SQUARES = "linear least squares"
+
+
+def main() -> None:
+    """Print the references of the configuration on stdin."""
+    os.nice(LOWEST_PRIORITY)
+    resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S + 1))
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", "Sparse CSR tensor support")  # stderr is the page's log
+    found = references_of(config_module.parse(parse_json(sys.stdin.buffer.read())))
+    json.dump(found, sys.stdout, allow_nan=False)
+    print()
+
+
+def references_of(config: Config) -> dict[str, Any]:
+    """Return `num_train`, `num_validation` and `references`: each a `label` and its `metrics`.
+
+    Raises:
+        ValueError, LookupError, OSError: when the data cannot be read here.
+    """
+    registry.discover_all()
+    dataset = registry.datasets()[config.dataset].create(
+        DataOptions(
+            path=config.data_path,
+            label_column=config.label_column,
+            task=config.data_task,
+            skip_unreadable=config.skip_unreadable,
+            sequence_length=config.sequence_length,
+            normalise=config.normalise,
+        )
+    )
+    if isinstance(dataset, Own) and cache.find(dataset.fingerprint) is None:
+        raise ValueError("the data has not been prepared on this machine, or it has changed since")
+    spec = dataset.spec()
+    train, validation = dataset.load(torch.device("cpu"))
+    label, metrics = reference(spec, train, validation)
+    return {
+        "num_train": len(train),
+        "num_validation": len(validation),
+        "references": [{"label": label, "metrics": metrics}] if metrics else [],
+    }
+
+
+def reference(spec: DataSpec, train: Split, validation: Split) -> tuple[str, dict[str, float]]:
+    """Return what is fitted, and its metrics on the validation split; none where the data is too large."""
+    size = len(train) * math.prod(spec.input_shape) * spec.num_classes
+    if size > MOST_PRODUCTS or len(train) < 2 or len(validation) == 0:
+        return "", {}
+    if spec.task == TABULAR_REGRESSION:
+        return LEAST_SQUARES, _least_squares(spec, train, validation)
+    if spec.task not in (TABULAR_CLASSIFICATION, IMAGE_CLASSIFICATION, TEXT_CLASSIFICATION):
+        return "", {}
+    is_text = spec.task == TEXT_CLASSIFICATION
+    features = tf_idf(spec, train, validation) if is_text else standardised(train, validation)
+    targets = train.targets_of(torch.arange(len(train)))
+    weights, bias = fit_logistic(features[0], targets, spec.num_classes)
+    scores = features[1] @ weights + bias
+    predicted = (scores[:, 0] > 0).long() if weights.shape[1] == 1 else scores.argmax(1)
+    right = predicted == validation.targets_of(torch.arange(len(validation)))
+    return ON_TOKENS if is_text else ON_INPUTS, {"accuracy": float(right.double().mean())}
+
+
+def standardised(train: Split, validation: Split) -> tuple[Tensor, Tensor]:
+    """Return (samples, features) of both splits, with mean 0 and deviation 1 on the training split."""
+    inputs, others = (_prepared(split).flatten(1).double() for split in (train, validation))
+    mean, std = inputs.mean(0), inputs.std(0, correction=0)
+    std[std == 0] = 1
+    return (inputs - mean) / std, (others - mean) / std
+
+
+def tf_idf(spec: DataSpec, train: Split, validation: Split) -> tuple[Tensor, Tensor]:
+    """Return the token counts of both splits weighted by rarity, sparse (samples, vocabulary).
+
+    Each row has length 1. The weight of a token is ln((1 + texts) / (1 + texts with it)) + 1, as in
+    scikit-learn's TfidfVectorizer.
+    """
+    counts = [_counts(spec, split) for split in (train, validation)]
+    num_with = torch.bincount(counts[0].indices()[1], minlength=spec.vocabulary_size)
+    rarity = ((1 + len(train)) / (1 + num_with.double())).log() + 1
+    weighted = []
+    for count in counts:
+        rows, tokens = count.indices()
+        values = count.values() * rarity[tokens]
+        lengths = torch.zeros(count.shape[0], dtype=torch.float64).index_add_(0, rows, values.square()).sqrt()
+        scaled = torch.sparse_coo_tensor(
+            count.indices(), values / lengths[rows], count.shape, check_invariants=False
+        )
+        weighted.append(scaled.coalesce().to_sparse_csr())
+    return weighted[0], weighted[1]
+
+
+def fit_logistic(inputs: Tensor, targets: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+    """Return weights (features, outputs) and bias (outputs,) of a logistic regression.
+
+    Minimises the summed cross-entropy + half the weights' squares, as scikit-learn's LogisticRegression does
+    by default, with L-BFGS over all samples at once. Two classes have one output.
+
+    Args:
+        inputs: (samples, features) doubles, dense or sparse CSR.
+        targets: (samples,) class numbers.
+    """
+    num, num_features = inputs.shape
+    num_outputs = 1 if num_classes == 2 else num_classes
+    weights = torch.zeros(num_features, num_outputs, dtype=torch.float64)
+    bias = torch.zeros(num_outputs, dtype=torch.float64)
+    is_it = targets.double().unsqueeze(1)
+    if num_outputs > 1:
+        is_it = functional.one_hot(targets, num_classes).double()
+    transposed = inputs.t() if inputs.layout == torch.strided else inputs.t().to_sparse_csr()
+    optimizer = torch.optim.LBFGS(
+        [weights, bias],
+        max_iter=MOST_ITERATIONS,
+        tolerance_grad=1e-5,
+        tolerance_change=1e-12,
+        history_size=10,
+        line_search_fn="strong_wolfe",
+    )
+
+    @torch.no_grad()
+    def loss_and_gradients() -> Tensor:
+        scores = inputs @ weights + bias
+        if num_outputs == 1:
+            loss = functional.binary_cross_entropy_with_logits(scores, is_it)
+            errors = (scores.sigmoid() - is_it) / num
+        else:
+            loss = functional.cross_entropy(scores, targets)
+            errors = (scores.softmax(1) - is_it) / num
+        weights.grad = transposed @ errors + weights / num
+        bias.grad = errors.sum(0)
+        return loss + weights.square().sum() / (2 * num)
+
+    optimizer.step(loss_and_gradients)  # type: ignore[no-untyped-call]
+    return weights, bias
+
+
+def _least_squares(spec: DataSpec, train: Split, validation: Split) -> dict[str, float]:
+    inputs, others = standardised(train, validation)
+    targets, wanted = (
+        split.targets_of(torch.arange(len(split))).double().unsqueeze(1) for split in (train, validation)
+    )
+    mean = targets.mean()
+    # By singular values: columns may depend on each other.
+    weights = torch.linalg.lstsq(inputs, targets - mean, driver="gelsd").solution
+    squares = (others @ weights + mean - wanted).square().sum()
+    metrics = {"rmse": math.sqrt(float(squares) / len(wanted)) * spec.target_std}
+    spread = (wanted - wanted.mean()).square().sum()
+    return metrics | ({"r2": 1 - float(squares / spread)} if spread > 0 else {})
+
+
+def _counts(spec: DataSpec, split: Split) -> Tensor:
+    """Return how often each token is in each text, sparse (texts, vocabulary), without padding."""
+    tokens = split.batch(torch.arange(len(split)))[0].long()
+    rows = torch.arange(len(tokens)).unsqueeze(1).expand_as(tokens)
+    is_real = tokens != spec.padding
+    places = torch.stack([rows[is_real], tokens[is_real]])
+    ones = torch.ones(places.shape[1], dtype=torch.float64)
+    shape = (len(split), spec.vocabulary_size)
+    return torch.sparse_coo_tensor(places, ones, shape, check_invariants=False).coalesce()
+
+
+def _prepared(split: Split) -> Tensor:
+    return split.prepare(split.batch(torch.arange(len(split)))[0])
+
+
+if __name__ == "__main__":
+    main()
