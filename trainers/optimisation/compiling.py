@@ -30,7 +30,8 @@ def try_compile(
 ) -> str | None:
     """Compile a wrapped network with its loss in place and try it out; return why that failed, or None.
 
-    From then on the network also takes targets, and gives the mean loss then (`Strategy.computes_loss`).
+    From then on the network also takes targets, and gives the mean loss then (`Strategy.computes_loss`),
+    unless the loss needs what other ranks have computed.
 
     The trial leaves weights, gradients, running statistics and random state as they were. All ranks end
     up alike: where one fails, none compiles. The names of the weights stay. No gradient is sent: a rank
@@ -40,15 +41,24 @@ def try_compile(
 
     network, world = strategy.network, strategy.world
     problem = None
+    with torch.no_grad(), _untouched(network, world.device), strategy.autocast(), strategy.inside_model():
+        is_joined = not objective.needs_other_ranks(network(inputs))
     # Cut by DDP's buckets, each is sent while the rest of backward computes; not everything can be cut. One
     # rank sends nothing.
     for is_cut in (True, False) if world.world_size > 1 else (False,):
         torch.compiler.reset()
         dynamo_config.optimize_ddp = is_cut
         network.forward = _compiled_forward(network.forward, objective, backend, cuda_graphs=cuda_graphs)
-        problem = _why_it_fails(strategy, inputs, targets, cuda_graphs=cuda_graphs)
+
+        def loss_of_trial() -> Tensor:
+            if is_joined:
+                loss: Tensor = network(inputs, targets)
+                return loss
+            return objective.training_loss(network(inputs), targets)
+
+        problem = _why_it_fails(strategy, loss_of_trial, cuda_graphs=cuda_graphs)
         num_failed = world.sum(torch.tensor([float(problem is not None)], device=world.device)).item()
-        strategy.computes_loss = num_failed == 0
+        strategy.computes_loss = is_joined and num_failed == 0
         if num_failed == 0:
             return None
         del network.forward
@@ -85,7 +95,7 @@ def _compiled_forward(
 
 
 def _why_it_fails(
-    strategy: Strategy, inputs: Tensor, targets: Tensor, *, cuda_graphs: bool = False
+    strategy: Strategy, loss_of_trial: Callable[[], Tensor], *, cuda_graphs: bool = False
 ) -> str | None:
     """Run a compiled network forward and backward without a trace; return what went wrong, or None."""
     from torch._dynamo.utils import counters
@@ -98,7 +108,7 @@ def _why_it_fails(
         try:
             for _ in range(NUM_TRIALS_OF_GRAPHS if cuda_graphs else 1):
                 with strategy.autocast(), strategy.inside_model():
-                    loss = network(inputs, targets)
+                    loss = loss_of_trial()
                 # Not `loss.backward()`: DDP's hooks count, and miscount where the graph is static.
                 torch.autograd.grad(loss, parameters, allow_unused=True)
         except Exception as error:  # noqa: BLE001 - a compiler fails in its own ways; the run goes on without

@@ -45,9 +45,14 @@ class Objective:
         auxiliary = output[1] if len(output) == 2 else balance_loss(output[1], output[2])
         return self._loss(output[0], targets, "mean", self._label_smoothing) + auxiliary
 
+    def needs_other_ranks(self, output: Output) -> bool:
+        """Return whether the loss of this output depends on what the other ranks have computed."""
+        return isinstance(output, tuple) and len(output) == 3 and self._num_ranks > 1
+
     def __call__(self, output: Output, targets: Tensor, weight: float) -> Tensor:
         """Return a micro-batch's share of the loss of a step; see `MicroBatch.weight`."""
-        if isinstance(output, tuple) and len(output) == 3 and self._num_ranks > 1:
+        if self.needs_other_ranks(output):
+            assert len(output) == 3
             output = (output[0], mean_over_ranks(output[1], weight), output[2])
         return weighted(self.training_loss(output, targets), weight)
 
