@@ -59,7 +59,7 @@ class RunView:
         self._contended: list[dict[str, Any]] = []
         self._rank_history: list[dict[str, Any]] = []
         self._rank_history_at, self._rank_history_state = -RANK_HISTORY_EVERY_S, ""
-        self._judged_at, self._judged_state = -JUDGED_EVERY_S, ""
+        self._judged_at, self._judged_state, self._judged_seq = -JUDGED_EVERY_S, "", -1
 
     @property
     def total_steps(self) -> int | None:
@@ -205,11 +205,13 @@ class RunView:
         return self._contended
 
     def _judge(self) -> None:
-        now, state = time.monotonic(), self.status().state
+        now, state, seq = time.monotonic(), self.status().state, self.series.next_seq
         is_live = state in events.LIVE_STATES
-        if now - self._judged_at <= JUDGED_EVERY_S and state == self._judged_state:
+        # The last message about an ended run must not show a verdict on a part of a file that was still read.
+        is_of_all = is_live or seq == self._judged_seq
+        if now - self._judged_at <= JUDGED_EVERY_S and state == self._judged_state and is_of_all:
             return
-        self._judged_at, self._judged_state = now, state
+        self._judged_at, self._judged_state, self._judged_seq = now, state, seq
         found = insights.find(self.series, self.config, state)
         self._contended = [asdict(span) for span in contention.spans(self.series.load)]
         self._verdict = verdict.judge(self.series, state, found)

@@ -174,7 +174,7 @@ def fit_logistic(inputs: Tensor, targets: Tensor, num_classes: int) -> tuple[Ten
         bias.grad = errors.sum(0)
         return loss + weights.square().sum() / (2 * num)
 
-    optimizer.step(loss_and_gradients)  # type: ignore[no-untyped-call]
+    optimizer.step(loss_and_gradients)
     return weights, bias
 
 

@@ -58,7 +58,7 @@ class Comparison:
     def has_one_answer(self) -> bool:
         """True if the trivial predictor is always right: there is nothing to learn."""
         perfect = {"accuracy": 1.0, "perplexity": 1.0}.get(self.trivial["metric"], 0.0)
-        return abs(self.trivial["value"] - perfect) < 1e-9
+        return bool(abs(self.trivial["value"] - perfect) < 1e-9)
 
 
 def compare(series: Series, evaluation: Event | None = None) -> Comparison | None:

@@ -310,8 +310,8 @@ def _fall(series: Series) -> str:
     change = f"fell from {short(first)} to" if last < first else f"was {short(first)} and is"
     words = f"The training loss {change} {short(last)} ({learning.ends_in_words(num_steps)})"
     best = series.evaluations.best
-    if best is None:
-        return f"{words}."
+    if best is None or learning.compare(series) is not None:
+        return f"{words}."  # the comparison has the evaluation
     return f"{words}; validation {_value(best['name'], best['value'])} at best (step {best['step']:,})."
 
 

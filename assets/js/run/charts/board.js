@@ -152,7 +152,7 @@ export class Board {
     const { state, num_steps: numSteps } = payload.head;
     const isLive = LIVE_STATES.has(state);
     this.rate?.update(payload);
-    if (!this.endReferences && Object.keys(payload.head.metrics ?? {}).length > 0) this.askForReferences();
+    this.askForReferences();
     this.step = payload.head.step;
     if (isLive !== this.isLive || numSteps !== this.numSteps) {
       [this.isLive, this.numSteps] = [isLive, numSteps];
@@ -256,8 +256,9 @@ export class Board {
     this.later = setTimeout(() => this.schedule(), restMs + LEFT_OVER_MS);
   }
 
-  /** Asks for the reference lines until all are there: the server fits a linear model at the lowest priority. */
+  /** After the first evaluation asks for the reference lines, until the server has fitted the linear model. */
   askForReferences() {
+    if (this.endReferences || Object.keys(this.head.metrics ?? {}).length === 0) return;
     const ask = async () => {
       const { lines, is_complete: isComplete } = await fetchJson(runAddress(this.runId, "references"));
       if (isComplete) this.endReferences?.();

@@ -6,6 +6,7 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from ddp_gui.events.analysis.wording import short
 from ddp_gui.events.series import Series
 from tests.unit.ddp_gui.events.analysis.test_insights import PLAIN, falling, found, steps
 from tests.unit.ddp_gui.events.test_series import evaluation, state, step
+from trainers.contract import rundir
+from trainers.contract.rundir import RunDirectory, Status
 
 Event = dict[str, Any]
 PLAN = {"kind": "plan", "num_train": 6000, "num_validation": 1000, "num_steps": 1000, "global_batch": 64}
@@ -432,3 +435,16 @@ def test_while_it_runs_the_loss_alone_is_not_learning_where_the_trivial_predicto
     began_well = [HALF, *flat_loss, *measured("accuracy", [0.97], [0.1])]
     assert code(began_well, "running") == "learning", "a pretrained model begins with a low loss"
     assert "loss_does_not_fall" not in found(began_well)
+
+
+def test_an_ended_run_is_judged_by_all_of_its_events(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "iris-linear-1")
+    rundir.make(run, PLAIN)
+    view = run_view.RunView(run, None)
+    view.status = lambda: Status(state="finished")  # type: ignore[method-assign, arg-type, call-arg]
+    view.series.feed(step(n, n, loss=2.3) for n in range(1, 6))
+    first = view.verdict()
+    assert first is not None and first.code == "too_short"
+    view.series.feed(step(n, n, loss=to(0.1)(n)) for n in range(6, 401))
+    whole = view.verdict()
+    assert whole is not None and whole.code == "still_improving", "at once, not a second later"
