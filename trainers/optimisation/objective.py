@@ -51,8 +51,7 @@ class Objective:
 
     def __call__(self, output: Output, targets: Tensor, weight: float) -> Tensor:
         """Return a micro-batch's share of the loss of a step; see `MicroBatch.weight`."""
-        if self.needs_other_ranks(output):
-            assert len(output) == 3
+        if isinstance(output, tuple) and len(output) == 3 and self._num_ranks > 1:
             output = (output[0], mean_over_ranks(output[1], weight), output[2])
         return weighted(self.training_loss(output, targets), weight)
 
