@@ -255,6 +255,7 @@ def _plan(planned_steps: int, shape: Shape) -> dict[str, Any]:
             "num_accumulated": 1,
             "num_replicas": shape.num_ranks,
         },
+        "trivial": None,
     }
 
 

@@ -56,6 +56,10 @@ def valid(name: str) -> st.SearchStrategy[Any]:
     if kind is str:
         if about.choices:
             return st.sampled_from(about.choices)
+        if name == "data_reading":
+            return st.sampled_from(
+                ["", '{"header": true, "missing": {"a \\u00e4": ["-"]}}', '{"leave_out_last": 1}']
+            )
         letters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
         return st.text(letters, max_size=min(about.max_length, 50))
     low = about.minimum if about.above is None else math.nextafter(about.above, math.inf)
