@@ -153,10 +153,10 @@ class TableData:
     def about(self, inspection: TableInspection) -> dict[str, Any]:
         """Return what was decided of each column, the first rows as written and as read, and the label."""
         table, columns, plan = inspection.table, inspection.columns, inspection.plan
-        cells = ", ".join(column(place) for place in range(len(table.names)))
+        cells = [column(place) for place in range(len(table.names))] if table.num_rows else []
         order = f"FROM rows ORDER BY row LIMIT {NUM_PREVIEW_ROWS}"
-        rows = table.query(f"SELECT {cells} {order}") if table.num_rows else []
-        read = table.query(f"SELECT {', '.join(map(_as_read, columns))} {order}") if columns else []
+        rows = table.query_wide(cells, order)
+        read = table.query_wide(list(map(_as_read, columns)), order)
         preview: dict[str, Any] = {
             "header": list(table.names),
             "rows": [["" if cell is None else str(cell)[:MAX_PREVIEW_CELL] for cell in row] for row in rows],
