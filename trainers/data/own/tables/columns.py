@@ -36,7 +36,6 @@ MIN_FOR_IDENTIFIER = 10
 MIN_TEXT_WORDS = 4.0
 MIN_IDEOGRAPHS = 5.0
 MAX_ONE_HOT = 32
-NUM_EXAMPLES = 5
 # A model computes with numbers of 32 bits, which end at 3.4e38 and differ by a share of their size.
 LARGEST_NUMBER = 1e38
 SMALLEST_SPREAD = float(np.finfo(np.float32).tiny)
@@ -317,7 +316,7 @@ class _Batch:
         )
         found = {}
         for place, present, distinct, num_plain, characters, words, has_nan in sorted(rows):
-            nan = ()
+            nan: tuple[str, ...] = ()
             if has_nan:
                 spelled = self._table.query(
                     f"SELECT DISTINCT {column(place)} AS v FROM rows WHERE lower(v) = 'nan' ORDER BY v"

@@ -14,7 +14,7 @@ from trainers.data.dataset import TABULAR_REGRESSION, TableColumn
 from trainers.data.own.common.cache import require_space
 from trainers.data.own.common.problems import quoted
 from trainers.data.own.common.progress import Progress
-from trainers.data.own.common.rows import Rows, split_rows
+from trainers.data.own.common.splits import Rows, split_rows
 from trainers.data.own.common.store import ArrayWriter, MappedArray, write_array
 from trainers.data.own.tables.columns import LARGEST_NUMBER
 from trainers.data.own.tables.table_file import Table, parts_of

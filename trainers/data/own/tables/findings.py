@@ -180,30 +180,20 @@ def _outliers(table: Table, each: Column, problems: Problems) -> None:
     count = table.value(f"SELECT count(*) FROM rows WHERE {far}")
     if count > 0.05 * table.num_rows:
         return
-    some = table.query(f"SELECT row, {each.cell}, {each.number} FROM rows WHERE {far} ORDER BY row LIMIT 5")
-    lines = table.lines([row for row, *_ in some])
-    shown = ", ".join(f"{value} in line {line:,}" for line, (_, value, _) in zip(lines, some, strict=True))
-    values = {value for _, value, _ in some}
-    is_sentinel = len(values) == 1 and some[0][2] in SENTINELS
-    where = f"column {quoted(each.name)}"
+    shown, line = table.examples(each.cell, far)
+    spelled = table.query(
+        f"SELECT DISTINCT {each.cell} AS v, {each.number} FROM rows WHERE {far} ORDER BY v LIMIT 21"
+    )
+    is_sentinel = len(spelled) == 1 and spelled[0][1] in SENTINELS
     message = (
         f"{count:,} of its values lie far from the others (half of them are from {low:.4g} "
         f"to {high:.4g}): {shown}."
     )
+    suggested, action = {}, ""
     if is_sentinel or count <= 20:
-        spelled = [
-            str(value) for (value,) in table.query(f"SELECT DISTINCT {each.cell} FROM rows WHERE {far}")
-        ]
+        suggested = patch(missing={each.name: [str(value) for value, _ in spelled]})
         action = f"Read {'it' if count == 1 else f'these {count:,} values'} as missing"
-        problems.note(
-            where,
-            message,
-            line=lines[0],
-            suggested=patch(missing={each.name: sorted(spelled)}),
-            action=action,
-        )
-    else:
-        problems.note(where, message, line=lines[0])
+    problems.note(f"column {quoted(each.name)}", message, line=line, suggested=suggested, action=action)
 
 
 def _leaks(table: Table, used: Sequence[Column], label: Column, plan: Plan) -> list[Column]:

@@ -21,10 +21,9 @@ from trainers.data.dataset import (
     TableColumn,
 )
 from trainers.data.own.common.cache import tokenizer_fingerprint
-from trainers.data.own.common.kind import SMALL_BYTES
 from trainers.data.own.common.problems import DataError, Problems, quoted
 from trainers.data.own.common.splits import MappedRowsSplit, whole
-from trainers.data.own.common.store import MappedArray, Prepared
+from trainers.data.own.common.store import SMALL_BYTES, MappedArray, Prepared
 from trainers.data.own.images.classes import FEW_PER_CLASS, MIN_PER_CLASS, check_counts
 from trainers.data.own.tables.columns import (
     CATEGORY,
@@ -37,13 +36,7 @@ from trainers.data.own.tables.columns import (
     Column,
     read_columns,
 )
-from trainers.data.own.tables.features import (
-    TooFarError,
-    columns_of,
-    feature_names,
-    rows_of,
-    write_features,
-)
+from trainers.data.own.tables.features import TooFarError, columns_of, feature_names, rows_of, write_features
 from trainers.data.own.tables.findings import leave_out, report_findings
 from trainers.data.own.tables.table_file import Table, column
 from trainers.data.own.tables.table_plan import Plan, label_place, make_plan

@@ -147,6 +147,18 @@ class Table:
                 number += 1
         return [found.get(row, row + 1) for row in rows]
 
+    def lines_where(self, condition: str) -> list[int]:
+        """Return the lines of the first five rows for which a condition holds."""
+        rows = self.query(f"SELECT row FROM rows WHERE {condition} ORDER BY row LIMIT 5")
+        return self.lines([row for (row,) in rows])
+
+    def examples(self, cell: str, condition: str) -> tuple[str, int]:
+        """Return cells of the first five rows for which a condition holds as a text, and the first line."""
+        some = self.query(f"SELECT row, {cell} FROM rows WHERE {condition} ORDER BY row LIMIT 5")
+        lines = self.lines([row for row, _ in some])
+        values = [f"{quoted(value)} in line {line:,}" for line, (_, value) in zip(lines, some, strict=True)]
+        return ", ".join(values), lines[0]
+
     def _is_whole(self, cells: Sequence[str]) -> bool:
         assert self._dialect is not None
         num = self._dialect.num_cells
@@ -169,13 +181,9 @@ class Table:
 
     def drop(self, condition: str) -> int:
         """Leave out the rows for which a condition holds; return their number."""
-        if len(self._blocks) == 1:
-            self.execute(f"DELETE FROM rows WHERE {condition}")
-        else:
-            found = self.select(f"SELECT row FROM rows WHERE {condition}").fetchall()
-            dropped = f"SELECT unnest({[row for (row,) in found]}::BIGINT[])"
-            for block in self._blocks:
-                self.execute(f"DELETE FROM {block} WHERE row IN ({dropped})")
+        self.store("dropped", f"SELECT row FROM rows WHERE {condition}")
+        for block in self._blocks:
+            self.execute(f"DELETE FROM {block} WHERE row IN (FROM dropped)")
         before, self.num_rows = self.num_rows, self.value("SELECT count(*) FROM rows")
         return before - self.num_rows
 
@@ -358,7 +366,7 @@ class Table:
         is_nested = [kind.startswith(NESTED) or kind.endswith("]") for _, kind, *_ in described]
         if is_json:
             tests = [f"bool_or(json_type({name}) IN ('OBJECT', 'ARRAY'))" for name in quoted_names]
-            (is_nested,) = self.query_wide(tests, f"FROM {scan}")
+            is_nested = list(self.query_wide(tests, f"FROM {scan}")[0])
         kept: list[str] = []
         cells: list[str] = []
         for (name, *_), quoted_name, is_left_out in zip(described, quoted_names, is_nested, strict=True):

@@ -21,17 +21,8 @@ from trainers.data.own.tables.table_file import Table, column, literal
 LABEL_NAMES = ("label", "labels", "target", "class")
 # Names that a column to predict has as well; said when another column is the label.
 OTHER_LABEL_NAMES = (
-    "y",
-    "species",
-    "outcome",
-    "diagnosis",
-    "category",
-    "sentiment",
-    "标签",
-    "klasse",
-    "survived",
-    "churn",
-)
+    "y", "species", "outcome", "diagnosis", "category", "sentiment", "标签", "klasse", "survived", "churn",
+)  # fmt: skip
 MAX_NUMBER_CLASSES = 20  # whole numbers of up to so many different values are classes
 MAX_CLASSES = 1_000
 MAX_CLASS_NAME = 200
@@ -412,11 +403,7 @@ def _report_like_missing(
 def _check_label(table: Table, label: Column, task: str, *, skip: bool, problems: Problems) -> None:
     where = f"column {quoted(label.name)}"
     if label.num_missing:
-        rows = [
-            row
-            for (row,) in table.query(f"SELECT row FROM rows WHERE {label.cell} IS NULL ORDER BY row LIMIT 5")
-        ]
-        lines = table.lines(rows)
+        lines = table.lines_where(f"{label.cell} IS NULL")
         many = "1 row" if label.num_missing == 1 else f"{label.num_missing:,} rows"
         message = f"the label is missing in {many} of {table.num_rows:,}: lines {listed(lines)}."
         hint = "Fill them in or delete the rows."
@@ -505,41 +492,24 @@ def check_numbers(table: Table, each: Column, skip: bool, problems: Problems) ->
         problems.unreadable(where, f"{num:,} of its values are no numbers.", "", skip=skip, num_samples=num)
         return
     if each.num_too_large:
-        some = table.query(
-            f"SELECT row, {each.cell} FROM rows WHERE abs({each.number}) > "
-            f"{kinds.LARGEST_NUMBER!r} ORDER BY row LIMIT 5"
-        )
-        lines = table.lines([row for row, _ in some])
-        shown = ", ".join(
-            f"{quoted(value)} in line {line:,}" for line, (_, value) in zip(lines, some, strict=True)
-        )
+        shown, line = table.examples(each.cell, f"abs({each.number}) > {kinds.LARGEST_NUMBER!r}")
         message = f"{each.num_too_large:,} of its numbers are too large to compute with: {shown}."
         hint = f"Correct them, or use another unit; numbers up to {kinds.LARGEST_NUMBER:g} can be used."
-        problems.unreadable(where, message, hint, skip=skip, line=lines[0], num_samples=each.num_too_large)
+        problems.unreadable(where, message, hint, skip=skip, line=line, num_samples=each.num_too_large)
     if rest:
         other = f"{each.cell} IS NOT NULL AND {each.number} IS NULL"
-        some = table.query(f"SELECT row, {each.cell} FROM rows WHERE {other} ORDER BY row LIMIT 5")
-        lines = table.lines([row for row, _ in some])
-        shown = ", ".join(
-            f"{quoted(value)} in line {line:,}" for line, (_, value) in zip(lines, some, strict=True)
-        )
-        message = f"{each.num_numbers:,} of its values are numbers and {rest:,} are not: {shown}."
-        spelled = [
-            str(value)
-            for (value,) in table.query(f"SELECT DISTINCT {each.cell} FROM rows WHERE {other} LIMIT 21")
-        ]
-        suggested = patch(missing={each.name: sorted(spelled)}) if len(spelled) <= 20 else {}
-        action = f"Read {'this value' if rest == 1 else f'these {rest:,} values'} as missing"
-        hint = "Correct them, or read them as missing."
+        shown, line = table.examples(each.cell, other)
+        spelled = table.query(f"SELECT DISTINCT {each.cell} FROM rows WHERE {other} LIMIT 21")
+        values = sorted(str(value) for (value,) in spelled)
         problems.unreadable(
             where,
-            message,
-            hint,
+            f"{each.num_numbers:,} of its values are numbers and {rest:,} are not: {shown}.",
+            "Correct them, or read them as missing.",
             skip=skip,
-            line=lines[0],
+            line=line,
             num_samples=rest,
-            suggested=suggested,
-            action=action,
+            suggested=patch(missing={each.name: values}) if len(values) <= 20 else {},
+            action=f"Read {'this value' if rest == 1 else f'these {rest:,} values'} as missing",
         )
 
 
@@ -555,8 +525,7 @@ def _note_missing(table: Table, columns: Sequence[Column], problems: Problems) -
         problems.note("the table", message, f"{AS_MEAN} {AS_CATEGORY}")
         return
     for each in some:
-        rows = table.query(f"SELECT row FROM rows WHERE {each.cell} IS NULL ORDER BY row LIMIT 5")
-        lines = table.lines([row for (row,) in rows])
+        lines = table.lines_where(f"{each.cell} IS NULL")
         more = "" if each.num_missing <= len(lines) else " …"
         message = (
             f"{each.num_missing:,} of {each.num_rows:,} values are missing: lines {listed(lines)}{more}."

@@ -504,7 +504,7 @@ def test_wide_table_in_blocks_is_read_like_a_narrow_one(
 def test_number_of_statements_does_not_grow_with_each_column(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counts = []
+    counts: list[int] = []
     execute = table_file.Table.execute
 
     def counted(self: table_file.Table, sql: str) -> object:
