@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from typing import Any
 
 from ddp_gui.background.low_priority import make_nice
@@ -49,14 +50,18 @@ def _command(config: Config) -> list[str]:
 
 
 def _answer_of(command: list[str], time_limit_s: float) -> dict[str, Any]:
-    with subprocess.Popen(
-        command,
-        cwd=REPOSITORY,
-        env=environment.for_a_child(cuda_environment.none_visible()),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
+    # Its temporary files are in a folder of this process: a process that is killed removes nothing.
+    with (
+        tempfile.TemporaryDirectory(prefix="ddp-inspection-", ignore_cleanup_errors=True) as folder,
+        subprocess.Popen(
+            command,
+            cwd=REPOSITORY,
+            env=environment.for_a_child(cuda_environment.none_visible()) | {"TMPDIR": folder},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process,
+    ):
         make_nice(process)
         try:
             said, complaints = process.communicate(timeout=time_limit_s)

@@ -103,10 +103,11 @@ def _leave_out(inspection: Inspection) -> str:
     if not num:
         return ""
     total = inspection.preview.get("num_rows") or inspection.preview.get("num_images") or 0
-    if num > MUCH * total > 0:
-        return suggestion.button({"skip_unreadable": True}, f"Leave out up to {num:,} of {total:,} samples")
     # A row of a table may have faults in several columns, each of which is counted.
     is_sure = inspection.kind == "images" or len(inspection.problems) == 1
+    if num > MUCH * total > 0:
+        words = f"Leave out {'' if is_sure else 'up to '}{num:,} of {total:,} samples"
+        return suggestion.button({"skip_unreadable": True}, words)
     which = f"these {num:,}" if num > 1 else "this one"
     words = f"Leave {which} out" if is_sure else "Leave these rows out"
     return suggestion.button({"skip_unreadable": True}, words)

@@ -53,10 +53,10 @@ def expectation(plan: Plan) -> str:
     steps = f"{plan.num_steps:,} {glossary.term('step', 'step' if plan.num_steps == 1 else 'steps')}"
     found = recipe.expected(plan.config)
     if found is None:
-        return f'<p class="ddp-rate" id="expectation"><span>{steps} in all</span></p>'
+        return f'<p class="ddp-expectation" id="expectation"><span>{steps} in all</span></p>'
     took = "" if plan.device_kind == "cuda" else f" in about {_seconds(found.seconds)} on idle CPU cores"
     reached = f"{found.metric} of about <b>{found.mean:.2f}</b>"
-    return f'<p class="ddp-rate" id="expectation"><span>{steps}: {reached}{took}</span></p>'
+    return f'<p class="ddp-expectation" id="expectation"><span>{steps}: {reached}{took}</span></p>'
 
 
 def _seconds(seconds: float) -> str:

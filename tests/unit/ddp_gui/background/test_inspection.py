@@ -81,3 +81,13 @@ def test_zero_character_is_refused_by_name() -> None:
 def test_home_of_nobody_is_remembered_as_nothing() -> None:
     config = config_module.parse({"dataset": "own", "data_path": "~no-such-user/x.csv"})
     assert OwnData().remembered(config) is None
+
+
+def test_temporary_files_of_a_killed_look_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection.tempfile, "tempdir", str(tmp_path))
+    script = "import os, tempfile; tempfile.mkdtemp(prefix='ddp-table-'); os.kill(os.getpid(), 9)"
+    with pytest.raises(InspectionError):
+        inspection._answer_of([sys.executable, "-c", script], 60.0)
+    assert not list(tmp_path.iterdir())

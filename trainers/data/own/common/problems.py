@@ -68,6 +68,11 @@ class Problems:
         return self.num_faults + self.num_notes
 
     @property
+    def is_full(self) -> bool:
+        """True if no further problem is shown."""
+        return min(self.num_faults, self.num_notes) >= MAX_SHOWN
+
+    @property
     def shown(self) -> list[DataProblem]:
         return [*self._faults, *self._notes][:MAX_SHOWN]
 

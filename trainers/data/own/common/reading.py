@@ -23,18 +23,9 @@ MARKS = {  # byte order marks; the longer ones first
 }
 LATIN = ("cp1252", "cp1250", "mac_roman", "cp850", "cp1254")
 GUESSED = (
-    *LATIN,
-    "cp1251",
-    "koi8_r",
-    "cp1253",
-    "cp1255",
-    "cp1256",
-    "gb18030",
-    "big5",
-    "shift_jis",
-    "euc_jp",
+    *LATIN, "cp1251", "koi8_r", "cp1253", "cp1255", "cp1256", "gb18030", "big5", "shift_jis", "euc_jp",
     "euc_kr",
-)
+)  # fmt: skip
 OTHER_HINT = "Save it as UTF-8, or name its encoding."
 _MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
 _HIGH, _ALONE = re.compile(rb"[\x80-\xff]"), re.compile(rb"(?<![\x80-\xff])[\x80-\xff](?![\x80-\xff])")

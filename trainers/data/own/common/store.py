@@ -16,6 +16,8 @@ META = "meta.json"
 SEAL = "seal"
 # Pages a map has touched count as this process's memory; after so many bytes they are handed back.
 BYTES_BEFORE_RELEASE = 64 * 2**20
+# Up to this size a split is held in memory whole, on the device of the model.
+SMALL_BYTES = 256 * 2**20
 
 Array = npt.NDArray[Any]
 

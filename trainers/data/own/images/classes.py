@@ -13,22 +13,9 @@ from trainers.data.own.common.problems import Problems, listed, quoted
 from trainers.data.own.images.image_sources import ImageSource
 
 IMAGE_SUFFIXES = (
-    ".jpg",
-    ".jpeg",
-    ".jfif",
-    ".png",
-    ".bmp",
-    ".gif",
-    ".webp",
-    ".tif",
-    ".tiff",
-    ".ppm",
-    ".pgm",
-    ".pbm",
-    ".heic",
-    ".heif",
-    ".avif",
-)
+    ".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm",
+    ".heic", ".heif", ".avif",
+)  # fmt: skip
 # Words in the names of folders. Of those for validation, the first one there is taken.
 TRAIN_WORDS = ("train", "training", "trn")
 VALIDATION_WORDS = ("val", "valid", "validation", "dev", "test", "testing", "tst", "eval", "holdout")

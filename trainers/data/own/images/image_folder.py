@@ -15,17 +15,14 @@ import torch
 from trainers.contract.config.data import parse_reading
 from trainers.data.dataset import IMAGE_CLASSIFICATION, DataOptions, DataSpec, ImageSplit, Split
 from trainers.data.own.common.cache import fingerprint, require_space
-from trainers.data.own.common.kind import SMALL_BYTES
 from trainers.data.own.common.problems import Problems
 from trainers.data.own.common.progress import Progress
-from trainers.data.own.common.rows import Rows, split_rows
-from trainers.data.own.common.splits import MappedImageSplit, whole
-from trainers.data.own.common.store import ArrayWriter, Prepared, write_array
+from trainers.data.own.common.splits import MappedImageSplit, Rows, split_rows, whole
+from trainers.data.own.common.store import SMALL_BYTES, ArrayWriter, Prepared, write_array
 from trainers.data.own.images import classes, decoding, many_images
 from trainers.data.own.images.classes import Arrangement, LabelledFile
-from trainers.data.own.images.decoding import Header, Pixels, Shape, UnreadableImageError
+from trainers.data.own.images.decoding import Header, Pixels, Shape, Sums, UnreadableImageError, mean_and_std
 from trainers.data.own.images.image_sources import FolderSource, ImageSource, ZipSource
-from trainers.data.own.images.pixel_sums import Sums, mean_and_std
 
 NUM_DECODED_IN_INSPECTION = 2_000
 NUM_MEASURED = 500  # images of more than 8 bits whose highest value is looked for
@@ -129,10 +126,7 @@ class Images:
         )
 
     def _report_alike(
-        self,
-        files: tuple[LabelledFile, ...],
-        decoded: Mapping[str, Pixels],
-        problems: Problems,
+        self, files: tuple[LabelledFile, ...], decoded: Mapping[str, Pixels], problems: Problems
     ) -> tuple[LabelledFile, ...]:
         """Report images that are equal; return those that are to be used."""
         first: dict[bytes, LabelledFile] = {}

@@ -16,19 +16,9 @@ from trainers.data.own.images import zip_checks
 MAX_FILE_BYTES = 256 * 2**20
 # Left everywhere by macOS, Windows, Synology, QNAP and Linux.
 IGNORED_NAMES = (
-    "__macosx",
-    "thumbs.db",
-    "ehthumbs.db",
-    "desktop.ini",
-    "$recycle.bin",
-    "system volume information",
-    "@eadir",
-    "#recycle",
-    "@recycle",
-    "lost+found",
-    "lost.dir",
-    "icon\r",
-)
+    "__macosx", "thumbs.db", "ehthumbs.db", "desktop.ini", "$recycle.bin", "system volume information",
+    "@eadir", "#recycle", "@recycle", "lost+found", "lost.dir", "icon\r",
+)  # fmt: skip
 
 
 class ImageSource(Protocol):

@@ -15,9 +15,8 @@ from trainers.data.own.common import limits, pool
 from trainers.data.own.common.progress import Progress
 from trainers.data.own.images import decoding
 from trainers.data.own.images.classes import LabelledFile
-from trainers.data.own.images.decoding import Header, Pixels, Shape, UnreadableImageError
+from trainers.data.own.images.decoding import Header, Pixels, Shape, Sums, UnreadableImageError, sums_of
 from trainers.data.own.images.image_sources import ImageSource
-from trainers.data.own.images.pixel_sums import Sums, sums_of
 
 _HEADERS_AT_ONCE = 64
 _IMAGES_AT_ONCE = 16

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from trainers.data.own.tables.table_file import Table, column, literal
+from trainers.data.own.tables.table_file import EXPRESSIONS_AT_ONCE, Table, column, literal, parts_of
 
 NUMBER, CATEGORY, TEXT, DATE, FILE_NAME = "number", "category", "text", "date", "file name"
 IDENTIFIER, INDEX, CONSTANT = "identifier", "row index", "constant"
@@ -29,12 +29,13 @@ MISSING_NUMBER = (
     "#div/0!", "#value!", "#ref!", "#name?", "#num!", "*", "x", "tbd", "**", "无", "未知", "keine angabe",
 )  # fmt: skip
 MAX_COUNTED = 20_000
+MAX_EXAMINED = 1000  # characters of a cell that decide what its column holds
+CELLS_AT_ONCE = 2_000_000
 MIXED_FROM = 0.8  # this share of numbers: the rest are probably mistakes
 MIN_FOR_IDENTIFIER = 10
 MIN_TEXT_WORDS = 4.0
 MIN_IDEOGRAPHS = 5.0
 MAX_ONE_HOT = 32
-NUM_EXAMPLES = 5
 # A model computes with numbers of 32 bits, which end at 3.4e38 and differ by a share of their size.
 LARGEST_NUMBER = 1e38
 SMALLEST_SPREAD = float(np.finfo(np.float32).tiny)
@@ -46,6 +47,7 @@ ORDERED_NAMES = (
     "year", "jahr", "month", "day", "age", "time", "date", "x", "t", "step", "epoch", "hour", "week",
     "quarter", "size",
 )  # fmt: skip
+NAMELESS = r"column 1|unnamed: \d+|row name|index|level_\d|"
 IMAGES = r"\.(jpe?g|jfif|png|gif|bmp|webp|tiff?|ppm|pgm|pbm|heic|heif|avif)$"
 IDEOGRAPHS = r"[\x{3040}-\x{30ff}\x{3400}-\x{9fff}\x{ac00}-\x{d7af}\x{0e00}-\x{0e7f}]"
 _BODY = r"[0-9][0-9.,'’\x{a0}\x{202f} ]*(?:[eE][+-]?[0-9]+)?|[.,][0-9]+(?:[eE][+-]?[0-9]+)?"
@@ -122,15 +124,14 @@ class Column:
         confidence: "high", "medium" where another reading is possible, or "low".
         reason: why it is of this kind, as the second half of a sentence.
         date_format: of a column of dates.
-        num_digits: cells with a digit, of a column that is not all numbers.
     """
 
     index: int
     name: str
     kind: str
-    num_rows: int
-    num_present: int
-    num_distinct: int
+    num_rows: int = 0
+    num_present: int = 0
+    num_distinct: int = 0
     missing: tuple[str, ...] = ()
     reason: str = ""
     confidence: str = "high"
@@ -139,7 +140,6 @@ class Column:
     words: float = 0.0
     characters: float = 0.0
     ideographs: bool = False
-    num_digits: int = 0
     num_numbers: int = 0
     num_too_large: int = 0
     all_whole: bool = False
@@ -204,175 +204,388 @@ def read_columns(table: Table, wanted: Mapping[str, Any], missing: Mapping[str, 
         wanted: kinds that the user has chosen, by the name of the column.
         missing: further spellings of missing values, by the name of the column.
     """
-    columns = [_with_reading(table, each, wanted, missing) for each in _profiles(table)]
-    decimals = {
-        each.notation.decimal
-        for each in columns
-        if each.confidence == "high" and each.notation.decimal == ","
-    }
-    columns = [_resolved(table, each, bool(decimals)) for each in columns]
+    columns: list[Column] = []
+    for places in batches(table, range(len(table.names))):
+        columns += _Batch(table, places, wanted, missing).columns()
+    columns = _resolved(table, columns)
     columns = _with_numbers(table, columns)
-    features = [each for each in columns if each.kind in (NUMBER, CATEGORY, TEXT, DATE, MIXED)]
-    return [_without_names(table, each, len(features) > 2) for each in columns]
+    num_features = sum(each.kind in (NUMBER, CATEGORY, TEXT, DATE, MIXED) for each in columns)
+    return _without_names(table, columns, num_features > 2)
 
 
-def _profiles(table: Table) -> Iterator[Column]:
-    """Yield what plain counting says of each column; several in one pass."""
-    at_once = _at_once(table)
-    places = list(range(len(table.names)))
-    for start in range(0, len(places), at_once):
-        asked = []
-        for cell in map(column, places[start : start + at_once]):
-            asked += [
-                f"count({cell})",
-                f"count(DISTINCT {cell})",
-                f"count({PLAIN.sql(cell)})",
-                f"avg(length({cell}))",
-            ]
-            asked.append(f"avg(length({cell}) - length(replace({cell}, ' ', '')) + 1)")
-            asked.append(f"coalesce(bool_or(isnan({PLAIN.sql(cell)})), false)")
-        (values,) = table.query(f"SELECT {', '.join(asked)} FROM rows")
-        for offset, place in enumerate(places[start : start + at_once]):
-            present, distinct, plain, characters, words, has_nan = values[6 * offset : 6 * offset + 6]
-            found = Column(
+def frequent_values(table: Table, columns: Sequence[Column], most: int) -> dict[int, list[tuple[str, int]]]:
+    """Return the most frequent values of columns and how often each occurs, by the index of the column."""
+    found: dict[int, list[tuple[str, int]]] = {each.index: [] for each in columns}
+    by_index = {each.index: each for each in columns}
+    for places in batches(table, list(found)):
+        rows = table.query(
+            f"SELECT col, v, count(*) AS n FROM {long_cells(by_index[place] for place in places)} "
+            "WHERE v IS NOT NULL GROUP BY col, v "
+            f"QUALIFY row_number() OVER (PARTITION BY col ORDER BY n DESC, v) <= {most} "
+            "ORDER BY col, n DESC, v"
+        )
+        for place, value, count in rows:
+            found[place].append((str(value), count))
+    return found
+
+
+def batches(table: Table, places: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Yield columns that are looked at in one query: one of a long table, many of a wide one."""
+    size = max(1, min(EXPRESSIONS_AT_ONCE, CELLS_AT_ONCE // max(1, table.num_rows)))
+    return parts_of(places, size)
+
+
+def long_cells(columns: Iterable[Column], *, label: str = "NULL", as_numbers: bool = False) -> str:
+    """Return SQL of a table with a row for each cell: `row`, index of the column `col`, cell `v`, label `l`.
+
+    Args:
+        label: SQL of the label of a row.
+        as_numbers: `v` is the number instead of the text.
+    """
+    some = list(columns)
+    cells = [each.number if as_numbers else each.cell for each in some]
+    if len(some) == 1:
+        return f"(SELECT row, {some[0].index} AS col, {cells[0]} AS v, {label} AS l FROM rows)"
+    indexes = ", ".join(str(each.index) for each in some)
+    columns_of_cells = f"unnest([{indexes}]) AS col, unnest([{', '.join(cells)}]) AS v"
+    return f"(SELECT row, {columns_of_cells}, {label} AS l FROM rows)"
+
+
+@dataclass(frozen=True)
+class _Shares:
+    """Cells of a column with a digit, image names, like a date; its ideographs; cells and values present."""
+
+    digits: int = 0
+    images: int = 0
+    dates: int = 0
+    ideographs: int = 0
+    present: int = 0
+    distinct: int = 0
+
+
+class _Batch:
+    """Some columns of a table, and their different values in the table `vals`: col, v, n (how often)."""
+
+    def __init__(
+        self, table: Table, places: Sequence[int], wanted: Mapping[str, Any], missing: Mapping[str, Any]
+    ) -> None:
+        self._table = table
+        names = [table.names[place] for place in places]
+        self._chosen = {place: str(wanted.get(name, "")) for place, name in zip(places, names, strict=True)}
+        self._extra = {
+            place: tuple(str(each).lower() for each in missing.get(name, ()))
+            for place, name in zip(places, names, strict=True)
+        }
+        self._profiles = self._count(places)
+        self._spelled: dict[int, list[tuple[str, int]]] = {place: [] for place in places}
+        self._shares: dict[int, _Shares] = {}
+
+    def columns(self) -> list[Column]:
+        """Return what each column holds: number, date, text or category."""
+        found: dict[int, Column] = {}
+        for place, profile in self._profiles.items():
+            is_plain = profile.num_numbers == profile.num_present
+            if profile.num_present == 0:
+                found[place] = replace(profile, kind=EMPTY, reason="no cell has a value")
+            elif (
+                is_plain
+                and not self._chosen[place]
+                and not self._extra[place]
+                and not _is_called_date(profile)
+            ):
+                found[place] = replace(profile, kind=NUMBER)
+        rest = [place for place in self._profiles if place not in found]
+        if rest:
+            self._collect_values(rest)
+            found |= self._dates(rest)
+            found |= self._numbers([place for place in rest if place not in found])
+            for place in rest:
+                if place not in found:
+                    found[place] = self._other(self._profiles[place])
+        return [found[place] for place in self._profiles]
+
+    def _count(self, places: Sequence[int]) -> dict[int, Column]:
+        """Return what plain counting says of each column."""
+        plain = PLAIN.sql("v")
+        start = f"left(v, {MAX_EXAMINED})"
+        unread = [Column(index=place, name=self._table.names[place], kind="") for place in places]
+        rows = self._table.query(
+            f"SELECT col, count(v), count(DISTINCT v), count({plain}), coalesce(avg(length(v)), 0), "
+            f"coalesce(avg(length({start}) - length(replace({start}, ' ', '')) + 1), 0), "
+            f"coalesce(bool_or(isnan({plain})), false) FROM {long_cells(unread)} GROUP BY col"
+        )
+        found = {}
+        for place, present, distinct, num_plain, characters, words, has_nan in sorted(rows):
+            nan: tuple[str, ...] = ()
+            if has_nan:
+                spelled = self._table.query(
+                    f"SELECT DISTINCT {column(place)} AS v FROM rows WHERE lower(v) = 'nan' ORDER BY v"
+                )
+                nan = tuple(str(value) for (value,) in spelled)
+            found[place] = Column(
                 index=place,
-                name=table.names[place],
+                name=self._table.names[place],
                 kind="",
-                num_rows=table.num_rows,
+                num_rows=self._table.num_rows,
                 num_present=present,
                 num_distinct=distinct,
-                num_numbers=plain,
-                missing=("nan",) if has_nan else (),
-                characters=characters or 0.0,
-                words=words or 0.0,
+                num_numbers=num_plain,
+                missing=nan,
+                characters=characters,
+                words=words,
+                is_chosen=bool(self._chosen[place]),
             )
-            if plain == present:
-                yield found
+        return found
+
+    def _collect_values(self, places: Sequence[int]) -> None:
+        """Fill `vals` for some columns; take spellings of missing values out of it."""
+        self._profiles |= {place: replace(self._profiles[place], missing=()) for place in places}
+        unread = [self._profiles[place] for place in places]
+        self._table.store(
+            "vals",
+            f"SELECT col, left(v, {MAX_EXAMINED}) AS v, count(*) AS n FROM {long_cells(unread)} "
+            f"WHERE v IS NOT NULL GROUP BY ALL",
+        )
+        tests = [f"lower(v) IN ({', '.join(map(literal, MISSING_NUMBER))})"]
+        tests += [
+            f"(col = {place} AND lower(v) IN ({', '.join(map(literal, self._extra[place]))}))"
+            for place in places
+            if self._extra[place]
+        ]
+        spelled = f"({' OR '.join(tests)})"
+        for place, value, count in self._table.query(
+            f"SELECT col, v, n FROM vals WHERE {spelled} ORDER BY col, n DESC, v"
+        ):
+            self._spelled[place].append((value, count))
+        self._table.execute(f"DELETE FROM vals WHERE {spelled}")
+        foreign = f"sum(n * (length(v) - length(regexp_replace(v, {literal(IDEOGRAPHS)}, '', 'g'))))"
+        images, dates = literal("(?i)" + IMAGES), literal(_LIKE_A_DATE)
+        tests = [
+            "regexp_matches(v, '[0-9]')",
+            f"regexp_matches(v, {images})",
+            f"regexp_full_match(v, {dates})",
+        ]
+        digits, image, date = map(_sum_where, tests)
+        self._shares = dict.fromkeys(places, _Shares())
+        for place, *values in self._table.query(
+            f"SELECT col, {digits}, {image}, {date}, {foreign}::BIGINT, sum(n)::BIGINT, count(v) "
+            "FROM vals GROUP BY col"
+        ):
+            self._shares[place] = _Shares(*values)
+        for place in places:
+            profile = self._profiles[place]
+            is_foreign = self._shares[place].ideographs >= MIN_IDEOGRAPHS * max(1, profile.num_present)
+            self._profiles[place] = replace(profile, ideographs=is_foreign)
+
+    def _dates(self, places: Sequence[int]) -> dict[int, Column]:
+        """Return the columns that hold dates."""
+        least: dict[int, float] = {}
+        for place in places:
+            profile, chosen = self._profiles[place], self._chosen[place]
+            shares = self._shares[place]
+            is_plain = profile.num_numbers == profile.num_present
+            is_possible = shares.digits > 0.5 * profile.num_present and profile.characters < 60
+            share = 0.01 if chosen else 1.0 if is_plain else 0.95
+            if chosen not in ("", DATE) or (not chosen and not is_possible):
                 continue
-            foreign = f"sum(n * (length(v) - length(regexp_replace(v, {literal(IDEOGRAPHS)}, '', 'g'))))"
-            digits = "coalesce(sum(n) FILTER (regexp_matches(v, '[0-9]')), 0)"
-            ((num_digits, ideographs),) = table.query(
-                f"SELECT {digits}, {foreign} FROM {_values(column(place))}"
+            if is_plain and not chosen and not _is_called_date(profile):
+                continue
+            if shares.present and shares.dates >= share * shares.present:
+                least[place] = share
+        if not least:
+            return {}
+        asked = ", ".join(f"count({_date_sql('v', form)})" for form in DATE_FORMATS)
+        some = self._table.query(
+            f"SELECT col, count(v), {asked} FROM (SELECT * FROM vals WHERE col IN ({_listed(least)}) "
+            "QUALIFY row_number() OVER (PARTITION BY col) <= 200) GROUP BY col"
+        )
+        # Most formats do not fit even some of the values.
+        possible = {
+            place: [
+                form
+                for form, count in zip(DATE_FORMATS, counts, strict=True)
+                if count > 0.5 * least[place] * total
+            ]
+            for place, total, *counts in some
+        }
+        forms = [form for form in DATE_FORMATS if any(form in fitting for fitting in possible.values())]
+        if not forms:
+            return {}
+        dates = [_date_sql("v", form) for form in forms]
+        asked = ", ".join(f"{_sum_where(f'{date} IS NOT NULL')}, count(DISTINCT {date})" for date in dates)
+        found = {}
+        for place, *values in self._table.query(
+            f"SELECT col, {asked} FROM vals WHERE col IN ({_listed(least)}) GROUP BY col"
+        ):
+            fits = {
+                form: count for form, count in zip(forms, values[::2], strict=True) if form in possible[place]
+            }
+            best = max(fits.values(), default=0)
+            if best < max(1, least[place] * self._shares[place].present):
+                continue
+            fitting = [form for form, count in fits.items() if count == best]
+            pairs = (
+                {form, form.replace("%d", "%_").replace("%m", "%d").replace("%_", "%m")} for form in fitting
             )
-            is_foreign = (ideographs or 0) >= MIN_IDEOGRAPHS * max(1, present)
-            yield replace(found, ideographs=is_foreign, num_digits=int(num_digits))
+            is_ambiguous = any(len(pair) == 2 and pair <= set(fitting) for pair in pairs)
+            found[place] = replace(
+                self._with_missing(self._profiles[place], MISSING_NUMBER),
+                kind=DATE,
+                date_format=fitting[0],
+                confidence="medium" if is_ambiguous else "high",
+                reason="day and month could be the other way round" if is_ambiguous else "",
+                num_present=best,
+                num_distinct=values[2 * forms.index(fitting[0]) + 1],
+            )
+        return found
+
+    def _numbers(self, places: Sequence[int]) -> dict[int, Column]:
+        """Return the columns that hold numbers, with their notation."""
+        able = [place for place in places if self._can_be_numbers(place)]
+        if not able:
+            return {}
+        shapes: dict[int, dict[str, int]] = {place: {} for place in able}
+        for place, shape, count in self._table.query(
+            f"SELECT col, trim(regexp_replace(v, {literal(_BODY)}, '{_NUMBER_HERE}')) AS s, "
+            f"sum(n)::BIGINT AS m FROM vals WHERE col IN ({_listed(able)}) GROUP BY col, s "
+            "QUALIFY row_number() OVER (PARTITION BY col ORDER BY m DESC, s) <= 200 ORDER BY col, m DESC, s"
+        ):
+            shapes[place][shape] = count
+        by_notations: dict[tuple[str, str], list[int]] = {}
+        others = {}
+        for place in able:
+            unit, others[place] = _unit_of(shapes[place])
+            decimal = {DECIMAL_COMMA: ",", DECIMAL_POINT: "."}.get(self._chosen[place], "")
+            by_notations.setdefault((unit, decimal), []).append(place)
+        found = {}
+        for (unit, decimal), some in by_notations.items():
+            notations = [
+                Notation(decimal=point, thousands=mark, unit=unit)
+                for point, mark in _MARKS
+                if decimal in ("", point)
+            ]
+            tests = [f"regexp_full_match(v, {literal(each.pattern)})" for each in notations]
+            tests += [f"{PLAIN.sql('v')} IS NOT NULL", "regexp_matches(v, '^[-+]?[0-9]{4,}')"]
+            for place, *fits, plain, num_long in self._table.query(
+                f"SELECT col, {', '.join(map(_sum_where, tests))} FROM vals "
+                f"WHERE col IN ({_listed(some)}) GROUP BY col"
+            ):
+                by_notation = dict(zip(notations, fits, strict=True))
+                number = self._as_number(place, by_notation, plain, num_long, others[place])
+                if number is not None:
+                    found[place] = number
+        return found
+
+    def _can_be_numbers(self, place: int) -> bool:
+        profile, chosen = self._profiles[place], self._chosen[place]
+        is_plain = profile.num_numbers == profile.num_present
+        num_digits = self._shares[place].digits
+        if chosen:
+            return chosen in (NUMBER, DECIMAL_COMMA, DECIMAL_POINT)
+        return is_plain or (profile.characters < 40 and num_digits > 0 and not self._are_images(profile))
+
+    def _as_number(
+        self, place: int, fits: Mapping[Notation, int], plain: int, num_long: int, others: Mapping[str, int]
+    ) -> Column | None:
+        """Return the column as numbers, or None if too few cells are.
+
+        Args:
+            fits: cells that are numbers in each notation; `plain`: as programs write them.
+            num_long: cells that begin with four digits.
+            others: cells without a digit.
+        """
+        profile, chosen = self._profiles[place], self._chosen[place]
+        present, distinct = self._shares[place].present, self._shares[place].distinct
+        # Words among numbers stand for missing values if they are known ones, or always the same.
+        guessed: set[str] = set()
+        is_rare = sum(others.values()) < 0.3 * profile.num_present
+        if 0 < len(others) <= 2 and min(others.values()) > 1 and is_rare and not _is_ordinal(others):
+            guessed = set(others)
+            present, distinct = present - sum(others.values()), distinct - len(others)
+        best = max([*fits.values(), plain])
+        if present == 0 or best == 0 or (best < MIXED_FROM * present and not chosen):
+            return None
+        notation, confidence, reason = PLAIN, "medium" if guessed else "high", ""
+        if plain < best or chosen == DECIMAL_COMMA:
+            fitting = [each for each, count in fits.items() if count == best]
+            notation = next((each for each in fitting if each == Notation(unit=each.unit)), fitting[0])
+            # 1,266: a thousand or one and a quarter? Thousands, unless longer numbers lack the separator.
+            grouped = next((each for each in fitting if each.thousands), None)
+            is_ambiguous = (
+                grouped is not None and not notation.thousands and notation.decimal != grouped.decimal
+            )
+            if grouped is not None and is_ambiguous and not chosen:
+                notation = notation if num_long else grouped
+                confidence = "medium"
+                reason = (
+                    "longer numbers have no separator"
+                    if num_long
+                    else "every separator has three digits after it"
+                )
+        known = {value for value, _ in self._spelled[place]}
+        return replace(
+            profile,
+            kind=NUMBER if best == present else MIXED,
+            missing=tuple(sorted(known | guessed)),
+            notation=notation,
+            num_present=present,
+            num_distinct=distinct,
+            confidence=confidence,
+            reason=reason,
+            num_numbers=best,
+        )
+
+    def _other(self, profile: Column) -> Column:
+        """Return a column of neither numbers nor dates."""
+        chosen = self._chosen[profile.index]
+        if chosen in (IGNORED, CATEGORY, TEXT):
+            return replace(self._with_missing(profile, MISSING), kind=chosen, reason="chosen")
+        if chosen == DATE:
+            return replace(profile, kind=CATEGORY, reason="no date could be read", confidence="low")
+        if not chosen and self._are_images(profile):
+            reason = "the cells are names of image files"
+            return replace(self._with_missing(profile, MISSING), kind=FILE_NAME, reason=reason)
+        is_long = profile.words >= MIN_TEXT_WORDS or profile.ideographs
+        is_much = profile.num_distinct > 0.5 * profile.num_present or profile.num_distinct > 4 * MAX_ONE_HOT
+        if is_long and is_much and profile.num_distinct > 1:
+            return replace(self._with_missing(profile, ()), kind=TEXT)
+        return replace(self._with_missing(profile, MISSING), kind=CATEGORY)
+
+    def _are_images(self, profile: Column) -> bool:
+        return profile.characters < 300 and self._shares[profile.index].images >= 0.95 * profile.num_present
+
+    def _with_missing(self, profile: Column, spellings: Sequence[str]) -> Column:
+        """Return a column without those of some spellings, and of those the user has named, that occur."""
+        wanted = {*spellings, *self._extra[profile.index]}
+        found = [(value, count) for value, count in self._spelled[profile.index] if value.lower() in wanted]
+        return replace(
+            profile,
+            missing=tuple(value for value, _ in found),
+            num_present=profile.num_present - sum(count for _, count in found),
+            num_distinct=profile.num_distinct - len(found),
+        )
 
 
-def _values(cell: str) -> str:
-    """Return SQL of a table of the different values v of a cell, and how often each occurs, n."""
-    return f"(SELECT {cell} AS v, count(*) AS n FROM rows WHERE {cell} IS NOT NULL GROUP BY v)"
+def _is_called_date(profile: Column) -> bool:
+    """Return True if plain numbers may be dates such as 20240131."""
+    return profile.characters == 8 and re.search("dat|day|tag", profile.name.lower()) is not None
 
 
-def _with_reading(
-    table: Table, profile: Column, wanted: Mapping[str, Any], missing: Mapping[str, Any]
-) -> Column:
-    """Decide between number, date, text and category."""
-    chosen = str(wanted.get(profile.name, ""))
-    extra = tuple(str(each).lower() for each in missing.get(profile.name, ()))
-    has_nan, profile = profile.missing, replace(profile, is_chosen=bool(chosen), missing=())
-    if profile.num_present == 0:
-        return replace(profile, kind=EMPTY, reason="no cell has a value")
-    if chosen in (IGNORED, CATEGORY, TEXT):
-        return _counted(table, profile, MISSING, kind=chosen, extra=extra, reason="chosen")
-    dated = _dated(table, profile, chosen)
-    if dated is not None:
-        return dated
-    if chosen == DATE:
-        return replace(profile, kind=CATEGORY, reason="no date could be read", confidence="low")
-    is_plain = profile.num_numbers == profile.num_present
-    if not chosen and is_plain and not extra:
-        return replace(profile, kind=NUMBER, missing=_spelled(table, profile, has_nan))
-    cell = column(profile.index)
-    names = f"SELECT count(*) FROM rows WHERE regexp_matches({cell}, {literal('(?i)' + IMAGES)})"
-    if (
-        not chosen
-        and not is_plain
-        and profile.characters < 300
-        and table.value(names) >= 0.95 * profile.num_present
-    ):
-        reason = "the cells are names of image files"
-        return _counted(table, profile, MISSING, kind=FILE_NAME, extra=extra, reason=reason)
-    if (is_plain or profile.characters < 40) and (profile.num_digits or chosen):
-        number = _as_number(table, profile, chosen, extra)
-        if number is not None:
-            return number
-    if _is_text(profile):
-        return _counted(table, profile, (), kind=TEXT, extra=extra)
-    return _counted(table, profile, MISSING, kind=CATEGORY, extra=extra)
+def _sum_where(condition: str) -> str:
+    """Return SQL of how many cells have a value for which a condition holds."""
+    return f"coalesce(sum(n) FILTER ({condition}), 0)::BIGINT"
 
 
-def _dated(table: Table, profile: Column, chosen: str) -> Column | None:
-    """Return the column as dates, or None if it does not hold them."""
-    if chosen not in ("", DATE):
-        return None
-    if (
-        not chosen and profile.num_numbers == profile.num_present
-    ):  # 20240131 is a date if its column is called one
-        is_called = profile.characters == 8 and re.search("dat|day|tag", profile.name.lower())
-        return _as_date(table, profile, least=1.0) if is_called else None
-    if not chosen and (profile.num_digits <= 0.5 * profile.num_present or profile.characters >= 60):
-        return None
-    spelled = replace(profile, missing=_spelled(table, profile, MISSING_NUMBER))
-    return _as_date(table, spelled, least=0.01 if chosen else 0.95)
+def _listed(places: Iterable[int]) -> str:
+    return ", ".join(map(str, places))
 
 
-def _is_text(profile: Column) -> bool:
-    is_long = profile.words >= MIN_TEXT_WORDS or profile.ideographs
-    is_much = profile.num_distinct > 0.5 * profile.num_present or profile.num_distinct > 4 * MAX_ONE_HOT
-    return is_long and is_much and profile.num_distinct > 1
-
-
-def _spelled(
-    table: Table, profile: Column, spellings: Sequence[str], extra: Sequence[str] = ()
-) -> tuple[str, ...]:
-    """Return those of some spellings that occur in a column."""
-    if not spellings and not extra:
-        return ()
-    asked = ", ".join(map(literal, {*spellings, *extra}))
-    cell = column(profile.index)
-    found = table.query(
-        f"SELECT {cell}, count(*) AS n FROM rows WHERE lower({cell}) IN ({asked}) GROUP BY 1 "
-        f"ORDER BY n DESC, 1 LIMIT 100"
-    )
-    return tuple(str(name) for name, _ in found)
-
-
-def _counted(
-    table: Table,
-    profile: Column,
-    spellings: Sequence[str],
-    *,
-    kind: str,
-    extra: Sequence[str] = (),
-    reason: str = "",
-) -> Column:
-    """Return a column of this kind with these spellings of missing values."""
-    found = _spelled(table, profile, spellings, extra)
-    if not found:
-        return replace(profile, kind=kind, reason=reason)
-    some = replace(profile, kind=kind, reason=reason, missing=found)
-    ((present, distinct),) = table.query(f"SELECT count({some.cell}), count(DISTINCT {some.cell}) FROM rows")
-    return replace(some, num_present=present, num_distinct=distinct)
-
-
-def _as_number(table: Table, profile: Column, chosen: str, extra: Sequence[str]) -> Column | None:
-    """Return the column as numbers with their notation, or None if it holds something else."""
-    cell = column(profile.index)
-    missing = set(_spelled(table, profile, MISSING_NUMBER, extra))
-    known = (
-        f"CASE WHEN {cell} IN ({', '.join(map(literal, missing))}) THEN NULL ELSE {cell} END"
-        if missing
-        else cell
-    )
-    shape = f"trim(regexp_replace({known}, {literal(_BODY)}, '{_NUMBER_HERE}'))"
-    shapes = table.query(
-        f"SELECT {shape.replace(known, 'v')} AS s, sum(n)::BIGINT AS m FROM {_values(known)} GROUP BY s "
-        "ORDER BY m DESC, s LIMIT 200"
-    )
+def _unit_of(shapes: Mapping[str, int]) -> tuple[str, dict[str, int]]:
+    """Return the unit next to the numbers of a column, and the cells without a number."""
     units: dict[str, int] = {}
     others: dict[str, int] = {}
     num_bare = 0
-    for text, count in shapes:
+    for text, count in shapes.items():
         if _NUMBER_HERE not in text:
             others[text] = count
             continue
@@ -386,66 +599,7 @@ def _as_number(table: Table, profile: Column, chosen: str, extra: Sequence[str])
     is_usual = (
         bool(units) and units[unit] >= 0.2 * num_like and num_bare + units[unit] > MIXED_FROM * num_like
     )
-    unit = unit if is_usual else ""
-    # Words among numbers stand for missing values if they are known ones, or always the same.
-    guessed: set[str] = set()
-    num_others = sum(others.values())
-    if (
-        0 < len(others) <= 2
-        and min(others.values()) > 1
-        and num_others < 0.3 * profile.num_present
-        and not _is_ordinal(others)
-    ):
-        guessed = set(others)
-    some = replace(profile, missing=tuple(sorted(missing | guessed)))
-    marks = [
-        each
-        for each in _MARKS
-        if not chosen or chosen == NUMBER or each[0] == ("," if chosen == DECIMAL_COMMA else ".")
-    ]
-    notations = [Notation(decimal=point, thousands=mark, unit=unit) for point, mark in marks]
-    tests = [f"regexp_full_match(v, {literal(each.pattern)})" for each in notations]
-    tests += ["true", f"{PLAIN.sql('v')} IS NOT NULL", "regexp_matches(v, '^[-+]?[0-9]{4,}')"]
-    asked = [f"coalesce(sum(n) FILTER ({test}), 0)::BIGINT" for test in tests]
-    (values,) = table.query(f"SELECT {', '.join(asked)}, count(v) FROM {_values(some.cell)}")
-    *fits, present, plain, num_long, distinct = values
-    best = max([*fits, plain])
-    if present == 0 or (best < MIXED_FROM * present and not chosen) or (best == 0):
-        return None
-    kind = NUMBER if best == present else MIXED
-    confidence, reason = "high", ""
-    if plain == best and chosen not in (DECIMAL_COMMA,):
-        notation = PLAIN
-    else:
-        fitting = [each for each, count in zip(notations, fits, strict=True) if count == best]
-        notation = next((each for each in fitting if each == Notation(unit=unit)), fitting[0])
-        # 1,266: a thousand or one and a quarter? Thousands, unless longer numbers lack the separator.
-        grouped = next((each for each in fitting if each.thousands), None)
-        if (
-            not notation.thousands
-            and grouped is not None
-            and notation.decimal != grouped.decimal
-            and not chosen
-        ):
-            notation = notation if num_long else grouped
-            confidence = "medium"
-            reason = (
-                "every separator has three digits after it"
-                if not num_long
-                else "longer numbers have no separator"
-            )
-    if guessed:
-        confidence = "medium"
-    return replace(
-        some,
-        kind=kind,
-        notation=notation,
-        num_present=present,
-        num_distinct=distinct,
-        confidence=confidence,
-        reason=reason,
-        num_numbers=best,
-    )
+    return unit if is_usual else "", others
 
 
 def _is_ordinal(others: Mapping[str, int]) -> bool:
@@ -462,152 +616,118 @@ def _date_sql(cell: str, form: str) -> str:
     return f"CASE WHEN year({parsed}) BETWEEN 1000 AND 2999 THEN {parsed} END"
 
 
-def _as_date(table: Table, profile: Column, least: float) -> Column | None:
-    """Return the column as dates, or None if too few cells are dates of one format."""
-    cell = profile.cell
-    values = _values(cell)
-    like = f"coalesce(sum(n) FILTER (regexp_full_match(v, {literal(_LIKE_A_DATE)})), 0)"
-    ((num_like, present),) = table.query(f"SELECT {like}, coalesce(sum(n), 0) FROM {values}")
-    if not present or num_like < least * present:
-        return None
-    # Most formats do not fit even some of the values.
-    dates = [_date_sql("v", form) for form in DATE_FORMATS]
-    counts = ", ".join(f"count({date})" for date in dates)
-    some = table.query(f"SELECT {counts}, count(v) FROM (SELECT v FROM {values} LIMIT 200)")[0]
-    forms = [form for form, count in zip(DATE_FORMATS, some, strict=False) if count > 0.5 * least * some[-1]]
-    if not forms:
-        return None
-    asked = ", ".join(
-        f"coalesce(sum(n) FILTER ({_date_sql('v', form)} IS NOT NULL), 0)::BIGINT" for form in forms
-    )
-    fits = table.query(f"SELECT {asked} FROM {values}")[0]
-    best = max(fits)
-    if best < max(1, least * present):
-        return None
-    fitting = [form for form, count in zip(forms, fits, strict=True) if count == best]
-    confidence, reason = "high", ""
-    if (
-        {"%m/%d/%Y", "%d/%m/%Y"} <= set(fitting)
-        or {"%m/%d/%y", "%d/%m/%y"} <= set(fitting)
-        or {"%d-%m-%Y", "%m-%d-%Y"} <= set(fitting)
-    ):
-        confidence, reason = "medium", "day and month could be the other way round"
-    found = replace(profile, kind=DATE, date_format=fitting[0], confidence=confidence, reason=reason)
-    ((there, distinct),) = table.query(f"SELECT count({found.date}), count(DISTINCT {found.date}) FROM rows")
-    return replace(found, num_present=there, num_distinct=distinct)
-
-
-def _resolved(table: Table, each: Column, has_decimal_commas: bool) -> Column:
+def _resolved(table: Table, columns: Sequence[Column]) -> list[Column]:
     """Read ambiguous separators as the other columns of the file have them."""
-    if each.is_chosen or not has_decimal_commas or each.kind != NUMBER:
-        return each
-    if each.confidence == "medium" and each.notation.thousands == ",":
-        return replace(
-            each,
-            notation=Notation(decimal=",", unit=each.notation.unit),
-            reason="other columns have decimal commas",
-        )
-    if each.notation.is_plain:
-        grouped = Notation(decimal=",", thousands=".")
-        marked = f"count(*) FILTER (contains({each.cell}, '.'))"
-        fits = (
-            f"count(*) FILTER (contains({each.cell}, '.') AND regexp_full_match({each.cell}, "
-            f"{literal(grouped.pattern)}))"
-        )
-        ((num_marked, num_fits),) = table.query(f"SELECT {marked}, {fits} FROM rows")
-        if num_marked and num_marked == num_fits:
-            return replace(
-                each, notation=grouped, confidence="medium", reason="other columns have decimal commas"
-            )
-    return each
+    if not any(each.confidence == "high" and each.notation.decimal == "," for each in columns):
+        return list(columns)
+    found = {each.index: each for each in columns}
+    reason = "other columns have decimal commas"
+    numbers = {each.index: each for each in columns if each.kind == NUMBER and not each.is_chosen}
+    for each in numbers.values():
+        if each.confidence == "medium" and each.notation.thousands == ",":
+            notation = Notation(decimal=",", unit=each.notation.unit)
+            found[each.index] = replace(each, notation=notation, reason=reason)
+    grouped = Notation(decimal=",", thousands=".")
+    fits = f"regexp_full_match(v, {literal(grouped.pattern)})"
+    for places in batches(table, [place for place, each in numbers.items() if each.notation.is_plain]):
+        for (place,) in table.query(
+            f"SELECT col FROM {long_cells(numbers[place] for place in places)} WHERE contains(v, '.') "
+            f"GROUP BY col HAVING bool_and({fits})"
+        ):
+            found[place] = replace(numbers[place], notation=grouped, confidence="medium", reason=reason)
+    return [found[each.index] for each in columns]
 
 
 def _with_numbers(table: Table, columns: Sequence[Column]) -> list[Column]:
-    """Add what the numbers of the columns are; several columns in one pass."""
+    """Add what the numbers of the columns are."""
     found = {each.index: each for each in columns}
+    by_notation: dict[Notation, list[int]] = {}
     for each in columns:
         is_same = each.num_distinct == 1 and not each.num_missing and not each.is_chosen
         if each.kind in (CATEGORY, FILE_NAME) and is_same:
             found[each.index] = replace(each, kind=CONSTANT, reason="all cells are the same")
-    numbers = [each for each in columns if each.kind in (NUMBER, MIXED)]
+        if each.kind in (NUMBER, MIXED):
+            by_notation.setdefault(each.notation, []).append(each.index)
     quantile = "approx_quantile" if table.num_rows > 2_000_000 else "quantile_cont"
-    at_once = _at_once(table)
-    for start in range(0, len(numbers), at_once):
-        some = numbers[start : start + at_once]
-        cells = ", ".join(f"{each.cell} AS t{k}, {each.number} AS m{k}" for k, each in enumerate(some))
-        asked = []
-        for k in range(len(some)):
-            usable = f"CASE WHEN abs(m{k}) <= {LARGEST_NUMBER!r} THEN m{k} END"
-            asked += [f"count(t{k})", f"count({usable})", f"count(*) FILTER (abs(m{k}) > {LARGEST_NUMBER!r})"]
-            asked += [f"min({usable})", f"max({usable})", f"bool_and({usable} = floor({usable}))"]
-            asked += [f"{quantile}({usable}, [0.25, 0.5, 0.75])", f"count(DISTINCT {usable})"]
-        (values,) = table.query(f"SELECT {', '.join(asked)} FROM (SELECT {cells} FROM rows)")
-        for k, each in enumerate(some):
-            present, num, large, low, high, whole, quartiles, distinct = values[8 * k : 8 * k + 8]
-            is_same = each.num_distinct == 1 and num == each.num_rows and not each.is_chosen
-            found[each.index] = replace(
-                each,
-                kind=CONSTANT if is_same else NUMBER if num + large == present else MIXED,
-                reason="all cells are the same" if is_same else each.reason,
-                num_present=present,
-                num_numbers=num,
-                num_too_large=large,
-                lowest=low or 0.0,
-                highest=high or 0.0,
-                all_whole=bool(whole) and not large,
-                quartiles=tuple(quartiles or (0.0, 0.0, 0.0)),
-                num_distinct=distinct + bool(large),
-                example=_example(table, each),
-            )
+    asked = (
+        f"count(v), count(u), count(m) - count(u), min(u), max(u), bool_and(u = floor(u)), "
+        f"{quantile}(u, [0.25, 0.5, 0.75]), count(DISTINCT u)"
+    )
+    for notation, numbers in by_notation.items():
+        # A cell with something unusual about its notation, the first one, is the example.
+        unusual = "row + CASE WHEN regexp_matches(v, '[0-9][^0-9-]+[0-9]') THEN 0 ELSE 1e15 END"
+        example = (
+            f", arg_min(v, {unusual}) FILTER (m IS NOT NULL), arg_min(m, {unusual}) FILTER (m IS NOT NULL)"
+        )
+        for places in batches(table, numbers):
+            read = f"(SELECT *, {notation.sql('v')} AS m FROM {long_cells(found[place] for place in places)})"
+            usable = f"(SELECT *, CASE WHEN abs(m) <= {LARGEST_NUMBER!r} THEN m END AS u FROM {read})"
+            for place, present, num, large, low, high, whole, quartiles, distinct, *shown in table.query(
+                f"SELECT col, {asked}{'' if notation.is_plain else example} FROM {usable} GROUP BY col"
+            ):
+                each = found[place]
+                is_same = each.num_distinct == 1 and num == each.num_rows and not each.is_chosen
+                found[place] = replace(
+                    each,
+                    kind=CONSTANT if is_same else NUMBER if num + large == present else MIXED,
+                    reason="all cells are the same" if is_same else each.reason,
+                    num_present=present,
+                    num_numbers=num,
+                    num_too_large=large,
+                    lowest=low or 0.0,
+                    highest=high or 0.0,
+                    all_whole=bool(whole) and not large,
+                    quartiles=tuple(quartiles or (0.0, 0.0, 0.0)),
+                    num_distinct=distinct + bool(large),
+                    example=(str(shown[0]), f"{shown[1]:.12g}")
+                    if shown and shown[0] is not None
+                    else ("", ""),
+                )
     return [found[each.index] for each in columns]
 
 
-def _example(table: Table, each: Column) -> tuple[str, str]:
-    """Return a cell with something unusual about its notation, and the number it is read as."""
-    if each.notation.is_plain:
-        return "", ""
-    shown = table.query(
-        f"SELECT {each.cell}, {each.number} AS n FROM rows WHERE n IS NOT NULL "
-        f"ORDER BY regexp_matches({each.cell}, '[0-9][^0-9-]+[0-9]') DESC, row LIMIT 1"
-    )
-    return (str(shown[0][0]), f"{shown[0][1]:.12g}") if shown else ("", "")
-
-
-def _at_once(table: Table) -> int:
-    """Return how many columns are counted in one pass."""
-    return max(4, min(20, 4_000_000 // max(1, table.num_rows)))
-
-
-def _without_names(table: Table, each: Column, has_others: bool) -> Column:
+def _without_names(table: Table, columns: Sequence[Column], has_others: bool) -> list[Column]:
     """Recognise row indexes and identifiers: values that are all different and say nothing of another row."""
-    if each.is_chosen or each.num_present < MIN_FOR_IDENTIFIER or not each.all_different:
-        return each
-    if each.index in table.index_columns:
+    able = [
+        each
+        for each in columns
+        if not each.is_chosen and each.num_present >= MIN_FOR_IDENTIFIER and each.all_different
+    ]
+    found = {each.index: _by_name(each, each.index in table.index_columns) for each in able}
+    counting = {
+        place: each
+        for place, each in found.items()
+        if each.kind == NUMBER
+        and each.all_whole
+        and each.notation.is_plain
+        and each.name.lower() not in ORDERED_NAMES
+    }
+    for places in batches(table, list(counting)):
+        numbers = (
+            f"SELECT row, col, {PLAIN.sql('v')} AS m FROM {long_cells(counting[place] for place in places)}"
+        )
+        steps = f"SELECT col, m - lag(m) OVER (PARTITION BY col ORDER BY row) AS d FROM ({numbers})"
+        for place, least, most in table.query(f"SELECT col, min(d), max(d) FROM ({steps}) GROUP BY col"):
+            if least == most != 0 and (least == 1 or (place == 0 and has_others)):
+                reason = f"it counts up by {least:g} from row to row"
+                found[place] = replace(counting[place], kind=INDEX, reason=reason, confidence="medium")
+    return [found.get(each.index, each) for each in columns]
+
+
+def _by_name(each: Column, is_declared: bool) -> Column:
+    """Return a column of different values as an index or identifier, if its name or the file says so."""
+    if is_declared:
         return replace(each, kind=INDEX, reason="the file declares it as the index of its rows")
     if each.kind == CATEGORY:
         return replace(each, kind=IDENTIFIER, reason="all its values are different, like names of rows")
     if each.kind != NUMBER or not each.all_whole or not each.notation.is_plain:
         return each
-    name = each.name.lower()
-    is_nameless = re.fullmatch(r"column 1|unnamed: \d+|row name|index|level_\d|", name) is not None
-    if is_nameless and each.index == 0:
+    if each.index == 0 and re.fullmatch(NAMELESS, each.name.lower()):
         return replace(
             each, kind=INDEX, reason="whole numbers, all different, in a first column without a name"
         )
     if is_id_name(each.name):
         return replace(each, kind=IDENTIFIER, reason="whole numbers, all different, and called an identifier")
-    steps = table.query(
-        f"SELECT min(d), max(d) FROM (SELECT n - lag(n) OVER (ORDER BY row) AS d FROM (SELECT "
-        f"row, {each.number} AS n FROM rows))"
-    )[0]
-    if (
-        steps[0] == steps[1] != 0
-        and name not in ORDERED_NAMES
-        and (steps[0] == 1 or (each.index == 0 and has_others))
-    ):
-        return replace(
-            each, kind=INDEX, reason=f"it counts up by {steps[0]:g} from row to row", confidence="medium"
-        )
     return each
 
 

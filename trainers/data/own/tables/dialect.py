@@ -13,7 +13,8 @@ from typing import Any
 DELIMITERS = ("\t", ";", "|", ",")  # in this order where several fit
 RARE_DELIMITERS = ("^", "~", "\x01", ":", " ")  # only where none of the others fits
 NAMES = {"\t": "tabs", ";": "semicolons", "|": "bars", ",": "commas", " ": "spaces"}
-LINES = 1000
+LINES, MIN_LINES = 1000, 30
+MAX_CHARACTERS = 2**20  # of the lines of a wide table
 FITS = 0.8
 COMMENTS = ("#", "%", "//")
 MAX_COLUMN_NAME = 200
@@ -66,6 +67,7 @@ def find_dialect(text: str, *, delimiter: str = "", has_header: bool | None = No
         delimiter, has_header: what is known already.
     """
     lines = text.split("\n")[:LINES]
+    lines = lines[: max(MIN_LINES, MAX_CHARACTERS // (len(lines[0]) + 1))]
     first = 0
     if declared := re.fullmatch(r'"?sep=(.)"?', lines[0], flags=re.IGNORECASE):  # written for Excel
         delimiter, first = delimiter or declared[1], 1

@@ -14,10 +14,10 @@ from trainers.data.dataset import TABULAR_REGRESSION, TableColumn
 from trainers.data.own.common.cache import require_space
 from trainers.data.own.common.problems import quoted
 from trainers.data.own.common.progress import Progress
-from trainers.data.own.common.rows import Rows, split_rows
+from trainers.data.own.common.splits import Rows, split_rows
 from trainers.data.own.common.store import ArrayWriter, MappedArray, write_array
 from trainers.data.own.tables.columns import LARGEST_NUMBER
-from trainers.data.own.tables.table_file import Table
+from trainers.data.own.tables.table_file import Table, parts_of
 from trainers.data.own.tables.table_plan import Feature, Plan
 
 Numbers = npt.NDArray[np.float64]
@@ -102,42 +102,45 @@ def chunks(
 
     Left out are rows without a label and those with something unreadable in a column of numbers.
     """
-    usable = [
-        f"abs({each.sql}) <= {LARGEST_NUMBER!r} OR {each.cell} IS NULL"
-        for each in plan.features
-        if each.cell != "NULL"
-    ]
     is_number = plan.task == TABULAR_REGRESSION
-    usable.append(
-        f"abs({plan.label_sql}) <= {LARGEST_NUMBER!r}" if is_number else f"{plan.label_sql} IS NOT NULL"
-    )
-    condition = " AND ".join(f"({each})" for each in usable)
-    asked = ", ".join(f"{sql} AS f{place}" for place, sql in enumerate([plan.label_sql, *cells]))
+    checked = [each for each in plan.features if each.cell != "NULL"]
+    usable = [f"(abs({each.sql}) <= {LARGEST_NUMBER!r} OR {each.cell} IS NULL)" for each in checked]
+    if is_number:
+        usable.append(f"abs({plan.label_sql}) <= {LARGEST_NUMBER!r}")
+    asked = [plan.label_sql, *cells, *usable]
     size = max(256, _CELLS_AT_ONCE // (len(cells) + 1))
     if plan.texts:
         usual, longest = table.query(f"SELECT avg(length({cells[0]})), max(length({cells[0]})) FROM rows")[0]
-        size = max(
-            1,
-            min(
-                size, int(CHARACTERS_AT_ONCE / max(1, usual)), int(32 * CHARACTERS_AT_ONCE / max(1, longest))
-            ),
-        )
+        most = min(CHARACTERS_AT_ONCE / max(1, usual), 32 * CHARACTERS_AT_ONCE / max(1, longest))
+        size = max(1, min(size, int(most)))
     last = table.value("SELECT max(row) FROM rows")
     for start in range(0, last + 1, size):
-        found = table.execute(
-            f"SELECT {asked} FROM rows WHERE row >= {start} AND row < {start + size} AND "
-            f"{condition} ORDER BY row"
-        ).fetchnumpy()
-        labels, *values = (found[f"f{place}"] for place in range(len(cells) + 1))
-        if not len(labels):
-            continue
+        labels, *values = _arrays(table, asked, start, start + size)
+        tests = values[len(cells) :]
         if is_number:
-            yield values, np.ma.filled(labels, np.nan).astype(np.float64)
-            continue
-        targets = np.array([plan.class_of.get(str(label), -1) for label in labels.tolist()], dtype=np.int64)
-        is_good = targets >= 0
+            targets = np.ma.filled(labels, np.nan).astype(np.float64)
+            is_good = np.ones(len(labels), dtype=bool)
+        else:
+            targets = np.array(
+                [plan.class_of.get(str(label), -1) for label in labels.tolist()], dtype=np.int64
+            )
+            is_good = targets >= 0
+        for test in tests:
+            is_good &= np.ma.filled(test, False).astype(bool)
         if is_good.any():
-            yield [each[is_good] for each in values], targets[is_good]
+            yield [each[is_good] for each in values[: len(cells)]], targets[is_good]
+
+
+def _arrays(table: Table, expressions: Sequence[str], start: int, end: int) -> list[npt.NDArray[Any]]:
+    """Return the values of SQL expressions for the rows from `start` up to `end`."""
+    found: list[npt.NDArray[Any]] = []
+    for some in parts_of(expressions):
+        asked = ", ".join(f"{sql} AS f{place}" for place, sql in enumerate(some))
+        arrays = table.select(
+            f"SELECT {asked} FROM rows WHERE row >= {start} AND row < {end} ORDER BY row"
+        ).fetchnumpy()
+        found += [arrays[f"f{place}"] for place in range(len(some))]
+    return found
 
 
 def _write_raw(table: Table, plan: Plan, folder: Path) -> tuple[npt.NDArray[Any], MappedArray]:

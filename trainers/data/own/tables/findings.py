@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainers.data.dataset import TABULAR_REGRESSION
 from trainers.data.own.common.problems import Problems, quoted
 from trainers.data.own.tables import columns as kinds
-from trainers.data.own.tables.columns import Column
+from trainers.data.own.tables.columns import Column, batches, long_cells
 from trainers.data.own.tables.table_file import Table, column, literal
 from trainers.data.own.tables.table_plan import LABEL_NAMES, OTHER_LABEL_NAMES, Plan, patch
 
 MAX_CHECKED = 200  # columns
 FAR = 20.0  # times the distance between the quartiles
 SENTINELS = (-1, -9, -99, -999, -9999, 99, 999, 9999, 99999, 999999)
-TOTALS = (
-    r"^(?:(?:grand|sub)?\s*totals?|sum(?:me)?|gesamt(?:summe)?|insgesamt|overall"
-    r"|somme|suma|итого|合计|总计)\s*:?$"
+TOTALS = re.compile(
+    r"((grand|sub)?\s*totals?|sum(me)?|gesamt(summe)?|insgesamt|overall|somme|suma|итого|合计|总计)\s*:?",
+    re.IGNORECASE,
 )
+MAX_TOTAL = 40  # characters
 LEAK = 0.999
+MIN_ROWS_FOR_LEAKS = 30
 
 
 def report_findings(table: Table, columns: Sequence[Column], plan: Plan, problems: Problems) -> None:
@@ -34,9 +37,9 @@ def report_findings(table: Table, columns: Sequence[Column], plan: Plan, problem
     for each in used:
         if each.kind == kinds.NUMBER:
             _outliers(table, each, problems)
-    if table.num_rows >= 30:
-        for each in used:
-            _leak(table, each, columns[plan.label], plan, problems)
+    if table.num_rows >= MIN_ROWS_FOR_LEAKS:
+        for each in _leaks(table, used, columns[plan.label], plan):
+            _report_leak(table, each, columns[plan.label], plan, problems)
     for each in columns:
         if (
             each.confidence == "medium"
@@ -77,29 +80,30 @@ def _other_label(columns: Sequence[Column], plan: Plan, problems: Problems) -> N
 def _totals(table: Table, columns: Sequence[Column], problems: Problems) -> None:
     """Report a last row that sums up the others."""
     last = table.value("SELECT max(row) FROM rows")
-    (cells,) = table.query(f"SELECT * FROM rows WHERE row = {last}")
-    words = [str(cell) for cell in cells[1:] if cell is not None]
-    named = [
-        word
-        for word in words
-        if table.value(f"SELECT regexp_matches({literal(word)}, {literal('(?i)' + TOTALS)})")
-    ]
-    is_total = bool(named) and len(columns) < MAX_CHECKED
-    if is_total and columns:
-        # A word that is usual in its column is no sign of a total.
-        place = next(place for place, cell in enumerate(cells[1:]) if cell in named)
-        is_total = table.value(f"SELECT count(*) FROM rows WHERE {column(place)} = {literal(named[0])}") == 1
+    (cells,) = table.query_wide(
+        [column(each.index) for each in columns[:MAX_CHECKED]], f"FROM rows WHERE row = {last}"
+    )
+    named = [place for place, cell in enumerate(cells) if TOTALS.fullmatch(str(cell or "")[:MAX_TOTAL])]
+    # A word that is usual in its column is no sign of a total.
+    is_total = bool(named) and (
+        table.value(f"SELECT count(*) FROM rows WHERE {column(named[0])} = {literal(cells[named[0]])}") == 1
+    )
     sums = [
         each
         for each in columns[:MAX_CHECKED]
         if each.kind == kinds.NUMBER and each.num_numbers > 5 and each.highest != each.lowest
     ]
     if not is_total and sums:
-        asked = ", ".join(
-            f"(sum({each.number}) FILTER (row < {last})), (max({each.number}) FILTER (row = {last}))"
-            for each in sums
+        (values,) = table.query_wide(
+            [
+                sql
+                for each in sums
+                for sql in (
+                    f"(sum({each.number}) FILTER (row < {last}))",
+                    f"(max({each.number}) FILTER (row = {last}))",
+                )
+            ]
         )
-        values = table.query(f"SELECT {asked} FROM rows")[0]
         pairs = [
             (whole, total)
             for whole, total in zip(values[::2], values[1::2], strict=True)
@@ -108,7 +112,7 @@ def _totals(table: Table, columns: Sequence[Column], problems: Problems) -> None
         is_total = bool(pairs) and all(math.isclose(whole, total, rel_tol=1e-6) for whole, total in pairs)
     if is_total:
         (line,) = table.lines([last])
-        shown = quoted(", ".join(words)[:60])
+        shown = quoted(", ".join(str(cell)[:60] for cell in cells if cell is not None)[:60])
         message = f"the last row, {shown}, looks like a total of the others."
         problems.note(
             "the table",
@@ -125,7 +129,7 @@ def _copies(table: Table, columns: Sequence[Column], plan: Plan, problems: Probl
     some = [columns[place] for place in places]
     # Rows of a few categories are equal by chance.
     if (
-        len(places) > 1000
+        len(places) > MAX_CHECKED
         or max((each.num_distinct for each in some if each.index != plan.label), default=0)
         < 0.3 * table.num_rows
     ):
@@ -176,74 +180,85 @@ def _outliers(table: Table, each: Column, problems: Problems) -> None:
     count = table.value(f"SELECT count(*) FROM rows WHERE {far}")
     if count > 0.05 * table.num_rows:
         return
-    some = table.query(f"SELECT row, {each.cell}, {each.number} FROM rows WHERE {far} ORDER BY row LIMIT 5")
-    lines = table.lines([row for row, *_ in some])
-    shown = ", ".join(f"{value} in line {line:,}" for line, (_, value, _) in zip(lines, some, strict=True))
-    values = {value for _, value, _ in some}
-    is_sentinel = len(values) == 1 and some[0][2] in SENTINELS
-    where = f"column {quoted(each.name)}"
+    shown, line = table.examples(each.cell, far)
+    spelled = table.query(
+        f"SELECT DISTINCT {each.cell} AS v, {each.number} FROM rows WHERE {far} ORDER BY v LIMIT 21"
+    )
+    is_sentinel = len(spelled) == 1 and spelled[0][1] in SENTINELS
     message = (
         f"{count:,} of its values lie far from the others (half of them are from {low:.4g} "
         f"to {high:.4g}): {shown}."
     )
+    suggested, action = {}, ""
     if is_sentinel or count <= 20:
-        spelled = [
-            str(value) for (value,) in table.query(f"SELECT DISTINCT {each.cell} FROM rows WHERE {far}")
-        ]
+        suggested = patch(missing={each.name: [str(value) for value, _ in spelled]})
         action = f"Read {'it' if count == 1 else f'these {count:,} values'} as missing"
-        problems.note(
-            where,
-            message,
-            line=lines[0],
-            suggested=patch(missing={each.name: sorted(spelled)}),
-            action=action,
-        )
-    else:
-        problems.note(where, message, line=lines[0])
+    problems.note(f"column {quoted(each.name)}", message, line=line, suggested=suggested, action=action)
 
 
-def _leak(table: Table, each: Column, label: Column, plan: Plan, problems: Problems) -> None:
-    """Report a feature that alone determines the label."""
-    where = f"column {quoted(each.name)}"
-    advice = "Is it known before the label? If not, ignore it."
-    suggested, action = patch(columns={each.name: "ignored"}), "Ignore this column"
+def _leaks(table: Table, used: Sequence[Column], label: Column, plan: Plan) -> list[Column]:
+    """Return the features that alone determine the label."""
+    numbers = {each.index: each for each in used if each.kind == kinds.NUMBER}
+    found: set[int] = set()
     if plan.task == TABULAR_REGRESSION:
-        if each.kind == kinds.NUMBER:
-            share = table.value(
-                f"SELECT corr({each.number}, {label.number}) FROM rows WHERE "
-                f"isfinite({each.number}) AND isfinite({label.number})"
+        for places in batches(table, list(numbers) if len(plan.used) > 1 else []):
+            cells = long_cells((numbers[place] for place in places), label=label.number, as_numbers=True)
+            found |= {
+                place
+                for (place,) in table.query(
+                    f"SELECT col FROM {cells} WHERE isfinite(v) AND isfinite(l) GROUP BY col "
+                    f"HAVING abs(corr(v, l)) > {LEAK}"
+                )
+            }
+        return [each for each in used if each.index in found]
+    num_classes = len(plan.class_names)
+    categories = {
+        each.index: each
+        for each in used
+        if each.kind == kinds.CATEGORY and 2 <= each.num_distinct <= 0.5 * each.num_present
+    }
+    for places in batches(table, list(categories)):
+        cells = long_cells((categories[place] for place in places), label=label.cell)
+        counts = f"SELECT col, v, l, count(*) AS n FROM {cells} WHERE l IS NOT NULL GROUP BY ALL"
+        by_value = f"SELECT col, sum(n) AS n, max(n) AS most FROM ({counts}) GROUP BY col, v"
+        found |= {
+            place
+            for (place,) in table.query(
+                f"SELECT col FROM ({by_value}) GROUP BY col "
+                f"HAVING sum(n) - sum(most) <= {0.001 * table.num_rows}"
             )
-            if share is not None and abs(share) > LEAK and len(plan.used) > 1:
-                message = f"it alone determines {quoted(label.name)} (correlation {share:.4f})."
-                problems.note(where, message, advice, suggested=suggested, action=action)
-        return
-    if len(plan.class_names) < 2:
-        return
-    if each.kind == kinds.CATEGORY:
-        if each.num_distinct > 0.5 * each.num_present or each.num_distinct < 2:
-            return
-        wrong = table.value(
-            f"SELECT sum(n) - sum(most) FROM (SELECT sum(n) AS n, max(n) AS most FROM (SELECT "
-            f"{each.cell} AS f, {label.cell} AS l, "
-            f"count(*) AS n FROM rows WHERE l IS NOT NULL GROUP BY f, l) GROUP BY f)"
+        }
+    # Sorted by the number, the label changes only between the classes: thresholds tell them apart.
+    able = [
+        place for place, each in numbers.items() if each.num_distinct >= num_classes and not each.num_missing
+    ]
+    for places in batches(table, able):
+        cells = long_cells((numbers[place] for place in places), label=label.cell, as_numbers=True)
+        by_value = (
+            f"SELECT col, v, min(l) AS l, count(DISTINCT l) AS n FROM {cells} "
+            "WHERE v IS NOT NULL AND l IS NOT NULL GROUP BY col, v"
         )
-        is_leak = wrong is not None and wrong <= 0.001 * table.num_rows
-    elif each.kind == kinds.NUMBER and each.num_distinct >= len(plan.class_names):
-        # Sorted by the number, the label changes only between the classes: thresholds tell them apart.
-        changes = table.value(
-            f"SELECT count(*) FILTER (l <> before) FROM (SELECT l, lag(l) OVER (ORDER BY f, l) AS "
-            f"before FROM "
-            f"(SELECT {each.number} AS f, {label.cell} AS l FROM rows WHERE l IS NOT NULL AND f IS NOT NULL))"
-        )
-        mixed = table.value(
-            f"SELECT count(*) FROM (SELECT {each.number} AS f FROM rows GROUP BY f HAVING "
-            f"count(DISTINCT {label.cell}) > 1)"
-        )
-        is_leak = changes == len(plan.class_names) - 1 and mixed == 0 and not each.num_missing
-    else:
-        return
-    if is_leak:
-        message = f"it alone determines {quoted(label.name)} in all {table.num_rows:,} rows."
-        if len(plan.used) == 1:
-            suggested, action = {}, ""
-        problems.note(where, message, advice, suggested=suggested, action=action)
+        steps = f"SELECT col, l, n, lag(l) OVER (PARTITION BY col ORDER BY v) AS before FROM ({by_value})"
+        found |= {
+            place
+            for (place,) in table.query(
+                f"SELECT col FROM ({steps}) GROUP BY col "
+                f"HAVING max(n) = 1 AND count(*) FILTER (l <> before) = {num_classes - 1}"
+            )
+        }
+    return [each for each in used if each.index in found and num_classes > 1]
+
+
+def _report_leak(table: Table, each: Column, label: Column, plan: Plan, problems: Problems) -> None:
+    how = f"in all {table.num_rows:,} rows"
+    if plan.task == TABULAR_REGRESSION:
+        numbers = f"FROM rows WHERE isfinite({each.number}) AND isfinite({label.number})"
+        how = f"(correlation {table.value(f'SELECT corr({each.number}, {label.number}) {numbers}'):.4f})"
+    is_alone = len(plan.used) == 1
+    problems.note(
+        f"column {quoted(each.name)}",
+        f"it alone determines {quoted(label.name)} {how}.",
+        "Is it known before the label? If not, ignore it.",
+        suggested={} if is_alone else patch(columns={each.name: "ignored"}),
+        action="" if is_alone else "Ignore this column",
+    )

@@ -21,10 +21,9 @@ from trainers.data.dataset import (
     TableColumn,
 )
 from trainers.data.own.common.cache import tokenizer_fingerprint
-from trainers.data.own.common.kind import SMALL_BYTES
 from trainers.data.own.common.problems import DataError, Problems, quoted
 from trainers.data.own.common.splits import MappedRowsSplit, whole
-from trainers.data.own.common.store import MappedArray, Prepared
+from trainers.data.own.common.store import SMALL_BYTES, MappedArray, Prepared
 from trainers.data.own.images.classes import FEW_PER_CLASS, MIN_PER_CLASS, check_counts
 from trainers.data.own.tables.columns import (
     CATEGORY,
@@ -37,13 +36,7 @@ from trainers.data.own.tables.columns import (
     Column,
     read_columns,
 )
-from trainers.data.own.tables.features import (
-    TooFarError,
-    columns_of,
-    feature_names,
-    rows_of,
-    write_features,
-)
+from trainers.data.own.tables.features import TooFarError, columns_of, feature_names, rows_of, write_features
 from trainers.data.own.tables.findings import leave_out, report_findings
 from trainers.data.own.tables.table_file import Table, column
 from trainers.data.own.tables.table_plan import Plan, label_place, make_plan
@@ -153,10 +146,10 @@ class TableData:
     def about(self, inspection: TableInspection) -> dict[str, Any]:
         """Return what was decided of each column, the first rows as written and as read, and the label."""
         table, columns, plan = inspection.table, inspection.columns, inspection.plan
-        cells = ", ".join(column(place) for place in range(len(table.names)))
+        cells = [column(place) for place in range(len(table.names))] if table.num_rows else []
         order = f"FROM rows ORDER BY row LIMIT {NUM_PREVIEW_ROWS}"
-        rows = table.query(f"SELECT {cells} {order}") if table.num_rows else []
-        read = table.query(f"SELECT {', '.join(map(_as_read, columns))} {order}") if columns else []
+        rows = table.query_wide(cells, order)
+        read = table.query_wide(list(map(_as_read, columns)), order)
         preview: dict[str, Any] = {
             "header": list(table.names),
             "rows": [["" if cell is None else str(cell)[:MAX_PREVIEW_CELL] for cell in row] for row in rows],

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import importlib
+import itertools
 import json
 import os
+import re
 import tempfile
 import threading
 import time
@@ -26,6 +28,9 @@ JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 SHEET_SUFFIXES = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 TABLE_SUFFIXES = (*TEXT_SUFFIXES, *PARQUET_SUFFIXES, *JSON_SUFFIXES, *SHEET_SUFFIXES)
 MAX_COLUMNS = 10_000
+# DuckDB's time to plan a query grows with the square of its columns, so wide tables are stored in blocks.
+COLUMNS_PER_BLOCK = 500
+EXPRESSIONS_AT_ONCE = 250  # divides COLUMNS_PER_BLOCK
 MAX_ROW_BYTES = 16 * 2**20
 MAX_SHEET_BYTES = 512 * 2**20  # unpacked: calamine holds it whole
 MAX_REJECTED = 100_000
@@ -51,6 +56,9 @@ def literal(text: str) -> str:
 class Table:
     """The rows of a table file: column `row` with numbers from 0, then c0, c1, … as texts or NULL.
 
+    SQL reads them from `rows`. A table of more than `COLUMNS_PER_BLOCK` columns is stored in several blocks,
+    which are joined by what columns the SQL names.
+
     Attributes:
         names: of the columns.
         index_columns: places of those that the file itself declares as its row index.
@@ -62,7 +70,7 @@ class Table:
         self.names: list[str] = []
         self.index_columns: set[int] = set()
         self.num_rows = 0
-        self.delimiter = ","
+        self._blocks: list[str] = []
         self._path = path
         self._dialect: Dialect | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="ddp-table-", ignore_cleanup_errors=True)
@@ -82,7 +90,7 @@ class Table:
             self.num_rows = self.value("SELECT count(*) FROM rows")
 
     def execute(self, sql: str) -> Any:
-        """Run SQL on the table `rows` within the limits of time and memory; return the cursor."""
+        """Run SQL within the limits of time and memory; return the cursor."""
         limits.check_time()
         try:
             return self._database.execute(sql)
@@ -91,14 +99,38 @@ class Table:
         except self._duckdb.OutOfMemoryException as error:
             raise MemoryError from error
 
+    def select(self, sql: str) -> Any:
+        """Run a SELECT on `rows`; return the cursor."""
+        return self.execute(self._with_rows(sql))
+
+    def _with_rows(self, sql: str) -> str:
+        if len(self._blocks) < 2:
+            return sql
+        # A name of a column within a text of the data adds a block that is not needed, and nothing else.
+        places = (int(place) for place in re.findall(r"\bc(\d{1,5})\b", sql))
+        blocks = sorted({place // COLUMNS_PER_BLOCK for place in places if place < len(self.names)}) or [0]
+        tables = f"FROM {self._blocks[blocks[0]]}"
+        tables += "".join(f" JOIN {self._blocks[block]} USING (row)" for block in blocks[1:])
+        return f"WITH rows AS NOT MATERIALIZED ({tables}) {sql}"
+
+    def store(self, name: str, sql: str) -> None:
+        """Keep what a SELECT on `rows` gives as another table."""
+        self.execute(f"DROP TABLE IF EXISTS {name}")
+        self.execute(f"CREATE TEMP TABLE {name} AS {self._with_rows(sql)}")
+
     def value(self, sql: str) -> Any:
-        """Return the only value that SQL gives."""
-        return self.execute(sql).fetchone()[0]
+        """Return the only value that a SELECT gives."""
+        return self.select(sql).fetchone()[0]
 
     def query(self, sql: str) -> list[Row]:
-        """Return all rows that SQL gives."""
-        rows: list[Row] = self.execute(sql).fetchall()
+        """Return all rows that a SELECT gives."""
+        rows: list[Row] = self.select(sql).fetchall()
         return rows
+
+    def query_wide(self, expressions: Sequence[str], rest: str = "FROM rows") -> list[Row]:
+        """Return the rows of a SELECT of any number of expressions."""
+        parts = [self.query(f"SELECT {', '.join(some)} {rest}") for some in parts_of(expressions)]
+        return [tuple(itertools.chain(*rows)) for rows in zip(*parts, strict=True)]
 
     def lines(self, rows: Sequence[int]) -> list[int]:
         """Return the lines of the file in which these rows start; of other files than text, row numbers."""
@@ -114,6 +146,18 @@ class Table:
                     found[number] = line
                 number += 1
         return [found.get(row, row + 1) for row in rows]
+
+    def lines_where(self, condition: str) -> list[int]:
+        """Return the lines of the first five rows for which a condition holds."""
+        rows = self.query(f"SELECT row FROM rows WHERE {condition} ORDER BY row LIMIT 5")
+        return self.lines([row for (row,) in rows])
+
+    def examples(self, cell: str, condition: str) -> tuple[str, int]:
+        """Return cells of the first five rows for which a condition holds as a text, and the first line."""
+        some = self.query(f"SELECT row, {cell} FROM rows WHERE {condition} ORDER BY row LIMIT 5")
+        lines = self.lines([row for row, _ in some])
+        values = [f"{quoted(value)} in line {line:,}" for line, (_, value) in zip(lines, some, strict=True)]
+        return ", ".join(values), lines[0]
 
     def _is_whole(self, cells: Sequence[str]) -> bool:
         assert self._dialect is not None
@@ -137,10 +181,34 @@ class Table:
 
     def drop(self, condition: str) -> int:
         """Leave out the rows for which a condition holds; return their number."""
-        before = self.num_rows
-        self.execute(f"DELETE FROM rows WHERE {condition}")
-        self.num_rows = self.value("SELECT count(*) FROM rows")
+        self.store("dropped", f"SELECT row FROM rows WHERE {condition}")
+        for block in self._blocks:
+            self.execute(f"DELETE FROM {block} WHERE row IN (FROM dropped)")
+        before, self.num_rows = self.num_rows, self.value("SELECT count(*) FROM rows")
         return before - self.num_rows
+
+    def _create(self, cells: Sequence[str], scan: str) -> None:
+        """Read the cells (SQL of each) from a file into `rows`, or into blocks; leave out empty rows."""
+        starts = range(0, len(cells), COLUMNS_PER_BLOCK)
+        self._blocks = ["rows"] if len(starts) == 1 else [f"rows{block}" for block in range(len(starts))]
+        empty = []
+        for start, block in zip(starts, self._blocks, strict=True):
+            part = cells[start : start + COLUMNS_PER_BLOCK]
+            names = [column(place) for place in range(start, start + len(part))]
+            asked = ", ".join(
+                f"nullif(trim({cell}, {literal(AROUND_CELLS)}), '') AS {name}"
+                for cell, name in zip(part, names, strict=True)
+            )
+            self.execute(
+                f"CREATE TABLE {block} AS SELECT row_number() OVER () - 1 AS row, {asked} FROM {scan}"
+            )
+            empty.append(f"SELECT row FROM {block} WHERE coalesce({', '.join(names)}, NULL) IS NULL")
+        sizes = {self.execute(f"SELECT count(*) FROM {block}").fetchone()[0] for block in self._blocks}
+        if len(sizes) > 1:
+            raise ReadingError("its columns have different numbers of rows.", AGAIN_HINT)
+        self.execute(f"CREATE TEMP TABLE empty AS {' INTERSECT '.join(empty)}")
+        for block in self._blocks:
+            self.execute(f"DELETE FROM {block} WHERE row IN (FROM empty)")
 
     def _open(self) -> tuple[Any, Any]:
         try:
@@ -198,7 +266,7 @@ class Table:
             problems.note(self._path.name, note)
         if dialect.ignores_space:
             dialect = _rewrite(text, dialect)
-        self._dialect, self.delimiter = dialect, dialect.delimiter
+        self._dialect = dialect
         self._load(dialect, skip, problems)
 
     def _load(self, dialect: Dialect, skip: bool, problems: Problems) -> None:
@@ -206,26 +274,18 @@ class Table:
             message = f"there are {dialect.num_cells:,} columns; {MAX_COLUMNS:,} are the most."
             raise ReadingError(message, "Leave out the columns that are not needed.", 1)
         cells = "{" + ", ".join(f"'{column(place)}': 'VARCHAR'" for place in range(dialect.num_cells)) + "}"
-        stripped = ", ".join(
-            f"nullif(trim({column(place)}, {literal(AROUND_CELLS)}), '') AS {column(place)}"
-            for place in range(dialect.num_cells)
-        )
         comment = f", comment = {literal(dialect.comment)}" if dialect.comment else ""
-        self.execute(
-            f"CREATE TABLE rows AS SELECT row_number() OVER () - 1 AS row, {stripped} FROM read_csv("
-            f"{literal(str(self._place / 'text'))}, auto_detect = false, header = false, "
-            f"skip = {dialect.num_above}, delim = {literal(dialect.delimiter)}, quote = "
-            f"{literal(dialect.quote)}, "
+        text = literal(str(self._place / "text"))
+        self._create(
+            [column(place) for place in range(dialect.num_cells)],
+            f"read_csv({text}, auto_detect = false, header = false, skip = {dialect.num_above}, "
+            f"delim = {literal(dialect.delimiter)}, quote = {literal(dialect.quote)}, "
             f"escape = {literal(dialect.escape)}, columns = {cells}, strict_mode = true, "
-            f"store_rejects = true, "
-            f"rejects_limit = {MAX_REJECTED}, new_line = '\\n', max_line_size = {MAX_ROW_BYTES}{comment})"
+            f"store_rejects = true, rejects_limit = {MAX_REJECTED}, new_line = '\\n', "
+            f"max_line_size = {MAX_ROW_BYTES}{comment})",
         )
         names = list(dialect.names or ())
         self.names = column_names(names, dialect.num_cells)
-        every = [
-            f"coalesce({', '.join(map(column, part))})" for part in _parts(range(dialect.num_cells), 500)
-        ]
-        self.execute(f"DELETE FROM rows WHERE coalesce({', '.join(every)}, NULL) IS NULL")
         last = dialect.num_cells - 1
         if names and not "".join(names[last:]) and not self.value(f"SELECT count({column(last)}) FROM rows"):
             del self.names[last]
@@ -302,28 +362,25 @@ class Table:
             message = f"there are {len(described):,} columns; {MAX_COLUMNS:,} are the most."
             raise ReadingError(message, "Leave out the columns that are not needed.")
         indexes = set() if is_json else self._pandas_index(source)
+        quoted_names = ['"' + str(name).replace('"', '""') + '"' for name, *_ in described]
+        is_nested = [kind.startswith(NESTED) or kind.endswith("]") for _, kind, *_ in described]
+        if is_json:
+            tests = [f"bool_or(json_type({name}) IN ('OBJECT', 'ARRAY'))" for name in quoted_names]
+            is_nested = list(self.query_wide(tests, f"FROM {scan}")[0])
         kept: list[str] = []
         cells: list[str] = []
-        for name, kind, *_ in described:
-            quoted_name = '"' + str(name).replace('"', '""') + '"'
-            is_nested = kind.startswith(NESTED) or kind.endswith("]")
-            if is_json:
-                is_nested = self.value(
-                    f"SELECT bool_or(json_type({quoted_name}) IN ('OBJECT', 'ARRAY')) FROM {scan}"
-                )
-            if is_nested:
+        for (name, *_), quoted_name, is_left_out in zip(described, quoted_names, is_nested, strict=True):
+            if is_left_out:
                 problems.note(f"column {quoted(name)}", "its cells are lists or objects. It is left out.")
                 continue
             if name in indexes:
                 self.index_columns.add(len(kept))
             text = f"{quoted_name} ->> '$'" if is_json else f"CAST({quoted_name} AS VARCHAR)"
-            cells.append(f"nullif(trim({text}, {literal(AROUND_CELLS)}), '') AS {column(len(kept))}")
+            cells.append(text)
             kept.append(str(name))
         if len(kept) < 2:
             raise ReadingError(f"there are {len(kept)} columns.", "At least two columns are needed.")
-        self.execute(
-            f"CREATE TABLE rows AS SELECT row_number() OVER () - 1 AS row, {', '.join(cells)} FROM {scan}"
-        )
+        self._create(cells, scan)
         self.names = column_names(kept, len(kept))
 
     def _pandas_index(self, source: str) -> set[str]:
@@ -402,7 +459,8 @@ def _cell(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _parts(items: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+def parts_of(items: Sequence[Any], size: int = EXPRESSIONS_AT_ONCE) -> Iterator[Sequence[Any]]:
+    """Yield consecutive parts of a sequence."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
 

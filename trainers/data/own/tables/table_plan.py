@@ -21,23 +21,17 @@ from trainers.data.own.tables.table_file import Table, column, literal
 LABEL_NAMES = ("label", "labels", "target", "class")
 # Names that a column to predict has as well; said when another column is the label.
 OTHER_LABEL_NAMES = (
-    "y",
-    "species",
-    "outcome",
-    "diagnosis",
-    "category",
-    "sentiment",
-    "标签",
-    "klasse",
-    "survived",
-    "churn",
-)
+    "y", "species", "outcome", "diagnosis", "category", "sentiment", "标签", "klasse", "survived", "churn",
+)  # fmt: skip
 MAX_NUMBER_CLASSES = 20  # whole numbers of up to so many different values are classes
 MAX_CLASSES = 1_000
 MAX_CLASS_NAME = 200
 MAX_NAMES_COMPARED = 1_000
 MAX_ONE_HOT = kinds.MAX_ONE_HOT
 MIN_ROWS = 10
+MAX_NOTED = 20  # columns; more are reported together
+AS_MEAN = "A missing number is read as the mean, with a column that says so."
+AS_CATEGORY = "A missing category is read as a category of its own."
 MOST_IN_OTHER = 0.5
 CLASS_LIKE_MISSING = 0.02  # labels spelled like a missing value are a class from this share of the rows on
 TASKS = (TABULAR_CLASSIFICATION, TABULAR_REGRESSION, TEXT_CLASSIFICATION)
@@ -140,12 +134,16 @@ def make_plan(
                 suggested={"data_task": "auto"},
             )
     else:
-        for each in columns:
-            if each.index != label.index and (
-                found := list(_features(table, each, options.skip_unreadable, problems))
-            ):
-                features += found
-                used.append(each.index)
+        others = [each for each in columns if each.index != label.index]
+        categories = [each for each in others if each.kind == kinds.CATEGORY]
+        common = kinds.frequent_values(table, categories, MAX_ONE_HOT)
+        for each in others:
+            found = list(
+                _features(table, each, common.get(each.index, []), options.skip_unreadable, problems)
+            )
+            features += found
+            used += [each.index] * bool(found)
+        _note_missing(table, [columns[place] for place in used], problems)
         if not features and not problems.num_faults:
             hint = "Add columns, choose the label, or override what a column holds."
             problems.fault("the table", "no column is left to learn from.", hint)
@@ -199,11 +197,7 @@ def _labels(table: Table, label: Column, reading: Mapping[str, Any]) -> tuple[Co
             label = replace(
                 label, missing=(), num_present=present, num_distinct=label.num_distinct + len(label.missing)
             )
-    values = table.query(
-        f"SELECT {label.cell} AS v, count(*) AS n FROM rows WHERE v IS NOT NULL GROUP BY v ORDER "
-        f"BY n DESC, v LIMIT {kinds.MAX_COUNTED}"
-    )
-    return label, {str(value): count for value, count in values}
+    return label, dict(kinds.frequent_values(table, [label], kinds.MAX_COUNTED)[label.index])
 
 
 def _task(columns: Sequence[Column], label: Column, wanted: str, problems: Problems) -> str | None:
@@ -409,11 +403,7 @@ def _report_like_missing(
 def _check_label(table: Table, label: Column, task: str, *, skip: bool, problems: Problems) -> None:
     where = f"column {quoted(label.name)}"
     if label.num_missing:
-        rows = [
-            row
-            for (row,) in table.query(f"SELECT row FROM rows WHERE {label.cell} IS NULL ORDER BY row LIMIT 5")
-        ]
-        lines = table.lines(rows)
+        lines = table.lines_where(f"{label.cell} IS NULL")
         many = "1 row" if label.num_missing == 1 else f"{label.num_missing:,} rows"
         message = f"the label is missing in {many} of {table.num_rows:,}: lines {listed(lines)}."
         hint = "Fill them in or delete the rows."
@@ -434,7 +424,10 @@ def _check_label(table: Table, label: Column, task: str, *, skip: bool, problems
 # ---- features
 
 
-def _features(table: Table, each: Column, skip: bool, problems: Problems) -> Iterator[Feature]:
+def _features(
+    table: Table, each: Column, common: Sequence[tuple[str, int]], skip: bool, problems: Problems
+) -> Iterator[Feature]:
+    """Yield what a model sees of a column; `common` are the most frequent values of a category."""
     where = f"column {quoted(each.name)}"
     if each.kind in kinds.LEFT_OUT:
         return
@@ -450,7 +443,6 @@ def _features(table: Table, each: Column, skip: bool, problems: Problems) -> Ite
             hint = "Subtract what they have in common, to use it."
             problems.note(where, f"{TOO_CLOSE} It is left out.", hint)
             return
-        _note_missing(table, each, "Read as the mean, with a column that says so.", problems)
         is_clean = each.num_numbers == each.num_present
         yield Feature(
             name=each.name, sql=each.number, cell="NULL" if is_clean else each.cell, has_missing=has_missing
@@ -473,10 +465,6 @@ def _features(table: Table, each: Column, skip: bool, problems: Problems) -> Ite
                     has_missing=has_missing,
                 )
         return
-    common = table.query(
-        f"SELECT {each.cell} AS v, count(*) AS n FROM rows WHERE v IS NOT NULL GROUP BY v ORDER "
-        f"BY n DESC, v LIMIT {MAX_ONE_HOT}"
-    )
     if each.num_distinct > MAX_ONE_HOT:
         common = common[: MAX_ONE_HOT - 1]
     in_other = each.num_present - sum(count for _, count in common)
@@ -484,8 +472,7 @@ def _features(table: Table, each: Column, skip: bool, problems: Problems) -> Ite
         message = f"it has {each.num_distinct:,} categories, most of them rare. It is left out."
         problems.note(where, message, "Group them into fewer, to use them.")
         return
-    _note_missing(table, each, "Read as a category of its own.", problems)
-    values = tuple(classes.sort_classes(str(value) for value, _ in common))
+    values = tuple(classes.sort_classes(value for value, _ in common))
     yield Feature(
         name=each.name,
         sql=each.cell,
@@ -499,55 +486,49 @@ def _features(table: Table, each: Column, skip: bool, problems: Problems) -> Ite
 def check_numbers(table: Table, each: Column, skip: bool, problems: Problems) -> None:
     """Report the values of a column of numbers that are none, or too large ones."""
     where = f"column {quoted(each.name)}"
+    rest = each.num_present - each.num_numbers - each.num_too_large
+    if problems.is_full and (rest or each.num_too_large):  # counted, but not shown
+        num = rest + each.num_too_large
+        problems.unreadable(where, f"{num:,} of its values are no numbers.", "", skip=skip, num_samples=num)
+        return
     if each.num_too_large:
-        some = table.query(
-            f"SELECT row, {each.cell} FROM rows WHERE abs({each.number}) > "
-            f"{kinds.LARGEST_NUMBER!r} ORDER BY row LIMIT 5"
-        )
-        lines = table.lines([row for row, _ in some])
-        shown = ", ".join(
-            f"{quoted(value)} in line {line:,}" for line, (_, value) in zip(lines, some, strict=True)
-        )
+        shown, line = table.examples(each.cell, f"abs({each.number}) > {kinds.LARGEST_NUMBER!r}")
         message = f"{each.num_too_large:,} of its numbers are too large to compute with: {shown}."
         hint = f"Correct them, or use another unit; numbers up to {kinds.LARGEST_NUMBER:g} can be used."
-        problems.unreadable(where, message, hint, skip=skip, line=lines[0], num_samples=each.num_too_large)
-    rest = each.num_present - each.num_numbers - each.num_too_large
+        problems.unreadable(where, message, hint, skip=skip, line=line, num_samples=each.num_too_large)
     if rest:
         other = f"{each.cell} IS NOT NULL AND {each.number} IS NULL"
-        some = table.query(f"SELECT row, {each.cell} FROM rows WHERE {other} ORDER BY row LIMIT 5")
-        lines = table.lines([row for row, _ in some])
-        shown = ", ".join(
-            f"{quoted(value)} in line {line:,}" for line, (_, value) in zip(lines, some, strict=True)
-        )
-        message = f"{each.num_numbers:,} of its values are numbers and {rest:,} are not: {shown}."
-        spelled = [
-            str(value)
-            for (value,) in table.query(f"SELECT DISTINCT {each.cell} FROM rows WHERE {other} LIMIT 21")
-        ]
-        suggested = patch(missing={each.name: sorted(spelled)}) if len(spelled) <= 20 else {}
-        action = f"Read {'this value' if rest == 1 else f'these {rest:,} values'} as missing"
-        hint = "Correct them, or read them as missing."
+        shown, line = table.examples(each.cell, other)
+        spelled = table.query(f"SELECT DISTINCT {each.cell} FROM rows WHERE {other} LIMIT 21")
+        values = sorted(str(value) for (value,) in spelled)
         problems.unreadable(
             where,
-            message,
-            hint,
+            f"{each.num_numbers:,} of its values are numbers and {rest:,} are not: {shown}.",
+            "Correct them, or read them as missing.",
             skip=skip,
-            line=lines[0],
+            line=line,
             num_samples=rest,
-            suggested=suggested,
-            action=action,
+            suggested=patch(missing={each.name: values}) if len(values) <= 20 else {},
+            action=f"Read {'this value' if rest == 1 else f'these {rest:,} values'} as missing",
         )
 
 
-def _note_missing(table: Table, each: Column, how: str, problems: Problems) -> None:
-    if each.num_missing:
-        rows = [
-            row
-            for (row,) in table.query(f"SELECT row FROM rows WHERE {each.cell} IS NULL ORDER BY row LIMIT 5")
-        ]
-        lines = table.lines(rows)
+def _note_missing(table: Table, columns: Sequence[Column], problems: Problems) -> None:
+    """Report missing values: for each column, or of many columns together."""
+    some = [each for each in columns if each.num_missing and each.kind != kinds.DATE]
+    if len(some) > MAX_NOTED:
+        counts = [each.num_missing for each in some]
+        message = (
+            f"{len(some):,} columns have missing values, {min(counts):,} to {max(counts):,} of "
+            f"{table.num_rows:,} each: {listed([quoted(each.name) for each in some])}."
+        )
+        problems.note("the table", message, f"{AS_MEAN} {AS_CATEGORY}")
+        return
+    for each in some:
+        lines = table.lines_where(f"{each.cell} IS NULL")
         more = "" if each.num_missing <= len(lines) else " …"
         message = (
             f"{each.num_missing:,} of {each.num_rows:,} values are missing: lines {listed(lines)}{more}."
         )
+        how = AS_CATEGORY if each.kind == kinds.CATEGORY else AS_MEAN
         problems.note(f"column {quoted(each.name)}", message, how, line=lines[0])

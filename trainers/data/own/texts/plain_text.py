@@ -22,12 +22,11 @@ from trainers.data.dataset import (
 )
 from trainers.data.own.common import reading
 from trainers.data.own.common.cache import require_space, tokenizer_fingerprint
-from trainers.data.own.common.kind import SMALL_BYTES
 from trainers.data.own.common.problems import Problems
 from trainers.data.own.common.progress import Progress
 from trainers.data.own.common.reading import ReadingError
 from trainers.data.own.common.splits import MappedTextSplit
-from trainers.data.own.common.store import Array, ArrayWriter, Prepared
+from trainers.data.own.common.store import SMALL_BYTES, Array, ArrayWriter, Prepared
 from trainers.data.text import UNKNOWN_MARK
 
 SEQUENCE_LENGTH = 64

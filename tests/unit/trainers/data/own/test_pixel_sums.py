@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trainers.data.own.images import decoding
-from trainers.data.own.images.pixel_sums import mean_and_std, sums_of
+from trainers.data.own.images.decoding import mean_and_std, sums_of
 
 
 def test_mean_and_deviation_are_those_of_the_chosen_images() -> None:

@@ -469,3 +469,58 @@ def test_the_rarest_categories_are_shown_as_one() -> None:
     assert column.width == 3
     assert TableColumn(name="x", has_missing=True).written([3.5, 0.0]) == 3.5
     assert TableColumn(name="x", has_missing=True).written([0.0, 1.0]) == ""
+
+
+def _mixed_rows(num_rows: int = 60) -> list[str]:
+    chance = random.Random(0)
+    rows = ["id,price,city,day,comment,count,label"]
+    for row in range(num_rows):
+        price = f'"{chance.randint(1, 9)}.{chance.randint(100, 999)},50"' if row % 7 else "k.A."
+        city = chance.choice(["Ulm", "Rom", "", "Wien"])
+        day = f"2024-{row % 12 + 1:02}-{row % 28 + 1:02}"
+        rows.append(
+            f"{row},{price},{city},{day},text {row} of some words,{chance.random():.3f},{'ab'[row % 2]}"
+        )
+    return [*rows[:20], ",,,,,,", *rows[20:]]
+
+
+def test_wide_table_in_blocks_is_read_like_a_narrow_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "t.csv", *_mixed_rows())
+    options = {"task": "tabular_classification", "reading": '{"leave_out_last": 3}'}
+    expected = inspected(path, **options)
+    expected_rows = table_of(own(path, **options))
+    monkeypatch.setattr(table_file, "COLUMNS_PER_BLOCK", 2)
+    monkeypatch.setenv("TRAINERS_CACHE", str(tmp_path / "cache"))
+    found = inspected(path, **options)
+    assert [each["decision"] for each in found["columns"]] == [
+        each["decision"] for each in expected["columns"]
+    ]
+    assert (found["problems"], found["preview"]) == (expected["problems"], expected["preview"])
+    assert torch.equal(table_of(own(path, **options)), expected_rows) and len(expected_rows) > 40
+
+
+def test_number_of_statements_does_not_grow_with_each_column(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[int] = []
+    execute = table_file.Table.execute
+
+    def counted(self: table_file.Table, sql: str) -> object:
+        counts[-1] += 1
+        return execute(self, sql)
+
+    monkeypatch.setattr(table_file.Table, "execute", counted)
+    for width in (100, 400):
+        header = ",".join([*(f"x{place}" for place in range(width)), "label"])
+        rows = [
+            ",".join(
+                [*(("red", f"{row}.{place}", "", "3 kg")[place % 4] for place in range(width)), "ab"[row % 2]]
+            )
+            for row in range(12)
+        ]
+        counts.append(0)
+        look = inspected(write(tmp_path / f"{width}.csv", header, *rows))
+        assert look["ok"] and len(look["columns"]) == width + 1
+    assert counts[1] < counts[0] + 40
