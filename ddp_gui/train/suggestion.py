@@ -19,7 +19,8 @@ FIELDS = (
     "nproc_per_node",
 )  # fmt: skip
 MAX_CHARACTERS = 10_000
-CLICKED = "() => document.getElementById('suggestion').dataset.values"
+# Gradio passes on an array: one value for each input of `updates`.
+CLICKED = "(_, reading) => [document.getElementById('suggestion').dataset.values, reading]"
 
 
 def button(values: Mapping[str, Any], words: str) -> str:
