@@ -384,7 +384,7 @@ def test_the_title_shows_progress_and_the_browser_tells_of_the_end(
 def test_a_rate_that_is_too_high_is_seen_and_lowered_by_a_click(
     server: Server, client: Client, watched: Watched, runs_dir: Path
 ) -> None:
-    config = {**LONG, "learning_rate": 1}
+    config = {**LONG, "learning_rate": 1, "lr_schedule": "constant", "warmup_ratio": 0}
     run_id = client.predict(config, api_name="/start_run")["run_id"]
     run = RunDirectory(runs_dir / run_id)
     page = open_run(watched, server, run_id)
