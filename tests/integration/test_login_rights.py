@@ -123,6 +123,7 @@ ROUTES: dict[str, tuple[str, str]] = {
     "/live/runs/{run_id}/checkpoints/{step}/download": ("see", ""),
     "/live/runs/{run_id}/samples": ("see", ""),
     "/live/runs/{run_id}/samples/{sample}": ("see", ""),
+    "/live/runs/{run_id}/references": ("see", ""),
     "/live/runs/{run_id}/recordings": ("see", ""),
     "/live/runs/{run_id}/recordings/{step}": ("see", ""),
     "/live/runs/{run_id}/recordings/{step}/trace.json": ("see", ""),

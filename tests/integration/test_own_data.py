@@ -147,7 +147,7 @@ def test_data_with_faults_ends_the_run_with_their_names(tmp_path: Path, launcher
     live = launcher.start(dataset="own", data_path=str(tmp_path / "t.csv"), model="linear", max_steps=5)
     status = live.wait_for_end()
     assert status.state == "failed"
-    words = "t.csv, line 42: the row has 3 cells; the header has 2."
+    words = "t.csv, line 42: 1 row has another number of cells than 2: line 42 has 3."
     # The first rank that fails brings down the others, perhaps before they have said why.
     assert any(words in path.read_text() for path in live.run.logs.glob("rank_*.log")), live.story()
     said = [event for event in live.events() if words in json.dumps(event)]

@@ -170,7 +170,9 @@ def choose_shape(headers: Sequence[Header]) -> Shape:
 
 def _open(file: BinaryIO) -> PilImage:
     image_module, _ = pillow()
-    image: PilImage = image_module.open(file, formats=FORMATS)
+    # Pillow raises a KeyError for a format that it was built without.
+    formats = [name for name in FORMATS if name in image_module.OPEN]
+    image: PilImage = image_module.open(file, formats=formats)
     width, height = image.size
     if not width * height:
         raise UnreadableImageError(f"it is {width:,} × {height:,} pixels, so there is nothing in it")

@@ -227,6 +227,18 @@ def test_unreadable_image_is_named_and_left_out_only_when_asked(tmp_path: Path, 
     assert [note.where for note in data.problems.shown] == [f"a/{name}"]
 
 
+@pytest.mark.parametrize("missing", ["HEIF", "AVIF"])
+def test_a_format_pillow_was_built_without_changes_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    image_module, _ = decoding.pillow()
+    monkeypatch.delitem(image_module.OPEN, missing, raising=False)
+    make_images(tmp_path / "d", {"a": 10, "b": 10})
+    assert own(tmp_path / "d").spec().num_train == 16
+    (tmp_path / "d" / "a" / "text.png").write_text("no image")
+    assert "not an image" in fault(tmp_path / "d").message
+
+
 def test_more_images_than_are_tried_come_out_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many images a sample is tried; preparing finds what is wrong with the rest."""
     path = make_images(tmp_path / "d", {"a": 60, "b": 60})
