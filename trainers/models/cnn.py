@@ -34,13 +34,14 @@ def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
     if rows > LARGEST_GRID or columns > LARGEST_GRID:
         shrink.append(_shrink((rows, columns)))
         rows, columns = min(rows, LARGEST_GRID), min(columns, LARGEST_GRID)
+    # ReLU after the pooling, not before: the maximum is the same, of a quarter of the numbers.
     return nn.Sequential(
         nn.Conv2d(channels, first, kernel_size=3, padding=1),
-        nn.ReLU(),
         nn.MaxPool2d(2, ceil_mode=height < 4 or width < 4),
+        nn.ReLU(),
         nn.Conv2d(first, second, kernel_size=3, padding=1),
-        nn.ReLU(),
         nn.MaxPool2d(2, ceil_mode=height < 4 or width < 4),
+        nn.ReLU(),
         *shrink,
         nn.Flatten(),
         nn.Linear(second * rows * columns, hidden),

@@ -88,8 +88,8 @@ def _stem(channels: int, width: int, *, is_large: bool) -> nn.Module:
         return nn.Sequential(
             nn.Conv2d(channels, width, kernel_size=7, stride=2, padding=3, bias=False),
             nn.BatchNorm2d(width),
-            nn.ReLU(),
             nn.MaxPool2d(kernel_size=3, stride=2, padding=1),
+            nn.ReLU(),  # after the pooling: the same maximum, of a quarter of the numbers
         )
     return nn.Sequential(_convolution(channels, width, 3), nn.BatchNorm2d(width), nn.ReLU())
 
