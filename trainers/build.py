@@ -23,7 +23,7 @@ from trainers.data.dataset import DataOptions, Dataset, DataSpec, Split, digest
 from trainers.data.loading import Loader
 from trainers.data.sharding import ShardedBatches
 from trainers.job import Job, SaveAnswers
-from trainers.machine import hardware
+from trainers.machine import hardware, processor
 from trainers.optimisation import compiling, optimizers
 from trainers.optimisation.objective import Evaluator, Objective
 from trainers.optimisation.optimizers import LearningRate
@@ -320,6 +320,12 @@ def _say_what_is_wrong(config: Config, world: World, reporter: NullReporter) -> 
         if found is not None:
             code = "tf32_idle" if config.precision == "tf32" else "bf16_emulated"
             reporter.warning(code, found.reason, found.remedy)
+    if config.precision == "bf16" and world.device.type == "cpu" and processor.has_bf16() is False:
+        reporter.warning(
+            "bf16_emulated",
+            "This CPU has no bf16 arithmetic (AMX, AVX512-BF16): torch emulates it, slower than fp32.",
+            "Choose fp32.",
+        )
     if config.cuda_graphs and world.device.type == "cpu":
         reporter.warning("cuda_graphs_idle", "CUDA graphs do nothing on the CPU.", "No action is needed.")
 

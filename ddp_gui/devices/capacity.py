@@ -40,6 +40,8 @@ class Machine:
     # Of each GPU now; empty where it is not known.
     gpu_free_bytes: tuple[int, ...] = ()
     memory_bytes: int | None = None
+    # The CPU multiplies bf16 numbers itself; None: not known.
+    cpu_has_bf16: bool | None = None
     # How many CPU ranks the queue allocates at once; None is no limit.
     most_cpu_ranks: int | None = None
     # Why GPUs that are there cannot be used; they are not counted.
@@ -158,6 +160,7 @@ def read(engine: Engine | None = None, config: Config | None = None) -> Machine:
         gpu_capability=offered.gpu_capability,
         gpu_free_bytes=offered.gpu_free_bytes,
         memory_bytes=offered.memory_bytes,
+        cpu_has_bf16=offered.cpu_has_bf16,
         gpu_obstacle=_obstacle(offered.num_gpus) if engine.name == LOCAL else None,
         place=offered.place,
         has_more_ranks_than_cores=offered.has_more_ranks_than_cores,

@@ -14,7 +14,7 @@ from ddp_gui.gradio_routes.uploads import Uploads
 from ddp_gui.http import shell
 from ddp_gui.http.visible import visible
 from ddp_gui.launch.user_errors import shown_as_text
-from ddp_gui.plan.advice import warnings_before_start
+from ddp_gui.plan.advice import faster_precision, warnings_before_start
 from ddp_gui.plan.catalogue import CatalogueSource
 from ddp_gui.plan.memory import Prediction
 from ddp_gui.plan.plan import Plan
@@ -209,7 +209,9 @@ class TrainPage:
         machine = self.api.machine(planned.config)
         return (
             words.machine(machine),
-            words.equation(planned) + words.expectation(planned),
+            words.equation(planned)
+            + words.expectation(planned)
+            + words.offer(faster_precision(planned, machine)),
             words.warnings(warnings_before_start(planned, machine)),
             words.memory(planned, machine, self._predicted(planned)),
             "",

@@ -59,6 +59,11 @@ def expectation(plan: Plan) -> str:
     return f'<p class="ddp-expectation" id="expectation"><span>{steps}: {reached}{took}</span></p>'
 
 
+def offer(sentence: str | None) -> str:
+    """State what would make the run faster; empty where nothing is known."""
+    return "" if sentence is None else f'<p class="ddp-rate" id="offer"><span>{as_html(sentence)}</span></p>'
+
+
 def _seconds(seconds: float) -> str:
     """Return a time to one or two digits: 7 s, 20 s, 2 min."""
     if seconds >= 90:

@@ -21,6 +21,7 @@ class Capacity:
         gpu_memory_bytes, memory_bytes: of the smallest GPU or MIG instance, and of a node.
         gpu_capability: the lowest compute capability, such as (7, 5).
         gpu_free_bytes: of each GPU, in no order; empty where it is not known.
+        cpu_has_bf16: the CPU multiplies bf16 numbers itself; None: not known.
         place: what has them, for a sentence.
         has_more_ranks_than_cores: CPU ranks may share a core.
     """
@@ -34,6 +35,7 @@ class Capacity:
     gpu_capability: tuple[int, int] | None = None
     gpu_free_bytes: tuple[int, ...] = ()
     memory_bytes: int | None = None
+    cpu_has_bf16: bool | None = None
     place: str = THIS_MACHINE
     has_more_ranks_than_cores: bool = True
 

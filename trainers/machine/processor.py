@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+_CPU_INFO = Path("/proc/cpuinfo")
+# As Linux names them, on x86 and on Arm.
+_BF16_FLAGS = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
@@ -82,10 +86,27 @@ def resident_bytes() -> int | None:
 
 
 @functools.cache
+def has_bf16() -> bool | None:
+    """Return True if the CPU multiplies bf16 numbers itself, or None if unknown.
+
+    That takes AMX, AVX512-BF16 or Arm's BF16; without these instructions torch emulates it.
+    """
+    try:
+        with _CPU_INFO.open(encoding="utf-8") as file:
+            for line in file:
+                name, _, listed = line.partition(":")
+                if name.strip() in ("flags", "Features"):
+                    return not _BF16_FLAGS.isdisjoint(listed.split())
+    except OSError:
+        pass
+    return None
+
+
+@functools.cache
 def cpu_name() -> str:
     """Return the processor's name, as the system gives it."""
     try:
-        with Path("/proc/cpuinfo").open(encoding="utf-8") as file:
+        with _CPU_INFO.open(encoding="utf-8") as file:
             for line in file:
                 if line.startswith("model name"):
                     return line.partition(":")[2].strip()

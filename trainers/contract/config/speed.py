@@ -17,7 +17,8 @@ class Speed:
         term="bf16, fp16",
         help=(
             "bf16 and tf32 need a GPU of compute capability 8.0 (Ampere) or newer; on a T4 or RTX 20 choose "
-            "fp16, which also scales the loss so that small gradients survive."
+            "fp16, which also scales the loss so that small gradients survive. On a CPU bf16 is faster where "
+            "that has AMX or AVX512-BF16, and emulated, which is slower, elsewhere."
         ),
         topic="speed",
         choices=("fp32", "tf32", "bf16", "fp16"),
@@ -25,7 +26,8 @@ class Speed:
     compile: bool = setting(
         False,
         label="Compile",
-        help="torch.compile: a slower start, then faster steps. If it fails, the run continues uncompiled.",
+        help="torch.compile: a slower start, then faster steps on a GPU; on a CPU little gain or none. "
+        "If it fails, the run continues uncompiled.",
         topic="speed",
     )
     cuda_graphs: bool = setting(

@@ -92,6 +92,7 @@ class LocalEngine(Engine):
             ),
             gpu_free_bytes=tuple(free),
             memory_bytes=host.memory_bytes()[1],
+            cpu_has_bf16=processor.has_bf16(),
         )
 
     def check(self, config: Config) -> list[Problem]:

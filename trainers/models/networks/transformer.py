@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -11,6 +12,10 @@ if TYPE_CHECKING:
     from torch.distributed.tensor.parallel import ParallelStyle
 
 WIDENING = 4
+# Up to this length plain products are the fastest in bf16 on a CPU: (64 x 4 heads, 128 places) 27 ms, in fp32
+# 43 ms, torch's bf16 kernel 100 ms; at 512 places 103, 173 and 174 ms; at 1,024 places 607, 541 and 479 ms.
+# Their memory grows with the square of the length.
+LONGEST_PLAIN = 512
 
 
 class Block(nn.Module):
@@ -52,11 +57,32 @@ class Block(nn.Module):
         batch, length, _ = x.shape
         heads = self.query_key_value(x).view(batch, length, -1, 3, self.head_width)
         query, key, value = heads.permute(3, 0, 2, 1, 4)
-        mixed = functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=visible, is_causal=self.is_causal
-        )
+        mixed = attend(query, key, value, visible, is_causal=self.is_causal)
         attended: Tensor = self.attention_out(mixed.transpose(1, 2).reshape(batch, length, -1))
         return attended
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, *, is_causal: bool) -> Tensor:
+    """Return scaled dot-product attention; all but `visible` are (batch, heads, length, head width).
+
+    In bf16 on a CPU the backward pass of torch's fused kernel takes most of a step, so it is not used there.
+    """
+    if query.device.type != "cpu" or query.dtype != torch.bfloat16:
+        return functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=visible, is_causal=is_causal
+        )
+    length = query.shape[-2]
+    if length > LONGEST_PLAIN:
+        with torch.autocast("cpu", enabled=False):
+            return functional.scaled_dot_product_attention(
+                query.float(), key.float(), value.float(), attn_mask=visible, is_causal=is_causal
+            )
+    scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
+    if is_causal:
+        scores = scores + scores.new_full((length, length), float("-inf")).triu(1)
+    if visible is not None:
+        scores = scores.masked_fill(~visible, float("-inf"))
+    return scores.softmax(-1) @ value
 
 
 class Dense(nn.Module):

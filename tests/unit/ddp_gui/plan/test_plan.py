@@ -11,7 +11,7 @@ import pytest
 from ddp_gui.background import trainer_process
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan import plan
-from ddp_gui.plan.advice import warnings_before_start
+from ddp_gui.plan.advice import faster_precision, warnings_before_start
 from ddp_gui.plan.catalogue import Catalogue, CatalogueError, CatalogueSource, _parse
 from ddp_gui.train import words
 from trainers import registry
@@ -307,3 +307,46 @@ def test_before_start_a_precision_that_the_gpus_lack_is_said(
         assert found == []
     else:
         assert words in found[0] and "Choose fp16" in found[0]
+
+
+ON_CPU = Machine(num_gpus=0, num_cores=2, cpu_has_bf16=True)
+
+
+@pytest.mark.parametrize(
+    ("machine", "family", "precision", "words"),
+    [
+        (ON_CPU, "convolution", "fp32", "0.66 to 0.76 of its time in fp32 on an AMD EPYC"),
+        (ON_CPU, "transformer", "fp32", "0.49 to 0.62 of its time"),
+        (ON_CPU, "convolution", "bf16", None),
+        (ON_CPU, "dense", "fp32", None),
+        (ON_CPU, "pretrained", "fp32", None),
+        (replace(ON_CPU, cpu_has_bf16=False), "convolution", "fp32", None),
+        (replace(ON_CPU, cpu_has_bf16=None), "convolution", "fp32", None),
+        (replace(ON_CPU, num_gpus=2), "convolution", "fp32", None),
+    ],
+)
+def test_bf16_is_offered_where_the_cpu_has_it_and_the_kind_of_model_gained(
+    catalogue: Catalogue, machine: Machine, family: str, precision: str, words: str | None
+) -> None:
+    planned = plan.make(plan.parse({"precision": precision}, machine), catalogue, machine)
+    planned = replace(planned, model=replace(planned.model, family=family))
+    found = faster_precision(planned, machine)
+    assert found is None if words is None else found is not None and words in found
+
+
+@pytest.mark.parametrize(
+    ("machine", "values", "words"),
+    [
+        (replace(ON_CPU, cpu_has_bf16=False), {"precision": "bf16"}, "torch emulates it"),
+        (replace(ON_CPU, cpu_has_bf16=None), {"precision": "bf16"}, None),
+        (ON_CPU, {"precision": "bf16"}, None),
+        (ON_CPU, {"compile": True}, "a compiled step of such a model took 1.1 times the time"),
+        (replace(ON_CPU, num_gpus=2), {"compile": True}, None),
+    ],
+)
+def test_before_start_what_makes_a_cpu_slower_is_stated(
+    catalogue: Catalogue, machine: Machine, values: dict[str, Any], words: str | None
+) -> None:
+    planned = plan.make(plan.parse(values, machine), catalogue, machine)
+    found = " ".join(said for said in warnings_before_start(planned, machine) if "CPU" in said)
+    assert found == "" if words is None else words in found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -241,3 +242,24 @@ def test_question_a_gpu_cannot_answer_is_none(monkeypatch: pytest.MonkeyPatch) -
 
 def test_cores_counted_are_those_this_process_may_use() -> None:
     assert processor.num_cores() == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(
+    ("listed", "expected"),
+    [
+        ("processor\t: 0\nflags\t\t: fpu avx512f avx512_bf16 fsrm\n", True),
+        ("processor\t: 0\nflags\t\t: fpu avx512f amx_bf16 amx_tile\n", True),
+        ("processor\t: 0\nFeatures\t: fp asimd bf16 i8mm\n", True),
+        ("processor\t: 0\nflags\t\t: fpu avx512f avx512_vnni\n", False),
+        ("processor\t: 0\nvendor_id\t: bf16\n", None),
+        (None, None),
+    ],
+)
+def test_bf16_of_a_cpu_is_read_from_its_flags(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, listed: str | None, expected: bool | None
+) -> None:
+    file = tmp_path / "cpuinfo"
+    if listed is not None:
+        file.write_text(listed)
+    monkeypatch.setattr(processor, "_CPU_INFO", file)
+    assert processor.has_bf16.__wrapped__() is expected

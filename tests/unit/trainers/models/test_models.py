@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from trainers import registry
 from trainers.data.dataset import (
@@ -15,6 +16,8 @@ from trainers.data.dataset import (
     TEXT_CLASSIFICATION,
     DataSpec,
 )
+from trainers.models.networks import transformer
+from trainers.models.resnet import ResNet
 from trainers.optimisation.objective import BALANCE_WEIGHT, Objective, balance_loss
 from trainers.registry import ModelOptions
 
@@ -256,3 +259,96 @@ def test_moe_returns_what_its_gates_decided_in_training_only() -> None:
         torch.testing.assert_close(shares.sum(1), torch.ones(2))
     assert 0.0 < float(balance_loss(sent, probabilities).detach()) < 0.05
     assert torch.equal(model.eval()(tokens), scores)
+
+
+def attention_in(kind: torch.dtype, visible: Tensor | None, *, is_causal: bool) -> tuple[Tensor, Tensor]:
+    """Return the output of `attend` and the gradient of its inputs, as fp32."""
+    torch.manual_seed(0)
+    heads = torch.randn(3, 2, 4, 12, 8).to(kind).requires_grad_()
+    mixed = transformer.attend(*heads, visible, is_causal=is_causal)
+    assert mixed.dtype in (kind, torch.float32)
+    mixed.float().square().sum().backward()
+    assert heads.grad is not None
+    return mixed.detach().float(), heads.grad.float()
+
+
+@pytest.mark.parametrize("longest_plain", [512, 8])
+@pytest.mark.parametrize(("masks", "is_causal"), [(False, True), (True, False), (False, False)])
+def test_attention_in_bf16_computes_what_torch_does_in_fp32(
+    monkeypatch: pytest.MonkeyPatch, longest_plain: int, masks: bool, is_causal: bool
+) -> None:
+    monkeypatch.setattr(transformer, "LONGEST_PLAIN", longest_plain)
+    visible = None
+    if masks:
+        visible = torch.rand(2, 1, 1, 12, generator=torch.Generator().manual_seed(1)) < 0.5
+        visible[..., 0] = True
+    expected, expected_gradient = attention_in(torch.float32, visible, is_causal=is_causal)
+    found, gradient = attention_in(torch.bfloat16, visible, is_causal=is_causal)
+    # bf16 has 8 significant bits.
+    assert torch.allclose(found, expected, atol=0.03, rtol=0.02)
+    assert torch.allclose(gradient, expected_gradient, atol=0.1, rtol=0.05)
+
+
+@pytest.mark.parametrize("name", ["gpt", "gpt_moe", "bert", "vit"])
+def test_in_bf16_on_a_cpu_no_transformer_uses_the_slow_fused_kernel(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def fused(query: Tensor, *_: Tensor, **__: object) -> Tensor:
+        assert query.dtype == torch.float32, "torch's fused kernel for bf16 was called"
+        return query
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", fused)
+    spec = spec_of(registry.models()[name].tasks[0])
+    inputs, targets = batch_of(spec)
+    model = make(name, spec).train()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = Objective(spec).training_loss(model(inputs), targets)
+    loss.backward()
+    assert loss.isfinite()
+
+
+def relu_before_pooling(layers: nn.Sequential) -> nn.Sequential:
+    """Return the same layers, each ReLU that follows a pooling put before it."""
+    listed = list(layers)
+    for place in range(1, len(listed)):
+        if isinstance(listed[place - 1], nn.MaxPool2d) and isinstance(listed[place], nn.ReLU):
+            listed[place - 1], listed[place] = listed[place], listed[place - 1]
+    return nn.Sequential(*listed)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("cnn", (1, 28, 28)), ("cnn", (1, 3, 3)), ("cnn", (3, 100, 70)), ("resnet", (3, 64, 64))],
+)
+def test_relu_after_pooling_has_the_bits_and_the_weights_names_of_relu_before(
+    name: str, shape: tuple[int, int, int]
+) -> None:
+    spec = spec_of(IMAGE_CLASSIFICATION, shape)
+    model, before = make(name, spec), make(name, spec)
+    if isinstance(before, ResNet):
+        assert isinstance(before.stem, nn.Sequential)
+        order = before.stem
+        before.stem = relu_before_pooling(order)
+        is_changed = list(before.stem) != list(order)
+    else:
+        assert isinstance(before, nn.Sequential)
+        order = before
+        before = relu_before_pooling(order)
+        is_changed = list(before) != list(order)
+    assert is_changed, "the model pools before its ReLU"
+    before.load_state_dict(model.state_dict())  # a checkpoint of one is one of the other
+    losses: list[list[float]] = []
+    for each in (model, before):
+        inputs, targets = batch_of(spec)
+        optimizer = torch.optim.AdamW(each.parameters(), lr=0.01)
+        losses.append([])
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss = Objective(spec).training_loss(each(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            losses[-1].append(loss.item())
+    assert losses[0] == losses[1]
+    assert all(
+        torch.equal(one, other) for one, other in zip(model.parameters(), before.parameters(), strict=True)
+    )
