@@ -1,4 +1,4 @@
-"""Started by torchrun from a test: adds tensors up through shared memory and by gloo, and compares."""
+"""Started by torchrun from a test: averages tensors through shared memory and by gloo, and compares."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIZES = (1, 7, 1000, shared_all_reduce.PIECE_BYTES // 4, shared_all_reduce.PIECE
 
 
 def main() -> int:
-    """Add up tensors of many sizes; say whether the sums are the same bits."""
+    """Average tensors of many sizes; print whether the means have the same bits."""
     world = process_group.join("cpu")
     shared = shared_all_reduce.create(world, 60.0)
     assert shared is not None
@@ -24,8 +24,9 @@ def main() -> int:
         values = torch.randn(size).to(kind)
         each = [torch.empty_like(values) for _ in range(world.world_size)]
         dist.all_gather(each, values)
-        expected = sum(each[1:], start=each[0])
-        shared.add(values)
+        shares = [one / world.world_size for one in each]
+        expected = sum(shares[1:], start=shares[0])
+        shared.average(values)
         assert torch.equal(values, expected), f"{size} {kind}"
     say("same")
     dist.destroy_process_group()

@@ -25,8 +25,9 @@ from trainers.machine.memory_file import MemoryFile
 from trainers.parallel.gradient_buckets import Round
 from trainers.parallel.process_group import World, gather_json
 
-# Large buckets go in pieces: what is shared stays small, and in the processor's cache.
-PIECE_BYTES = 2**20
+# Large buckets go in pieces: what is shared stays small, and in the processor's cache. For each piece the
+# ranks wait for each other; the gradients of a small MLP, 1.08 MB, are one.
+PIECE_BYTES = 2**21
 # With more ranks each one would read more than gloo sends.
 MOST_RANKS = 8
 
@@ -40,7 +41,7 @@ class SharedSum:
     """One rank's part: its own memory, the others', and a pipe to and from each of them.
 
     Attributes:
-        spent_s: all the time that `add` has taken so far.
+        spent_s: all the time that `average` has taken so far.
         waited_s: of it, waiting for other ranks.
     """
 
@@ -87,8 +88,10 @@ class SharedSum:
             os.close(writing)
         self._pipes.clear()
 
-    def add(self, values: Tensor) -> None:
-        """Replace a flat tensor by its sum over the ranks; every rank must call it with one of this shape.
+    def average(self, values: Tensor) -> None:
+        """Replace a flat tensor by its mean over the ranks; every rank must call it with one of this shape.
+
+        As DDP does it, each is divided first, then added up: the bits are those of gloo.
 
         Raises:
             RuntimeError: when another rank has gone, or does not come in time.
@@ -100,8 +103,8 @@ class SharedSum:
             _add_up(shared, piece)
         self.spent_s += time.perf_counter() - began
 
-    def add_timed(self, values: Tensor) -> list[Round]:
-        """Do what `add` does, and return when each piece came how far."""
+    def average_timed(self, values: Tensor) -> list[Round]:
+        """Do what `average` does, and return when each piece came how far."""
         began = time.perf_counter()
         now, rounds = time.monotonic_ns, []
         for piece in values.split(PIECE_BYTES // values.element_size()):
@@ -131,11 +134,11 @@ class SharedSum:
                 os.close(descriptor)
 
     def _write(self, piece: Tensor) -> list[Tensor]:
-        """Write this rank's part, and return where those of all ranks lie."""
+        """Write this rank's share of the mean, and return where those of all ranks lie."""
         # In turns: who still reads the one half is not disturbed by who writes the other.
         shared = [region[self._turn].view(piece.dtype)[: len(piece)] for region in self._regions]
         self._turn = (self._turn + 1) % _HALVES
-        shared[self._rank].copy_(piece)
+        torch.div(piece, self._num_ranks, out=shared[self._rank])
         return shared
 
     def _meet(self) -> None:

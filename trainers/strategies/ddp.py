@@ -32,17 +32,14 @@ def _send_as_bf16(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.fu
 class _Averaging:
     """What DDP's hook calls for each bucket; while steps are recorded another function is put here."""
 
-    def __init__(self, add: Callable[[dist.GradBucket], object]) -> None:
-        self.add = add
+    def __init__(self, average: Callable[[dist.GradBucket], object]) -> None:
+        self.average = average
 
 
 def _average_in_shared_memory(averaging: _Averaging, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    # As DDP does it: each gradient divided first, then added up.
-    gradients = bucket.buffer()
-    gradients.div_(dist.get_world_size())
-    averaging.add(bucket)
+    averaging.average(bucket)
     done: torch.futures.Future[Tensor] = torch.futures.Future()
-    done.set_result(gradients)
+    done.set_result(bucket.buffer())
     return done
 
 
@@ -147,29 +144,31 @@ class DataParallel(Strategy):
         patience_s = beats.patience(self.config).total_seconds()
         self._shared = shared_all_reduce.create(self.world, patience_s)
         if self._shared is not None:
-            self._averaging = _Averaging(self._add)
+            self._averaging = _Averaging(self._average)
             ddp.register_comm_hook(self._averaging, _average_in_shared_memory)
 
-    def _add(self, bucket: dist.GradBucket) -> None:
+    def _average(self, bucket: dist.GradBucket) -> None:
         assert self._shared is not None
-        self._shared.add(bucket.buffer())
+        self._shared.average(bucket.buffer())
 
     def note_buckets(self, notes: BucketNotes | None) -> bool:
         """Only shared memory tells of each bucket: its hook runs here, where gloo and NCCL have none."""
         if self._shared is None:
             return False
-        self._averaging.add = (
-            self._add if notes is None else partial(self._add_and_note, notes, self._names())
+        self._averaging.average = (
+            self._average if notes is None else partial(self._average_and_note, notes, self._names())
         )
         return True
 
     def _names(self) -> dict[Tensor, str]:
         return {parameter: name for name, parameter in self.network.named_parameters()}
 
-    def _add_and_note(self, notes: BucketNotes, names: dict[Tensor, str], bucket: dist.GradBucket) -> None:
+    def _average_and_note(
+        self, notes: BucketNotes, names: dict[Tensor, str], bucket: dist.GradBucket
+    ) -> None:
         assert self._shared is not None
         began_ns = time.monotonic_ns()
-        rounds = self._shared.add_timed(bucket.buffer())
+        rounds = self._shared.average_timed(bucket.buffer())
         ended_ns = time.monotonic_ns()
         parameters = tuple((names[parameter], parameter.nbytes) for parameter in bucket.parameters())
         notes.averaged.append(

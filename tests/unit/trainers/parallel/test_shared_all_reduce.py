@@ -30,14 +30,14 @@ def two_ranks(timeout_s: float) -> tuple[SharedSum, SharedSum]:
     return ranks
 
 
-def test_two_ranks_get_the_same_sum() -> None:
+def test_two_ranks_get_the_same_mean() -> None:
     one, other = two_ranks(10.0)
     mine, theirs = torch.arange(5.0), torch.full((5,), 10.0)
-    beside = threading.Thread(target=other.add, args=(theirs,))
+    beside = threading.Thread(target=other.average, args=(theirs,))
     beside.start()
-    one.add(mine)
+    one.average(mine)
     beside.join()
-    assert mine.tolist() == theirs.tolist() == [10.0, 11.0, 12.0, 13.0, 14.0]
+    assert mine.tolist() == theirs.tolist() == [5.0, 5.5, 6.0, 6.5, 7.0]
     one.close()
     other.close()
 
@@ -48,7 +48,7 @@ def test_who_goes_is_noticed_at_once() -> None:
     began = time.monotonic()
     leaving.start()
     with pytest.raises(RuntimeError, match="connection closed by peer: rank 1 has gone"):
-        one.add(torch.ones(10))
+        one.average(torch.ones(10))
     assert time.monotonic() - began < 10.0
     one.close()
 
@@ -57,7 +57,7 @@ def test_who_has_gone_before_is_noticed_too() -> None:
     one, other = two_ranks(60.0)
     other.close()
     with pytest.raises(RuntimeError, match="rank 1 has gone"):
-        one.add(torch.ones(10))
+        one.average(torch.ones(10))
     one.close()
 
 
@@ -65,7 +65,7 @@ def test_who_does_not_come_is_waited_for_so_long_and_no_longer() -> None:
     one, other = two_ranks(0.3)
     began = time.monotonic()
     with pytest.raises(RuntimeError, match="timed out waiting 300 ms for the gradients of rank 1"):
-        one.add(torch.ones(10))
+        one.average(torch.ones(10))
     assert time.monotonic() - began >= 0.29
     one.close()
     other.close()
