@@ -50,6 +50,7 @@ SCRIPTS = {
         writes_json=True,
     ),
     "startup": Script(module="startup", writes_json=True),
+    "limit": Script(module="limit", writes_json=True),
     "watching": Script(module="watching", writes_json=True),
     "serving": Script(module="serving", writes_json=True),
     "serving-many": Script(module="serving", arguments=("--runs", "5000", "--rounds", "3"), writes_json=True),

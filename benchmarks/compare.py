@@ -31,6 +31,7 @@ from gradio_client import Client
 
 from benchmarks.cases import CASES, COMPARED_WITH_ALL, Case
 from benchmarks.machine import Conditions, summary
+from benchmarks.unwatched_worker import WARM_UP_SHARE
 from ddp_gui.plan import recipe
 from tools import page_driver
 from trainers.contract import events
@@ -41,7 +42,6 @@ NUM_RANKS = 2
 LEARNING_RATE = 1e-3
 SEED = 0
 NEVER = 10**9
-WARM_UP_SHARE = 0.25
 # Rounding differs by the order of sums, and grows from step to step: what is compared of losses.
 COMPARED_STEPS = 100
 JOB_TIMEOUT_S = 600.0

@@ -46,6 +46,14 @@ def other_models(found: Figures) -> str:
     )
 
 
+def limits(found: Figures) -> str:
+    """Write each model's steps per second as a share of those of the bare minimum."""
+    return ", ".join(
+        f"`{name}` " + " / ".join(f"{of['ratio'][way]['median']:.2f}" for way in ("watched", "unwatched"))
+        for name, of in found["cases"].items()
+    )
+
+
 def losses_apart(found: Figures) -> str:
     """Write how far the losses are from the bare script's."""
     apart = [of["loss_differences_from_bare"] for of in found["cases"].values()]
@@ -77,6 +85,11 @@ ROWS: list[tuple[str, str, Callable[[Figures], str]]] = [
         if name in COMPARED_WITH_ALL
     ),
     ("… the other models against the bare script, ×", "compare-others", other_models),
+    (
+        "Steps per second against the bare minimum (no data, no averaging), watched / unwatched, ×",
+        "limit",
+        limits,
+    ),
     ("… largest difference of a loss among the first 100 steps", "compare", losses_apart),
     (
         "Click on Start to the first point: ranks standing by / none; bare `torchrun` to its first step",

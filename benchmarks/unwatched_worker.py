@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,14 @@ from trainers.report.telemetry import Telemetry
 
 NOTE_EVERY = 25
 MOMENTS = "moments.json"
+WARM_UP_SHARE = 0.25
 
 
 class SilentMeter(StepMeter):
     """Notes the time now and then, and reports nothing."""
 
-    # Step and time, oldest first; a process is one rank of one run.
-    moments: list[tuple[int, float]] = []  # noqa: RUF012
+    # Step, time and processor time, oldest first; a process is one rank of one run.
+    moments: list[tuple[int, float, float]] = []  # noqa: RUF012
 
     def is_report_due(self) -> bool:
         """Never."""
@@ -44,7 +46,7 @@ class SilentMeter(StepMeter):
     def step_done(self, *, step: int, **others: Any) -> Command | None:  # noqa: ARG002
         """Note when a step ended, now and then."""
         if step % NOTE_EVERY == 0:
-            self.moments.append((step, time.time()))
+            self.moments.append((step, time.time(), time.process_time()))
         return None
 
     def flush(self) -> None:
@@ -53,6 +55,13 @@ class SilentMeter(StepMeter):
     def report(self) -> Command | None:
         """There is nothing to report, and nobody to ask for anything."""
         return None
+
+
+def cpu_ms_per_step(moments: Sequence[tuple[int, float, float]]) -> float:
+    """Return the milliseconds of processor time that a step took after the first quarter of the run."""
+    counted = [moment for moment in moments if moment[0] >= WARM_UP_SHARE * moments[-1][0]]
+    (first, _, before_s), (last, _, after_s) = counted[0], counted[-1]
+    return 1000 * (after_s - before_s) / (last - first)
 
 
 def main() -> None:

@@ -36,7 +36,7 @@ from benchmarks.compare import JOB_TIMEOUT_S, NEVER, NUM_RANKS, outcome_of, wait
 from benchmarks.dashboard.viewers import Seen, read_stream
 from benchmarks.machine import Conditions, CpuMeter
 from benchmarks.pairs import Figures
-from benchmarks.unwatched_worker import MOMENTS
+from benchmarks.unwatched_worker import MOMENTS, cpu_ms_per_step
 from ddp_gui.plan import recipe
 from tools import page_driver
 from trainers.contract import config as config_module
@@ -102,10 +102,11 @@ def unwatched(options: Namespace) -> Figures:
         subprocess.run(
             command, cwd=page_driver.REPOSITORY, check=True, capture_output=True, timeout=JOB_TIMEOUT_S
         )
-        moments = [(step, moment) for step, moment in json.loads((run.path / MOMENTS).read_text())]
+        moments = json.loads((run.path / MOMENTS).read_text())
         if run.events.exists() or moments[-1][0] != options.steps:
             raise RuntimeError(f"that was not the job that nobody watches: its last step is {moments[-1]}")
-    return {"steps_per_s": outcome_of(moments, {}).steps_per_s}
+    rate = outcome_of([(step, moment) for step, moment, _ in moments], {}).steps_per_s
+    return {"steps_per_s": rate, "cpu_ms_per_step": cpu_ms_per_step(moments)}
 
 
 def watched(options: Namespace) -> Figures:
