@@ -42,9 +42,24 @@ class Experts(nn.Module):
         weights = torch.zeros_like(probabilities).scatter(-1, places, chosen / chosen.sum(-1, keepdim=True))
         chosen_by = functional.one_hot(places, NUM_EXPERTS).sum(-2).float().flatten(0, 1)
         self.sent, self.probability = chosen_by.mean(0) / NUM_CHOSEN, probabilities.flatten(0, 1).mean(0)
+        if not self.training:
+            return self._mixed_of_chosen(x.flatten(0, 1), weights.flatten(0, 1), chosen_by).view_as(x)
         mixed = torch.zeros_like(x)
         for number, expert in enumerate(self.experts):
             mixed = mixed + weights[..., number, None].to(x.dtype) * expert(x)
+        return mixed
+
+    def _mixed_of_chosen(self, tokens: Tensor, weights: Tensor, chosen_by: Tensor) -> Tensor:
+        """Return the same, (tokens, width), but compute of each expert only the tokens that are sent to it.
+
+        Not in training: there every expert needs a gradient in every step, and shapes that depend on values
+        would keep a GPU's host waiting.
+        """
+        mixed = torch.zeros_like(tokens)
+        for number, expert in enumerate(self.experts):
+            sent = chosen_by[:, number].nonzero().squeeze(-1)
+            share = weights[sent, number, None].to(tokens.dtype)
+            mixed.index_add_(0, sent, (share * expert(tokens[sent])).to(mixed.dtype))
         return mixed
 
 

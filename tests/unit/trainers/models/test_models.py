@@ -16,6 +16,7 @@ from trainers.data.dataset import (
     TEXT_CLASSIFICATION,
     DataSpec,
 )
+from trainers.models.gpt_moe import NUM_CHOSEN, NUM_EXPERTS
 from trainers.models.networks import transformer
 from trainers.models.resnet import ResNet
 from trainers.optimisation.objective import BALANCE_WEIGHT, Objective, balance_loss
@@ -352,3 +353,25 @@ def test_relu_after_pooling_has_the_bits_and_the_weights_names_of_relu_before(
     assert all(
         torch.equal(one, other) for one, other in zip(model.parameters(), before.parameters(), strict=True)
     )
+
+
+def test_experts_compute_only_their_tokens_in_an_evaluation_and_give_the_same_scores() -> None:
+    spec = spec_of(LANGUAGE_MODELLING)
+    model = make("gpt_moe", spec)
+    for module in model.modules():
+        if isinstance(module, transformer.Dense):  # they begin as 0
+            nn.init.normal_(module.dense_out.weight, std=0.1)
+    inputs, _ = batch_of(spec)
+    computed: list[int] = []
+    for module in model.modules():
+        if isinstance(module, transformer.Dense):
+            module.register_forward_hook(
+                lambda _, arguments, __: computed.append(arguments[0][..., 0].numel())
+            )
+    with torch.no_grad():
+        expected = model.train()(inputs)[0]
+        in_training = sum(computed)
+        computed.clear()
+        found = model.eval()(inputs)
+    assert sum(computed) == in_training * NUM_CHOSEN // NUM_EXPERTS
+    assert torch.allclose(found, expected, atol=1e-6)
