@@ -82,7 +82,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, *,
         scores = scores + scores.new_full((length, length), float("-inf")).triu(1)
     if visible is not None:
         scores = scores.masked_fill(~visible, float("-inf"))
-    return scores.softmax(-1) @ value
+    mixed: Tensor = scores.softmax(-1) @ value
+    return mixed
 
 
 class Dense(nn.Module):
