@@ -76,53 +76,21 @@ class Problems:
     def shown(self) -> list[DataProblem]:
         return [*self._faults, *self._notes][:MAX_SHOWN]
 
-    def fault(
-        self,
-        where: str,
-        message: str,
-        hint: str,
-        *,
-        line: int | None = None,
-        suggested: Mapping[str, str] | None = None,
-        action: str = "",
-        num_to_leave_out: int = 0,
-    ) -> None:
-        """Record what makes the data unusable."""
+    def fault(self, where: str, message: str, hint: str, *, num_to_leave_out: int = 0, **more: Any) -> None:
+        """Record what makes the data unusable.
+
+        Args:
+            more: other attributes of `DataProblem`; None for those that do not apply.
+        """
         self.num_faults += 1
         self.num_to_leave_out += num_to_leave_out
-        self._add(
-            self._faults,
-            where,
-            message=message,
-            hint=hint,
-            line=line,
-            suggested=suggested or {},
-            action=action,
-            num_to_leave_out=num_to_leave_out,
-        )
+        more["num_to_leave_out"] = num_to_leave_out
+        _add(self._faults, where, message=message, hint=hint, **more)
 
-    def note(
-        self,
-        where: str,
-        message: str,
-        hint: str = "",
-        *,
-        line: int | None = None,
-        suggested: Mapping[str, str] | None = None,
-        action: str = "",
-    ) -> None:
-        """Record what a user should know but need not correct."""
+    def note(self, where: str, message: str, hint: str = "", **more: Any) -> None:
+        """Record what a user should know but need not correct; see `fault`."""
         self.num_notes += 1
-        self._add(
-            self._notes,
-            where,
-            message=message,
-            hint=hint,
-            line=line,
-            suggested=suggested or {},
-            action=action,
-            is_fatal=False,
-        )
+        _add(self._notes, where, message=message, hint=hint, is_fatal=False, **more)
 
     def unreadable(
         self,
@@ -133,27 +101,14 @@ class Problems:
         skip: bool,
         line: int | None = None,
         num_samples: int = 1,
-        suggested: Mapping[str, str] | None = None,
-        action: str = "",
+        **more: Any,
     ) -> None:
-        """Record samples that cannot be read: a note where such ones may be left out, else a fault."""
+        """Record samples that cannot be read: a note if they may be left out, else a fault."""
         if skip:
             self.note(where, message, "It is left out.", line=line)
         else:
             hint = f"{hint} Or choose to leave out unreadable samples."
-            self.fault(
-                where,
-                message,
-                hint,
-                line=line,
-                num_to_leave_out=num_samples,
-                suggested=suggested,
-                action=action,
-            )
-
-    def _add(self, to: list[DataProblem], where: str, **about: Any) -> None:
-        if len(to) < MAX_SHOWN:
-            to.append(DataProblem(where=_shown(where), **about))
+            self.fault(where, message, hint, line=line, num_to_leave_out=num_samples, **more)
 
     def check(self, path: str) -> None:
         """Go on only without faults.
@@ -163,6 +118,12 @@ class Problems:
         """
         if self.num_faults:
             raise DataError(path, self._faults, self.num_faults)
+
+
+def _add(to: list[DataProblem], where: str, **about: Any) -> None:
+    if len(to) < MAX_SHOWN:
+        given = {name: value for name, value in about.items() if value is not None}
+        to.append(DataProblem(where=_shown(where), **given))
 
 
 def quoted(value: str) -> str:

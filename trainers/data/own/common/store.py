@@ -83,6 +83,10 @@ class MappedArray:
         """Return a copy of the rows from `start` up to `end`."""
         return self._given_back(self._view()[start:end].copy())
 
+    def all(self) -> Array:
+        """Return a copy of the whole array."""
+        return self.slice(0, len(self))
+
     def windows(self, starts: Array, length: int) -> Array:
         """Return (starts, length): a copy of `length` values from each start of a plain array."""
         return self._given_back(self._view()[starts[:, None] + np.arange(length)])

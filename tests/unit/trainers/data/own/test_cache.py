@@ -103,7 +103,9 @@ def test_half_made_one_is_made_anew(pets: Path, own_cache: Path, damage: str) ->
 
 
 def test_failure_leaves_nothing_behind(pets: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    (own_cache / f"{own(pets).fingerprint}.making-killed").mkdir()  # of a process that was killed
+    killed = own_cache / f"{own(pets).fingerprint}.making-killed"  # of a process that was killed
+    killed.mkdir()
+    (killed / "used").touch()
 
     def full(self: object, look: object, folder: Path, problems: object) -> None:
         (folder / "images.bin").write_bytes(b"half")
