@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import struct
+from typing import Any
 
 import numpy as np
 import pytest

@@ -204,7 +204,7 @@ def _in_folder(path: Path, options: DataOptions, problems: Problems) -> AnyKind 
     if not any(is_dir for _, is_dir in entries):
         suffixes = (*TABLE_SUFFIXES, ".txt", ".md", ".zip")
         fitting = sorted(name for name, _ in entries if name.lower().endswith(suffixes))
-        # With images they are read as such, also to report a table of their labels; training texts come first.
+        # Next to images a table may name their labels, which their reader reports. Training texts come first.
         fitting.sort(key=lambda name: "train" not in name.lower())
         if fitting and not any(name.lower().endswith(IMAGE_SUFFIXES) for name, _ in entries):
             hint = f"Give the path of one file, such as {quoted(fitting[0])}."

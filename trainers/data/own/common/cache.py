@@ -32,7 +32,7 @@ from trainers.files.shared_folders import ask_anew
 
 log = logging.getLogger(__name__)
 
-FORMAT_VERSION = 2  # another one for every change of what is prepared
+FORMAT_VERSION = 3  # another one for every change of what is prepared
 CACHE_VARIABLE = "TRAINERS_CACHE"
 UNUSED_DAYS = 30
 MAX_BYTES = 200 * 10**9  # of all together; what was used within a day stays beyond it

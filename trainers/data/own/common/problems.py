@@ -23,6 +23,7 @@ class DataProblem:
         num_to_leave_out: the unreadable samples that the data could be used without, 0 where that is no way.
         suggested: fields of the configuration with the values that may help; of `data_reading`, what changes.
         action: what applying them does, as the text of a button.
+        package: the name in the catalogue of what is not installed, for `/install_data_set`.
     """
 
     where: str
@@ -33,6 +34,7 @@ class DataProblem:
     num_to_leave_out: int = 0
     suggested: Mapping[str, str] = field(default_factory=dict)
     action: str = ""
+    package: str = ""
 
     def __str__(self) -> str:
         line = f", line {self.line:,}" if self.line else ""

@@ -181,7 +181,7 @@ def _images_of(source: ImageSource, problems: Problems) -> list[str]:
 
 
 def _depth_of_root(images: Sequence[str]) -> int:
-    """Return the depth of the folder that contains the classes: often all is in one folder more than needed."""
+    """Return the depth of the folder with the classes: often all is in one folder more than needed."""
     depth = 0
     while len({_part(name, depth) for name in images}) == 1 and any(
         _part(name, depth + 1) for name in images

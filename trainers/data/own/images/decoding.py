@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainers.data.dataset import NotInstalledError
+from trainers.data.own import HEIF_REQUIREMENT
 from trainers.data.own.common import limits, pool
 from trainers.data.own.images.sources import ImageSource
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from PIL.Image import Image as PilImage
 
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM", "AVIF", "HEIF")  # none runs a program
-HEIF_REQUIREMENT = "pillow-heif==1.8.1"
 HEIF_START = re.compile(rb"....ftyp(hei|hev|mif1|msf1)", re.DOTALL)
 MAX_PIXELS = 80_000_000
 LARGE_PIXELS = 16_000_000
@@ -49,7 +49,6 @@ _HEADERS_AT_ONCE = 64
 _IMAGES_AT_ONCE = 16
 
 Pixels = npt.NDArray[np.uint8]
-Sums = npt.NDArray[np.int64]
 Shape = tuple[int, int, int]  # channels, height, width
 Range = tuple[float, float]  # the values that become 0 and 255 in images of more than 8 bits
 FULL_RANGE = (0.0, 65535.0)
@@ -80,13 +79,11 @@ class Decoded:
     Attributes:
         names: those that could be decoded.
         pixels: theirs, (files, channels, height, width); the memory is reused for the next result.
-        sums: see `sums_of`.
         failures: the reason for each of the others.
     """
 
     names: Sequence[str]
     pixels: Pixels
-    sums: Sums
     failures: Mapping[str, str]
 
 
@@ -151,7 +148,7 @@ def decode_all(
     def pixels_in(room: memoryview) -> Pixels:
         return np.frombuffer(room, dtype=np.uint8).reshape(_IMAGES_AT_ONCE, *shape)
 
-    def decode_some(pieces: range, room: memoryview) -> tuple[list[str], Sums, dict[str, str]]:
+    def decode_some(pieces: range, room: memoryview) -> tuple[list[str], dict[str, str]]:
         pixels = pixels_in(room)
         good: list[str] = []
         failures: dict[str, str] = {}
@@ -162,11 +159,11 @@ def decode_all(
                 good.append(name)
             except UnreadableImageError as error:
                 failures[name] = str(error)
-        return good, sums_of(pixels[: len(good)]), failures
+        return good, failures
 
     room_bytes = _IMAGES_AT_ONCE * math.prod(shape)
-    for (good, sums, failures), room in pool.in_chunks(decode_some, len(names), _IMAGES_AT_ONCE, room_bytes):
-        yield Decoded(names=good, pixels=pixels_in(room)[: len(good)], sums=sums, failures=failures)
+    for (good, failures), room in pool.in_chunks(decode_some, len(names), _IMAGES_AT_ONCE, room_bytes):
+        yield Decoded(names=good, pixels=pixels_in(room)[: len(good)], failures=failures)
 
 
 def decode(source: ImageSource, name: str, shape: Shape, value_range: Range = FULL_RANGE) -> Pixels:
@@ -214,21 +211,6 @@ def choose_shape(headers: Sequence[Header]) -> Shape:
         wide = statistics.median(aspects)
         return channels, round(short / min(1.0, wide)), round(short * max(1.0, wide))
     return channels, short, short
-
-
-def sums_of(pixels: Pixels) -> Sums:
-    """Return (images, 2, channels): for each image and channel the sum of its bytes and of their squares."""
-    # A byte's square has 16 bits; of the largest shape, 128 x 256 pixels, their sum has 32.
-    squares = np.square(pixels, dtype=np.uint16)
-    both = (pixels.sum(axis=(2, 3), dtype=np.uint32), squares.sum(axis=(2, 3), dtype=np.uint32))
-    return np.stack(both, axis=1).astype(np.int64)
-
-
-def mean_and_std(sums: Sums, shape: Shape) -> tuple[list[float], list[float]]:
-    """Return each channel's mean and deviation over some images; a deviation is at least 1."""
-    total = len(sums) * shape[1] * shape[2]
-    mean, mean_square = sums.sum(axis=0) / total
-    return mean.tolist(), np.sqrt(np.maximum(mean_square - mean**2, 1.0)).tolist()
 
 
 def _read_header(source: ImageSource, name: str) -> Header | str:

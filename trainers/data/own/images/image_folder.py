@@ -19,17 +19,16 @@ from trainers.data.own.common.cache import fingerprint, require_space
 from trainers.data.own.common.limits import Progress
 from trainers.data.own.common.problems import Problems, listed
 from trainers.data.own.common.splits import MappedImageSplit, Rows, split_rows, whole
-from trainers.data.own.common.store import SMALL_BYTES, ArrayWriter, Prepared, write_array
+from trainers.data.own.common.store import SMALL_BYTES, ArrayWriter, MappedArray, Prepared, write_array
 from trainers.data.own.images import classes, decoding
 from trainers.data.own.images.classes import Arrangement, LabelledFile
 from trainers.data.own.images.decoding import Header, Pixels, Range, Shape, UnreadableImageError
 from trainers.data.own.images.sources import FolderSource, ImageSource, ZipSource
 
 NUM_DECODED_IN_INSPECTION = 2_000
-NUM_MEASURED = 500  # images of more than 8 bits whose values are examined
+NUM_MEASURED = 1_000  # images whose values are examined for the range in use, and the mean and deviation
 NUM_THUMBNAILS = 12
 THUMBNAIL_SIDE = 32
-MAX_UNREADABLE = 10_000
 LISTS = (".csv", ".tsv", ".xlsx", ".parquet")  # of images with their labels
 
 
@@ -103,7 +102,7 @@ class Images:
         return ImageInspection(
             source=source,
             arrangement=arrangement,
-            files=self._without_copies(files, decoded, arrangement.class_names, problems),
+            files=self._without_copies(files, decoded, problems),
             shape=shape,
             decoded=decoded,
             value_range=value_range,
@@ -134,7 +133,6 @@ class Images:
         shape, names = inspection.shape, inspection.arrangement.class_names
         require_space(folder, len(inspection.files) * int(np.prod(shape)))
         writer = ArrayWriter(folder, "images", "|u1", shape)
-        sums = [np.empty((0, 2, shape[0]), dtype=np.int64)]
         failures: dict[str, str] = {}
         progress = Progress("images decoded", len(inspection.files))
         wanted = [file.name for file in inspection.files]
@@ -143,7 +141,6 @@ class Images:
         ):
             progress.add(len(piece.names) + len(piece.failures))
             writer.append(piece.pixels)
-            sums.append(piece.sums)
             failures |= piece.failures
         progress.finish()
         self._report_unreadable(failures, len(wanted), problems)
@@ -158,18 +155,20 @@ class Images:
                 "the data", f"no readable image is left for {side}.", "Replace the unreadable ones."
             )
         problems.check(str(self._path))
-        mean, std = decoding.mean_and_std(np.concatenate(sums)[train], shape)
         labels = np.array([file.label for file in kept], dtype=np.int64)
         arrays = {"labels": labels, "train": train, "validation": validation}
+        about = {
+            "images": writer.close(),
+            **{name: write_array(folder, name, values) for name, values in arrays.items()},
+        }
+        images = MappedArray(folder / "images.bin", "|u1", (len(kept), *shape))
+        measured = images.take(np.sort(train)[:: -(-len(train) // NUM_MEASURED)])
         return {
-            "arrays": {
-                "images": writer.close(),
-                **{name: write_array(folder, name, values) for name, values in arrays.items()},
-            },
+            "arrays": about,
             "class_names": list(names),
             "shape": list(shape),
-            "mean": mean,
-            "std": std,
+            "mean": measured.mean(axis=(0, 2, 3)).tolist(),
+            "std": np.maximum(measured.std(axis=(0, 2, 3), dtype=np.float32), 1.0).tolist(),
         }
 
     def spec(self, prepared: Prepared) -> DataSpec:
@@ -229,10 +228,6 @@ class Images:
                 headers[name] = answer
             else:
                 failures[name] = answer
-            if len(failures) > MAX_UNREADABLE:
-                message = f"more than {MAX_UNREADABLE:,} images cannot be read; the rest was not tried."
-                problems.fault("the data", message, "Repair or remove them.")
-                return {}
         progress.finish()
         self._report_unreadable(failures, len(names), problems)
         if animated := [name for name, header in headers.items() if header.has_frames]:
@@ -275,7 +270,6 @@ class Images:
         self,
         files: Sequence[LabelledFile],
         decoded: Mapping[str, Pixels],
-        class_names: Sequence[str],
         problems: Problems,
     ) -> list[LabelledFile]:
         """Report equal images; return the files without them if that is wanted."""

@@ -132,8 +132,8 @@ class PlainText:
         if len(found) > CONTAINED_SHARE * len(wanted):
             example = quoted(min(found, key=validation.index))
             message = (
-                f"{len(found):,} of {len(wanted):,} sentences or lines at its end, which is kept for validation, "
-                f"are also in the training text, such as {example}."
+                f"{len(found):,} of {len(wanted):,} sentences or lines at its end, which is kept for "
+                f"validation, are also in the training text, such as {example}."
             )
             hint = "The validation loss will be lower than for a new text. Remove what is repeated."
             problems.note(self._path.name, message, hint)

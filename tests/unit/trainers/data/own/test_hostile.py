@@ -25,7 +25,6 @@ from trainers.data.own.common import cache, limits
 from trainers.data.own.common.problems import DataError
 from trainers.data.own.common.store import META
 from trainers.data.own.dataset import Own
-from trainers.data.own.images import image_folder
 from trainers.data.own.tables import features, table_file, table_plan
 from trainers.data.own.tables.table import TableData
 
@@ -190,17 +189,6 @@ def test_table_in_which_a_zip_lies_is_a_table(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", "a,label", *["1.5,x", "2.5,y"] * 50)
     path.write_bytes(path.read_bytes() + b"PK\x05\x06" + bytes(18))
     assert "zero bytes" in fault(path).message
-
-
-def test_no_more_images_are_tried_when_too_many_cannot_be_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(image_folder, "MAX_UNREADABLE", 3)
-    root = make_images(tmp_path / "pets", {"a": 5, "b": 5})
-    for number in range(4):
-        (root / "a" / f"odd-{number}.png").write_bytes(b"no image")
-    messages = [problem.message for problem in faults(root, skip_unreadable=True)]
-    assert "more than 3 images cannot be read; the rest was not tried." in messages
 
 
 def _png(width: int, height: int) -> bytes:

@@ -10,6 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from ddp_gui.plan.own_data import _parse
+from ddp_gui.plan.package_install import how_to_get
+from ddp_gui.train.own_data_words import own_data
 from tests.unit.own_files import (
     inspected,
     own,
@@ -24,6 +28,10 @@ from tests.unit.own_files import (
 )
 from tests.unit.trainers.data.own.test_people_files import said
 from trainers import registry
+from trainers.data.own import HEIF_REQUIREMENT
+from trainers.data.own.images import decoding
+from trainers.files.paths import REPOSITORY
+from trainers.plugins import catalog
 
 Tree = dict[str, bytes]
 
@@ -111,8 +119,9 @@ SPLIT = {"cats": 11, "dogs": 11}
 SAME = encoded(noise())
 TRUNCATED = encoded(noise(size=(64, 64)))[:3000]
 LEFTOVERS = (
-    ".DS_Store", "cats/.DS_Store", "cats/Thumbs.db", "dogs/desktop.ini", "cats/._1.png", "__MACOSX/cats/._1.png",
-    "@eaDir/1.png", "$RECYCLE.BIN/1.png", ".ipynb_checkpoints/1.png", "lost+found/1.png",
+    ".DS_Store", "cats/.DS_Store", "cats/Thumbs.db", "dogs/desktop.ini", "cats/._1.png",
+    "__MACOSX/cats/._1.png", "@eaDir/1.png", "$RECYCLE.BIN/1.png", ".ipynb_checkpoints/1.png",
+    "lost+found/1.png",
 )  # fmt: skip
 
 LAYOUTS = {
@@ -360,7 +369,6 @@ def check(answer: dict[str, Any], case: Case) -> None:
 
 def clicks(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return what each click changes, by its text; as ddp_gui/train/own_data_words.py shows them."""
-    from html.parser import HTMLParser
 
     from ddp_gui.plan.own_data import _parse
     from ddp_gui.train.own_data_words import own_data
@@ -405,7 +413,7 @@ COLOURS = {
     "EXIF": (lambda: turned(6), (255, 0, 0), (0, 0, 255)),
     "CMYK": (lambda: encoded(Image.new("CMYK", (16, 12), (0, 255, 255, 0)), "JPEG"), (254, 0, 0), None),
     "palette with transparency": (
-        lambda: encoded(Image.new("RGB", (16, 12), (9, 9, 9)).quantize(), transparency=0), (255, 255, 255), None
+        lambda: encoded(Image.new("RGB", (16, 12)).quantize(), transparency=0), (255, 255, 255), None
     ),
     "see-through": (lambda: encoded(Image.new("RGBA", (16, 12), (255, 0, 0, 0))), (255, 255, 255), None),
     "grey and see-through": (lambda: encoded(Image.new("LA", (16, 12), (90, 255))), (90, 90, 90), None),
@@ -461,7 +469,8 @@ def test_values_below_zero_are_not_all_black(tmp_path: Path) -> None:
 
 
 ZIP_NAMES = {
-    "utf-8": "Äpfel", "cp437": "Äpfel", "cp850": "Bücher", "gbk": "苹果的照片集", "gb2312": "狗", "cp932": "りんごの写真",
+    "utf-8": "Äpfel", "cp437": "Äpfel", "cp850": "Bücher", "gbk": "苹果的照片集", "gb2312": "狗",
+    "cp932": "りんごの写真",
     "shift_jis": "ネコ", "euc_kr": "고양이와 강아지", "cp866": "кошки", "cp1251": "кошки", "cp1252": "Äpfel",
 }  # fmt: skip
 
@@ -509,3 +518,26 @@ def test_images_that_a_table_lists(tmp_path: Path, spelling: str) -> None:
     assert "1 of 21 images of the table are not there" in said(answer)
     about = answer["dataset"]
     assert (about["task"], about["num_train"], about["num_validation"]) == ("image_classification", 16, 4)
+
+
+@pytest.mark.parametrize("suffix", [".heic", ".jpg"])
+def test_what_reads_heic_is_installed_by_a_click(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    path = write(tmp_path, images("cats", "dogs", suffix=suffix, form="HEIF"), as_zip=False)
+    monkeypatch.delitem(decoding.pillow()[0].OPEN, "HEIF")
+    answer = inspected(path)
+    assert "HEIC images need pillow-heif" in said(answer) and not answer["ok"]
+    problem = answer["problems"][0]
+    page = own_data(_parse(answer), may_install=True)
+    assert f'data-install="{problem["package"]}"' in page
+    assert "data-install" not in own_data(_parse(answer))
+    monkeypatch.setattr(catalog, "_is_installed", lambda package: False)
+    registry.discover_all()
+    monkeypatch.setattr(registry, "datasets", {"own": registry.datasets()["own"]}.copy)
+    _, [entry], _ = catalog.read_specs([])
+    way = how_to_get(entry)
+    assert way.data_set == entry["name"] == problem["package"]
+    assert way.command is not None and way.command.endswith(HEIF_REQUIREMENT)
+    tested = (REPOSITORY / "requirements-dev.txt").read_text().splitlines()
+    assert HEIF_REQUIREMENT in tested, "the version that is installed by the click"

@@ -73,7 +73,9 @@ CASES = {
     "Shift-JIS": coded(JAPANESE, "shift_jis", "shift_jis"),
     "EUC-JP": coded(JAPANESE, "euc_jp", "euc_jp"),
     "a few broken bytes": Case(
-        content=lines(GERMAN).encode() + b"x\xff\n", text=lines(GERMAN) + "x�\n", told=("1 bytes are not UTF-8",)
+        content=lines(GERMAN).encode() + b"x\xff\n",
+        text=lines(GERMAN) + "x�\n",
+        told=("1 bytes are not UTF-8",),
     ),
     "Windows line ends": Case(content=PLAIN.replace("\n", "\r\n").encode(), text=PLAIN, told=("CR LF",)),
     "line ends of an old Mac": Case(content=PLAIN.replace("\n", "\r").encode(), text=PLAIN, told=("CR",)),
