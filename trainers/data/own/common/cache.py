@@ -32,10 +32,10 @@ from trainers.files.shared_folders import ask_anew
 
 log = logging.getLogger(__name__)
 
-FORMAT_VERSION = 3  # another one for every change of what is prepared
+FORMAT_VERSION = 3  # changes with the content of prepared folders
 CACHE_VARIABLE = "TRAINERS_CACHE"
 UNUSED_DAYS = 30
-MAX_BYTES = 200 * 10**9  # of all together; what was used within a day stays beyond it
+MAX_BYTES = 200 * 10**9  # in total; folders used within a day are kept
 _USED = "used"  # its time is that of the last use; of a temporary folder it is locked
 _TEMPORARY = ".making-"
 _POLL_S = 0.1
@@ -105,7 +105,7 @@ def _remove_folder(folder: Path, lock: int) -> None:
 
 
 def fingerprint(path: Path, options: Mapping[str, object]) -> str:
-    """Return a name for what would be prepared: of path, size and time of every file, and the options."""
+    """Return a digest of the options, and of the path, size and time of every file."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(json.dumps([FORMAT_VERSION, os.fsencode(path).hex(), options], sort_keys=True).encode())
     for name, size, modified in _files(path):
@@ -126,7 +126,7 @@ def tokenizer_fingerprint(tokenizer: Tokenizer | None) -> str:
 
 
 def find(name: str) -> Prepared | None:
-    """Return what is prepared under this fingerprint, if it is whole."""
+    """Return the prepared folder of this fingerprint if it is complete."""
     return _open(cache_folder() / name)
 
 
@@ -142,7 +142,7 @@ def find_or_make(name: str, make: Callable[[Path], Meta]) -> Prepared:
     if (there := _open(cache / name)) is not None:
         return there
     with _locked(cache / f"{name}.lock"):
-        ask_anew(cache)  # another machine may have created it meanwhile
+        ask_anew(cache)  # another machine may have created it
         there = _open(cache / name)
         return there if there is not None else _make(cache, name, make)
 

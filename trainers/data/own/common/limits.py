@@ -15,7 +15,7 @@ from trainers.data.own.common.problems import DataError, DataProblem
 
 log = logging.getLogger(__name__)
 
-# Beyond what the process holds when it begins. 5 GB of images or text are prepared with a tenth of it.
+# In addition to what the process holds at first. Preparing 5 GB of images or text takes a tenth of it.
 MEMORY_BYTES = 4 * 2**30
 PREPARE_S = 4 * 3600.0
 MAX_DEPTH = 32  # of folders
@@ -111,12 +111,12 @@ def walk(
 
 
 class Progress:
-    """Counts what is done and logs it: a rank that prepares data is not one that hangs.
+    """Counts finished work and logs it, so that a rank that prepares data does not seem to hang.
 
     Args:
-        doing: what is done to which things ("images decoded").
+        doing: the work ("images decoded").
         total: how many there are; 0 if unknown.
-        scale: what a count is divided by for people (1e6 for megabytes).
+        scale: the unit in which counts are logged (1e6 for megabytes).
     """
 
     def __init__(self, doing: str, total: int, *, scale: float = 1.0) -> None:

@@ -1,4 +1,4 @@
-"""What is wrong with some data: by name and line, in plain words, with what to do about it."""
+"""Faults of data and notes about it, with place, line and remedy."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class DataProblem:
         line: of a text or table, counted from 1.
         hint: what to do.
         is_fatal: the data cannot be used with it.
-        num_to_leave_out: the unreadable samples that the data could be used without, 0 where that is no way.
+        num_to_leave_out: unreadable samples without which the data can be used, or 0.
         suggested: fields of the configuration with the values that may help; of `data_reading`, what changes.
         action: what applying them does, as the text of a button.
-        package: the name in the catalogue of what is not installed, for `/install_data_set`.
+        package: the name of a missing package for `/install_data_set`.
     """
 
     where: str
@@ -113,7 +113,7 @@ class Problems:
             self.fault(where, message, hint, line=line, num_to_leave_out=num_samples, **more)
 
     def check(self, path: str) -> None:
-        """Go on only without faults.
+        """Raise an error if there are faults.
 
         Raises:
             DataError: listing them.
@@ -136,11 +136,11 @@ def quoted(value: str) -> str:
 def _shown(value: str, most: int = MAX_WHERE) -> str:
     """Return a text of the data as one short line: what cannot be seen, or moves others, becomes a dot."""
     short = value if len(value) <= most else value[: most - 1] + "…"
-    # Half a surrogate pair is a byte of a file name that is no UTF-8: whoever shows it marks it.
+    # Lone surrogates are bytes of file names that are not UTF-8; `visible` marks them.
     return "".join(x if x.isprintable() or "\ud800" <= x <= "\udfff" else "·" for x in short)
 
 
 def listed(items: Sequence[object], most: int = 5) -> str:
-    """Return the first items of a list in words."""
+    """Return the first items of a list as text."""
     words = ", ".join(f"{item:,}" if isinstance(item, int) else str(item) for item in items[:most])
     return words if len(items) <= most else f"{words} and {len(items) - most:,} more"

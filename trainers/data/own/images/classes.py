@@ -40,7 +40,7 @@ Labelled = tuple[str, str, bool | None]  # name, class, and True for validation 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabelledFile:
-    """One image; `is_validation` is None unless folders say it."""
+    """An image; `is_validation` is None unless the names of folders determine it."""
 
     name: str
     label: int
@@ -64,7 +64,7 @@ class Arrangement:
 def arrange(
     source: ImageSource, reading: Mapping[str, Any], *, skip: bool, problems: Problems
 ) -> Arrangement:
-    """Read classes and splits from the names of folders; what is wrong with them is added to `problems`.
+    """Read classes and splits from the names of folders, and report faults of these.
 
     Args:
         reading: of `data_reading`, `join_labels` and `leave_out_rare` count.
@@ -91,7 +91,9 @@ def arrange(
     return _numbered(labelled, reading, skip=skip, problems=problems)
 
 
-def arrange_listed(source: ImageSource, labels: Mapping[str, str], problems: Problems) -> Arrangement:
+def arrange_listed(
+    source: ImageSource, labels: Mapping[str, str], reading: Mapping[str, Any], problems: Problems
+) -> Arrangement:
     """Return the images that a table names with their labels, wherever they are below the folder."""
     by_name: dict[str, str] = {}
     for name in source.files:
@@ -109,8 +111,10 @@ def arrange_listed(source: ImageSource, labels: Mapping[str, str], problems: Pro
             problems.fault(where, message, "Give the folder that contains them.")
         else:
             problems.note(where, message, "They are left out.")
-    labelled = [(file, labels[name], None) for name, file in found.items() if file is not None]
-    return _numbered(labelled, {}, skip=False, problems=problems)
+    labelled: list[Labelled] = [
+        (file, labels[name], None) for name, file in found.items() if file is not None
+    ]
+    return _numbered(labelled, reading, skip=False, problems=problems)
 
 
 def sort_classes(names: Iterable[str]) -> list[str]:

@@ -63,7 +63,7 @@ class UnreadableImageError(ValueError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Header:
-    """What is known of an image without decoding it; width and height are of the upright image."""
+    """Size and kind of an image, read without decoding it; the size is that of the upright image."""
 
     width: int
     height: int
@@ -77,9 +77,9 @@ class Decoded:
     """The result for some files.
 
     Attributes:
-        names: those that could be decoded.
-        pixels: theirs, (files, channels, height, width); the memory is reused for the next result.
-        failures: the reason for each of the others.
+        names: the files that could be decoded.
+        pixels: of these files, (files, channels, height, width); the memory is reused for the next result.
+        failures: the other files with the reasons.
     """
 
     names: Sequence[str]
@@ -102,7 +102,7 @@ def pillow() -> tuple[ModuleType, ModuleType]:
     with contextlib.suppress(ImportError):
         importlib.import_module("pillow_heif").register_heif_opener()
     Image.init()  # all formats' readers; only those in FORMATS are used
-    # Pillow checks it wherever it allocates pixels; beyond twice as many it raises by itself.
+    # Pillow checks it before it allocates pixels, and raises an error above twice this number.
     Image.MAX_IMAGE_PIXELS = MAX_PIXELS
     warnings.simplefilter("error", Image.DecompressionBombWarning)
     return Image, ImageOps
@@ -117,7 +117,7 @@ def is_image(source: ImageSource, name: str) -> bool:
     except UnreadableImageError:
         return False
     readers = pillow()[0].OPEN
-    # Two letters are the whole mark of the two that are left out.
+    # Texts too can begin with the two letters that mark these formats.
     accepts = [readers[form][1] for form in FORMATS if form in readers and form not in ("BMP", "PPM")]
     return bool(HEIF_START.match(start)) or any(accept is not None and accept(start) for accept in accepts)
 
@@ -224,7 +224,7 @@ def _read_header(source: ImageSource, name: str) -> Header | str:
             file.seek(0)
             with _open(file) as image:
                 width, height = image.size
-                # Of a PNG without EXIF at its start, Pillow would decode the whole image to find it.
+                # Pillow decodes a whole PNG to find EXIF data that is not at its start.
                 may_be_turned = image.format != "PNG" or "exif" in image.info
                 if may_be_turned and image.getexif().get(ORIENTATION) in QUARTER_TURNS:
                     width, height = height, width
@@ -287,7 +287,7 @@ def _fitted(image: PilImage, shape: Shape, value_range: Range) -> Pixels:
 
 def _is_deep_colour(image: PilImage) -> bool:
     """Return True if an image has 16 bits of each colour, of which Pillow reads the upper 8."""
-    return image.mode == "RGB" and any("16" in str(tile.args) for tile in image.tile)
+    return image.mode == "RGB" and any("16" in str(tile.args) for tile in getattr(image, "tile", ()))
 
 
 def _values(image: PilImage) -> npt.NDArray[np.float32]:

@@ -34,11 +34,11 @@ LISTS = (".csv", ".tsv", ".xlsx", ".parquet")  # of images with their labels
 
 @dataclass(frozen=True, kw_only=True)
 class ImageInspection:
-    """What was found.
+    """The images at a path.
 
     Attributes:
         files: the images whose headers can be read.
-        shape: of every image when it is prepared.
+        shape: of every prepared image.
         decoded: the pixels of those of `files` that were decoded for the inspection, by name.
         value_range: see `decoding.Range`.
     """
@@ -63,7 +63,7 @@ class Images:
         self._reading = parse_reading(options.reading)
 
     def options(self) -> dict[str, object]:
-        """Return what, besides the files, decides what is prepared."""
+        """Return the options that determine the prepared data."""
         about: dict[str, object] = {
             "kind": self.name,
             "skip_unreadable": self._options.skip_unreadable,
@@ -194,7 +194,7 @@ class Images:
 
     def _arrange(self, source: ImageSource, problems: Problems) -> Arrangement:
         if self._labels is not None:
-            return classes.arrange_listed(source, self._labels, problems)
+            return classes.arrange_listed(source, self._labels, self._reading, problems)
         return classes.arrange(source, self._reading, skip=self._options.skip_unreadable, problems=problems)
 
     def _is_list(self, source: ImageSource, problems: Problems) -> bool:
@@ -284,7 +284,7 @@ class Images:
         alike = [group for group in groups.values() if len(group) > 1]
         if problems.num_faults or not alike:
             return list(files)
-        # Of an image in several classes no label is right; of others, training keeps one.
+        # No label is certain for an image in several classes; one of the other copies is kept.
         torn = [group for group in alike if len({file.label for file in group}) > 1]
         copies = [file for group in alike if group not in torn for file in group[1:]]
         gone = {file.name for group in torn for file in group} | {file.name for file in copies}
@@ -366,7 +366,7 @@ def _thumbnails(inspection: ImageInspection) -> list[dict[str, Any]]:
         try:
             pixels = decoding.decode(inspection.source, name, shape, inspection.value_range)
         except UnreadableImageError:
-            continue  # reported when it is prepared
+            continue  # preparing reports it
         encoded = base64.b64encode(pixels.transpose(1, 2, 0).tobytes()).decode("ascii")
         about = dict(zip(("channels", "height", "width"), shape, strict=True))
         found.append({"class": names[label], "name": name.rpartition("/")[2], **about, "pixels": encoded})

@@ -167,7 +167,7 @@ def _why_refused(infos: Sequence[zipfile.ZipInfo], size_bytes: int) -> str | Non
             return f"{quoted(info.filename)} has a path that leads out of the zip."
         if info.flag_bits & 0x1:
             return f"{quoted(info.filename)} is encrypted."
-        # zipfile decompresses the others as a whole, however large they become.
+        # zipfile decompresses other formats at once, without a limit on the size.
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             return f"{quoted(info.filename)} is not compressed with deflate."
     return None

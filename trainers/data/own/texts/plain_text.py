@@ -41,7 +41,7 @@ MAX_CHUNKS_COMPARED = 16  # with the validation text, of 4 MB each
 CONTAINED_SHARE = 0.1
 _SENTENCE_END = re.compile(r"[\n.!?。！？]+")
 _MIN_SENTENCE = 12  # characters
-# What a tokenizer gets at once: 20,000 characters and the rest of the line.
+# A piece for a tokenizer: 20,000 characters and the rest of the line.
 _PIECE = re.compile(r".{20000}[^\n]{0,60000}\n?|.+", re.DOTALL)
 _LONGEST_PIECE = 2_000_000  # tokens
 
@@ -72,7 +72,7 @@ class PlainText:
         return reading.find_encoding(self._path, wanted)
 
     def options(self) -> dict[str, object]:
-        """Return what, beside the file, decides what is prepared; the window's length does not."""
+        """Return the options that determine the prepared data; the sequence length does not."""
         return {
             "kind": self.name,
             "reading": self._reading,
