@@ -16,6 +16,7 @@ from trainers.data.own.common.problems import Problems, quoted
 from trainers.data.own.common.reading import guess_names
 
 MAX_FILES = 2_000_000
+MAX_NAME_CHARACTERS = 1024
 MAX_FILE_BYTES = 256 * 2**20
 MAX_UNPACKED_BYTES = 500 * 10**9
 # Images are compressed already: a zip that grows more than this when unpacked was made to fill a disk.
@@ -165,6 +166,9 @@ def _why_refused(infos: Sequence[zipfile.ZipInfo], size_bytes: int) -> str | Non
         path = PurePosixPath(info.filename.replace("\\", "/"))
         if path.is_absolute() or ".." in path.parts or info.filename[1:2] == ":":
             return f"{quoted(info.filename)} has a path that leads out of the zip."
+        if len(info.filename) > MAX_NAME_CHARACTERS or len(path.parts) > limits.MAX_DEPTH:
+            most = f"{MAX_NAME_CHARACTERS:,} characters or {limits.MAX_DEPTH} folders"
+            return f"{quoted(info.filename)} has a path of more than {most}."
         if info.flag_bits & 0x1:
             return f"{quoted(info.filename)} is encrypted."
         # zipfile decompresses other formats at once, without a limit on the size.

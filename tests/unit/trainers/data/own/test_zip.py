@@ -45,6 +45,8 @@ def add(path: Path, name: str, content: bytes = b"x", *, mode: int = 0, compress
         ("..\\evil.png", "leads out of the zip"),
         ("/etc/evil.png", "leads out of the zip"),
         ("C:/evil.png", "leads out of the zip"),
+        ("a/" * 40 + "deep.png", "more than 1,024 characters or 32 folders"),
+        ("a/" + "x" * 2000 + ".png", "more than 1,024 characters or 32 folders"),
     ],
 )
 def test_bad_names_are_refused(pets: Path, name: str, words: str) -> None:
