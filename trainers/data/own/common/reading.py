@@ -76,6 +76,7 @@ def find_encoding(path: Path, wanted: str = "") -> Encoding:
     """
     if wanted:
         try:
+            io.TextIOWrapper(io.BytesIO(), wanted)  # some codecs are not of texts
             return Encoding(name=codecs.lookup(wanted).name)
         except LookupError:
             raise ReadingError(

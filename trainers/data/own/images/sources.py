@@ -179,11 +179,15 @@ def _why_refused(infos: Sequence[zipfile.ZipInfo], size_bytes: int) -> str | Non
 
 def _decoded_names(infos: Sequence[zipfile.ZipInfo], encoding: str, problems: Problems) -> list[str]:
     """Return the names of a zip's members: UTF-8 if they are flagged or valid, else in a guessed encoding."""
-    # zipfile decodes names without the flag as cp437, which maps every byte.
-    raw = [None if info.flag_bits & 0x800 else info.filename.encode("cp437") for info in infos]
+    raw = [_raw_name(info) for info in infos]
     unsure = sorted({folder for name in raw if name for folder in name.split(b"/") if not folder.isascii()})
     if not unsure:
         return [info.filename for info in infos]
+    try:
+        io.TextIOWrapper(io.BytesIO(), encoding or "utf-8")
+    except LookupError:
+        problems.fault("the encoding", f"there is no encoding {quoted(encoding)}.", "Use one such as cp932.")
+        encoding = ""
     encoding = encoding or guess_names(unsure)
     if encoding != "utf-8":
         example = quoted(unsure[0].decode(encoding, errors="replace"))
@@ -193,3 +197,11 @@ def _decoded_names(infos: Sequence[zipfile.ZipInfo], encoding: str, problems: Pr
         info.filename if name is None else name.decode(encoding, errors="replace")
         for info, name in zip(infos, raw, strict=True)
     ]
+
+
+def _raw_name(info: zipfile.ZipInfo) -> bytes | None:
+    """Return the bytes of a name that zipfile decoded as cp437 because it is not marked as UTF-8."""
+    try:
+        return None if info.flag_bits & 0x800 else info.filename.encode("cp437")
+    except UnicodeEncodeError:  # decoded from Info-ZIP's extra field
+        return None

@@ -489,6 +489,7 @@ def test_names_in_a_zip_without_a_mark(tmp_path: Path, code: str) -> None:
     assert ("names in it are read as" in said(answer)) == (code != "utf-8")
     named = inspected(path, reading=json.dumps({"encoding": code}))
     assert named["preview"]["class_counts"] == {ZIP_NAMES[code]: 6, "dogs": 6}
+    assert code == "utf-8" or not inspected(path, reading='{"encoding": "hex"}')["ok"]
 
 
 def test_links_to_images_are_read_and_links_to_folders_are_named(tmp_path: Path) -> None:

@@ -125,6 +125,13 @@ def test_texts_are_read_as_an_analyst_reads_them(tmp_path: Path, name: str) -> N
         assert answer["preview"]["num_characters"] == len(case.text)
 
 
+@pytest.mark.parametrize("encoding", ["hex", "no-such", "rot13"])
+def test_an_encoding_must_be_one_of_texts(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "t.txt").write_text(PLAIN)
+    answer = inspected(tmp_path / "t.txt", reading=f'{{"encoding": "{encoding}"}}')
+    assert not answer["ok"] and f"there is no encoding '{encoding}'" in said(answer)
+
+
 FOLDERS = {
     "training texts": ({"test.txt": PLAIN, "train.txt": PLAIN, "valid.txt": PLAIN}, "train.txt"),
     "a text of each class": ({"neg.txt": PLAIN, "pos.txt": PLAIN}, "neg.txt"),
