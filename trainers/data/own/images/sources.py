@@ -167,8 +167,8 @@ def _why_refused(infos: Sequence[zipfile.ZipInfo], size_bytes: int) -> str | Non
         if path.is_absolute() or ".." in path.parts or info.filename[1:2] == ":":
             return f"{quoted(info.filename)} has a path that leads out of the zip."
         if len(info.filename) > MAX_NAME_CHARACTERS or len(path.parts) > limits.MAX_DEPTH:
-            most = f"{MAX_NAME_CHARACTERS:,} characters or {limits.MAX_DEPTH} folders"
-            return f"{quoted(info.filename)} has a path of more than {most}."
+            longest = f"{MAX_NAME_CHARACTERS:,} characters or {limits.MAX_DEPTH} folders"
+            return f"{quoted(info.filename)} has a path of more than {longest}."
         if info.flag_bits & 0x1:
             return f"{quoted(info.filename)} is encrypted."
         # zipfile decompresses other formats at once, without a limit on the size.
