@@ -10,7 +10,7 @@ import importlib
 import pkgutil
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from trainers.contract.config import ConfigError
@@ -78,12 +78,18 @@ class ModelEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetEntry:
-    """One data set of the catalogue; `needs_path`: it is a person's own, and described by a look at it."""
+    """One data set of the catalogue.
+
+    Attributes:
+        needs_path: it is a user's own, and described by an inspection.
+        optional: pinned packages that it can be used without, with what each of them reads.
+    """
 
     name: str
     label: str
     create: Callable[[DataOptions], Dataset]
     needs_path: bool = False
+    optional: Mapping[str, str] = field(default_factory=dict)
 
 
 _WITH_DDP = Check(
@@ -178,11 +184,15 @@ def register_model(
     return decorate
 
 
-def register_dataset(name: str, *, label: str, needs_path: bool = False) -> Callable[[Creator], Creator]:
-    """Register what makes a `Dataset` of the `DataOptions` of a configuration: its class, or a function."""
+def register_dataset(
+    name: str, *, label: str, needs_path: bool = False, optional: Mapping[str, str] | None = None
+) -> Callable[[Creator], Creator]:
+    """Register what makes a `Dataset` of `DataOptions`, a class or function; see `DatasetEntry`."""
 
     def decorate(create: Creator) -> Creator:
-        entry = DatasetEntry(name=name, label=label, create=create, needs_path=needs_path)
+        entry = DatasetEntry(
+            name=name, label=label, create=create, needs_path=needs_path, optional=optional or {}
+        )
         _add(_datasets, name, entry, "data set")
         return create
 

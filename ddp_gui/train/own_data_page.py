@@ -8,6 +8,7 @@ from typing import Any
 
 import gradio as gr
 
+from ddp_gui.auth.current_user import current_user
 from ddp_gui.background.workers import CLICKS
 from ddp_gui.gradio_routes.endpoints import as_current_user
 from ddp_gui.gradio_routes.uploads import KINDS, Uploads
@@ -198,7 +199,7 @@ async def _inspect(form: Form, api: Api, filled: str, raw: dict[str, Any], *, an
         changes["batch_size"] = _fitting_batch(most)
         note = words.lowered_batch(batch, changes["batch_size"], most)
     return [
-        words.own_data(result, note),
+        words.own_data(result, note, may_install=current_user().is_teacher),
         gr.update(choices=[LAST_COLUMN, *columns]),
         gr.update(choices=choices, value=picked) if choices else gr.skip(),
         filled,

@@ -11,6 +11,7 @@ from typing import Any
 from ddp_gui.http.visible import as_html, visible
 from ddp_gui.plan.own_data import Inspection, problem_in_words
 from ddp_gui.train import suggestion
+from ddp_gui.train.words import install_button
 from trainers.contract.config.data import COLUMN_KINDS
 
 MAX_PROBLEMS_SHOWN = 20
@@ -60,8 +61,12 @@ def lowered_batch(asked: int, lowered: int, most: int) -> str:
     )
 
 
-def own_data(inspection: Inspection, note: str = "") -> str:
-    """Show what was seen of a person's data: what it was taken for, its faults, a preview."""
+def own_data(inspection: Inspection, note: str = "", *, may_install: bool = False) -> str:
+    """Show what was seen of a person's data: what it was taken for, its faults, a preview.
+
+    Args:
+        may_install: the current user may install packages.
+    """
 
     def kind(problem: Mapping[str, Any]) -> str:
         return "ddp-fatal" if problem["is_fatal"] else "ddp-harmless"
@@ -71,7 +76,8 @@ def own_data(inspection: Inspection, note: str = "") -> str:
         parts.append(f"<p>{as_html(note)}</p>")
     if inspection.problems:
         lines = "".join(
-            f'<li class="{kind(problem)}">{as_html(problem_in_words(problem))} {_suggested(problem)}</li>'
+            f'<li class="{kind(problem)}">{as_html(problem_in_words(problem))} {_suggested(problem)}'
+            f"{install_button(problem['package']) if may_install and problem.get('package') else ''}</li>"
             for problem in inspection.problems[:MAX_PROBLEMS_SHOWN]
         )
         more = inspection.num_problems - min(len(inspection.problems), MAX_PROBLEMS_SHOWN)

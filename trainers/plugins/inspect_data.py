@@ -98,7 +98,8 @@ def inspect(options: DataOptions, *, prepare: bool, time_limit_s: float = limits
         if not own.problems.num_faults:  # not of the data itself: no space for it, say
             extra = list(error.problems)
     except NotInstalledError as error:
-        extra = [DataProblem(where="a package", message=str(error))]
+        package = (error.requirement or "").partition("==")[0]
+        extra = [DataProblem(where="a package", message=str(error), package=package)]
     except OSError as error:
         message = f"it cannot be read on ({explain(error)})."
         extra = [DataProblem(where=str(error.filename or options.path), message=message, hint="Try again.")]

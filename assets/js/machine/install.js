@@ -44,8 +44,12 @@ async function install(button) {
     }
     if (state.state === "done") {
       setText(words, "Installed.");
-      inform(`${state.label} is installed: choose it under “Data set” on the Train page.`);
       document.getElementById("data-installed")?.click();
+      if (button.closest("#own-data-seen")) {
+        document.getElementById("inspect-button")?.click();
+        return;
+      }
+      inform(`${state.label} is installed: choose it under “Data set” on the Train page.`);
       return;
     }
     setText(words, `Not installed. ${state.error}`);

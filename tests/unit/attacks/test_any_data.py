@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
@@ -89,7 +89,8 @@ def test_any_image_is_decoded_or_refused(data: bytes) -> None:
 def test_every_kind_of_image_is_decoded(name: str, mode: str) -> None:
     raw = examples.image(name, mode)
     assert raw is not None
-    pixels = decoding.decode(io.BytesIO(raw), (3, 8, 8))
+    source: Any = targets.OneImage(raw)
+    pixels = decoding.decode(source, "image", (3, 8, 8))
     assert pixels.shape == (3, 8, 8) and pixels.dtype == np.uint8
 
 

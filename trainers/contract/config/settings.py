@@ -121,8 +121,8 @@ def _coerce_text(value: Any, about: Setting, allowed: str) -> str:
 def plain_path(text: str) -> str:
     """Return a path as it is, of one that was copied from a shell, a browser or a file manager."""
     path = text.strip()
-    for quote in ("'", '"', "`"):
-        if len(path) > 1 and path[0] == path[-1] == quote:
+    for quotes in ("''", '""', "``", "“”", "„“", "‘’", "«»"):
+        if len(path) > 1 and path[0] + path[-1] == quotes:
             path = path[1:-1].strip()
     if path.lower().startswith("file://"):
         path = urllib.parse.unquote(path[7:].removeprefix("localhost"))

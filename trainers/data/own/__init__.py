@@ -1,1 +1,3 @@
-"""A person's own data: recognised, checked by name and line, prepared once, and read in batches."""
+"""A person's own data: tables, images and texts."""
+
+HEIF_REQUIREMENT = "pillow-heif==1.8.1"

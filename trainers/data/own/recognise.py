@@ -13,9 +13,9 @@ from trainers.contract.config.settings import plain_path
 from trainers.data.dataset import IMAGE_CLASSIFICATION, LANGUAGE_MODELLING, DataOptions
 from trainers.data.own.common.problems import Problems, quoted
 from trainers.data.own.common.reading import ReadingError, find_encoding, text_chunks
-from trainers.data.own.images import zip_checks
 from trainers.data.own.images.classes import IMAGE_SUFFIXES
 from trainers.data.own.images.image_folder import Images
+from trainers.data.own.images.sources import STARTS
 from trainers.data.own.tables.dialect import LIKE_A_NUMBER, find_dialect
 from trainers.data.own.tables.table import TableData, listed_images
 from trainers.data.own.tables.table_file import PARQUET_SUFFIXES, SHEET_SUFFIXES, TABLE_SUFFIXES
@@ -107,7 +107,8 @@ def _tell_not_found(path: Path, problems: Problems) -> None:
         hint = "Give the whole path, beginning with / or ~: paths are of the machine this page runs on."
     else:
         hint = f"Paths are of the machine this page runs on. What is there: {near}."
-        if (meant := _nearest(path, near)) is not None:
+        meant = _nearest(path, near)
+        if meant is not None and not meant.is_relative_to(REPOSITORY):
             hint = f"Did you mean {quoted(meant.name)}?"
             suggested = {"data_path": str(meant)}
     problems.fault(str(path), "there is nothing at this path.", hint, suggested=suggested)
@@ -136,7 +137,7 @@ def _kind_of(path: Path, options: DataOptions, problems: Problems) -> AnyKind | 
         problems.fault(path.name, f"files ending in {suffix} are not read.", NOT_TAKEN[suffix])
         return None
     # By its beginning: any file can have a zip at its end.
-    if suffix == ".zip" or (start.startswith(zip_checks.STARTS) and suffix not in TABLE_SUFFIXES):
+    if suffix == ".zip" or (start.startswith(STARTS) and suffix not in TABLE_SUFFIXES):
         return Images(path, options)
     if options.task == LANGUAGE_MODELLING and suffix not in (*PARQUET_SUFFIXES, *SHEET_SUFFIXES):
         return PlainText(path, options)
@@ -203,7 +204,9 @@ def _in_folder(path: Path, options: DataOptions, problems: Problems) -> AnyKind 
     if not any(is_dir for _, is_dir in entries):
         suffixes = (*TABLE_SUFFIXES, ".txt", ".md", ".zip")
         fitting = sorted(name for name, _ in entries if name.lower().endswith(suffixes))
-        if fitting:
+        # Next to images a table may name their labels, which their reader reports. Training texts come first.
+        fitting.sort(key=lambda name: "train" not in name.lower())
+        if fitting and not any(name.lower().endswith(IMAGE_SUFFIXES) for name, _ in entries):
             hint = f"Give the path of one file, such as {quoted(fitting[0])}."
             suggested = {"data_path": str(path / fitting[0])}
             message = "the folder holds tables or texts, not images."

@@ -106,12 +106,12 @@ def test_text_is_described_by_its_beginning(tmp_path: Path) -> None:
 
 
 def test_faults_are_told_and_nothing_is_prepared(tmp_path: Path, own_cache: Path) -> None:  # noqa: F811
-    path = make_images(tmp_path / "d", {"a": 3, "b": 3, "c": 0})
+    path = make_images(tmp_path / "d", {"a": 3, "b": 3, "c": 1})
     seen = inspect(path)
     assert not seen["ok"] and seen["dataset"] is None and seen["num_problems"] == 2
     fatal = [problem for problem in seen["problems"] if problem["is_fatal"]]
     assert [(problem["where"], problem["line"]) for problem in fatal] == [("c", None)]
-    assert seen["preview"]["class_counts"] == {"a": 3, "b": 3}, "what is right is shown all the same"
+    assert seen["preview"]["class_counts"] == {"a": 3, "b": 3, "c": 1}, "what is right is shown all the same"
     assert list(own_cache.iterdir()) == []
 
 

@@ -1,7 +1,7 @@
-"""Prepared data on disk: made once by whoever asks first, found again by the rest.
+"""Prepared data on disk: made once by the first process that asks, found again by the others.
 
-A folder is named after a fingerprint of all it was made from. It is written aside and renamed when it is
-whole, under a lock that the kernel releases even when its holder is killed.
+A folder is named after a fingerprint of all it was made from. It is written as a temporary folder and renamed
+when it is complete, under a lock that the kernel releases even when its holder is killed.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import os
 import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from trainers.data.dataset import Tokenizer
-from trainers.data.own.common import folders, limits
+from trainers.data.own.common import limits
 from trainers.data.own.common.problems import DataError, DataProblem
-from trainers.data.own.common.progress import EVERY_S
 from trainers.data.own.common.store import META, Prepared, sealed
 from trainers.files import private_files
 from trainers.files.json_files import sync_directory
@@ -32,11 +32,12 @@ from trainers.files.shared_folders import ask_anew
 
 log = logging.getLogger(__name__)
 
-FORMAT_VERSION = 2  # another one for every change of what is prepared
+FORMAT_VERSION = 3  # changes with the content of prepared folders
 CACHE_VARIABLE = "TRAINERS_CACHE"
 UNUSED_DAYS = 30
-MAX_BYTES = 200 * 10**9  # of all together; what was used within a day stays beyond it
-_USED = "used"
+MAX_BYTES = 200 * 10**9  # in total; folders used within a day are kept
+_USED = "used"  # its time is that of the last use; of a temporary folder it is locked
+_TEMPORARY = ".making-"
 _POLL_S = 0.1
 _DECODED_AT_ONCE = 1024
 
@@ -44,25 +45,67 @@ Meta = dict[str, Any]
 
 
 def cache_folder() -> Path:
-    """Return where prepared data is kept: TRAINERS_CACHE, else beside the program, else in the user's cache.
+    """Return where prepared data is kept: TRAINERS_CACHE, else next to the program, else in the user's cache.
 
     Raises:
         DataError: when none of them can be written to.
     """
-    if wanted := os.environ.get(CACHE_VARIABLE):
-        folder = Path(wanted).expanduser().resolve()
-        if not _is_writable(folder):
-            raise _refused(folder, "it cannot be written to.", f"Set {CACHE_VARIABLE} to another folder.")
-        return folder
-    found = private_files.cache_folder("prepared")
-    if found is None:
-        beside = REPOSITORY / ".cache"
-        raise _refused(beside, "it cannot be written to.", f"Set {CACHE_VARIABLE} to another folder.")
-    return found
+    wanted = os.environ.get(CACHE_VARIABLE)
+    folder = Path(wanted).expanduser().resolve() if wanted else private_files.cache_folder("prepared")
+    try:
+        if folder is not None:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                return folder
+    except OSError:
+        pass  # refused below
+    hint = f"Set {CACHE_VARIABLE} to another folder."
+    raise _refused(folder or REPOSITORY / ".cache", "it cannot be written to.", hint)
+
+
+class TemporaryFolder:
+    """A folder in the cache, removed when it is closed or its process ends.
+
+    Its process holds a lock in it. A process that is killed removes nothing, but the kernel releases the
+    lock, and the next temporary folder of any process removes the one that was left.
+    """
+
+    def __init__(self, name: str) -> None:
+        cache = cache_folder()
+        for used in cache.glob(f"*{_TEMPORARY}*/{_USED}"):
+            with contextlib.suppress(OSError, private_files.ForeignFileError):
+                os.close(_lock_now(used))
+                shutil.rmtree(used.parent, ignore_errors=True)
+        self.path = Path(tempfile.mkdtemp(prefix=f"{name}{_TEMPORARY}", dir=cache))
+        self._close = weakref.finalize(self, _remove_folder, self.path, _lock_now(self.path / _USED))
+
+    def close(self) -> None:
+        """Remove it, unless it was renamed."""
+        self._close()
+
+
+def _lock_now(path: Path) -> int:
+    """Open and lock a file, which is created if necessary.
+
+    Raises:
+        OSError: when another process holds the lock.
+    """
+    lock = private_files.open_lock(path)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise
+    return lock
+
+
+def _remove_folder(folder: Path, lock: int) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    os.close(lock)
 
 
 def fingerprint(path: Path, options: Mapping[str, object]) -> str:
-    """Return a name for what would be prepared: of path, size and time of every file, and the options."""
+    """Return a digest of the options, and of the path, size and time of every file."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(json.dumps([FORMAT_VERSION, os.fsencode(path).hex(), options], sort_keys=True).encode())
     for name, size, modified in _files(path):
@@ -83,24 +126,23 @@ def tokenizer_fingerprint(tokenizer: Tokenizer | None) -> str:
 
 
 def find(name: str) -> Prepared | None:
-    """Return what is prepared under this fingerprint, if it is whole."""
+    """Return the prepared folder of this fingerprint if it is complete."""
     return _open(cache_folder() / name)
 
 
 def find_or_make(name: str, make: Callable[[Path], Meta]) -> Prepared:
-    """Return the prepared folder of this fingerprint; make it when it is not there.
+    """Return the prepared folder of this fingerprint; create it if it is not there.
 
-    Several processes may ask at once: one makes it, the others wait.
+    If several processes ask at once, one creates it and the others wait.
 
     Args:
-        make: fills an empty folder and returns what is to be known of it.
+        make: fills an empty folder and returns the meta data.
     """
     cache = cache_folder()
-    there = _open(cache / name)
-    if there is not None:
+    if (there := _open(cache / name)) is not None:
         return there
     with _locked(cache / f"{name}.lock"):
-        ask_anew(cache)  # another machine may have made it meanwhile
+        ask_anew(cache)  # another machine may have created it
         there = _open(cache / name)
         return there if there is not None else _make(cache, name, make)
 
@@ -119,21 +161,22 @@ def require_space(folder: Path, num_bytes: int) -> None:
 
 def _make(cache: Path, name: str, make: Callable[[Path], Meta]) -> Prepared:
     shutil.rmtree(cache / name, ignore_errors=True)
-    _remove_leftovers(cache, name)
-    aside = Path(tempfile.mkdtemp(prefix=f"{name}.making-", dir=cache))
     started = time.monotonic()
+    temporary = TemporaryFolder(name)
     try:
-        meta = make(aside)
-        (aside / _USED).touch()
-        _write_synced(aside / META, json.dumps(sealed(aside, meta)))
-        aside.rename(cache / name)
+        meta = sealed(temporary.path, make(temporary.path))
+        with (temporary.path / META).open("w", encoding="utf-8") as file:
+            json.dump(meta, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.path.rename(cache / name)
         sync_directory(cache)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise _no_space(cache, "the disk is full.") from error
         raise
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        temporary.close()
     log.info("own data: prepared in %.1f s, in %s", time.monotonic() - started, cache / name)
     _remove_unused(cache, keep=name)
     return Prepared(cache / name)
@@ -167,36 +210,21 @@ def _locked(path: Path) -> Iterator[None]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if time.monotonic() - said >= EVERY_S:
+                if time.monotonic() - said >= limits.EVERY_S:
                     said = time.monotonic()
                     log.info("own data: another process is preparing it; waiting")
                 time.sleep(_POLL_S)
         yield
 
 
-def _remove_leftovers(cache: Path, name: str) -> None:
-    """Remove what processes that were killed had half made; `name` is what this process makes."""
-    for leftover in cache.glob("*.making-*"):
-        of = leftover.name.partition(".making-")[0]
-        if of == name or _is_free(cache / f"{of}.lock"):
-            shutil.rmtree(leftover, ignore_errors=True)
-
-
-def _is_free(lock: Path) -> bool:
-    try:
-        with os.fdopen(private_files.open_lock(lock), "r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (OSError, private_files.ForeignFileError):
-        return False
-    return True
-
-
 def _remove_unused(cache: Path, keep: str) -> None:
-    """Remove what nobody asked for in a month, and the longest unused of what is too much in all."""
+    """Remove folders that were not used for a month, and the least recently used ones beyond MAX_BYTES."""
     now = time.time()
     left = 0
     by_age = sorted(((used.stat().st_mtime, used.parent) for used in cache.glob(f"*/{_USED}")), reverse=True)
     for used_unix_s, folder in by_age:
+        if _TEMPORARY in folder.name:
+            continue
         days = (now - used_unix_s) / 86_400
         left += sum(file.stat().st_size for file in folder.iterdir())
         if folder.name != keep and (days > UNUSED_DAYS or (left > MAX_BYTES and days > 1)):
@@ -210,7 +238,7 @@ def _files(path: Path) -> Iterator[tuple[str, int, int]]:
         about = path.stat()
         yield "", about.st_size, about.st_mtime_ns
         return
-    for folder, _, files in folders.walk(path):
+    for folder, _, files in limits.walk(path):
         limits.check_time()
         yield os.path.relpath(folder, path) + "/", 0, 0
         for file in files:
@@ -219,22 +247,6 @@ def _files(path: Path) -> Iterator[tuple[str, int, int]]:
             except OSError:
                 about = os.lstat(os.path.join(folder, file))  # noqa: PTH118
             yield file, about.st_size, about.st_mtime_ns
-
-
-def _is_writable(folder: Path) -> bool:
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
-
-
-def _write_synced(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _no_space(folder: Path, message: str) -> DataError:

@@ -1,4 +1,4 @@
-"""What is wrong with some data: by name and line, in plain words, with what to do about it."""
+"""Faults of data and notes about it, with place, line and remedy."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ class DataProblem:
         line: of a text or table, counted from 1.
         hint: what to do.
         is_fatal: the data cannot be used with it.
-        num_to_leave_out: the unreadable samples that the data could be used without, 0 where that is no way.
+        num_to_leave_out: unreadable samples without which the data can be used, or 0.
         suggested: fields of the configuration with the values that may help; of `data_reading`, what changes.
         action: what applying them does, as the text of a button.
+        package: the name of a missing package for `/install_data_set`.
     """
 
     where: str
@@ -33,6 +34,7 @@ class DataProblem:
     num_to_leave_out: int = 0
     suggested: Mapping[str, str] = field(default_factory=dict)
     action: str = ""
+    package: str = ""
 
     def __str__(self) -> str:
         line = f", line {self.line:,}" if self.line else ""
@@ -76,53 +78,21 @@ class Problems:
     def shown(self) -> list[DataProblem]:
         return [*self._faults, *self._notes][:MAX_SHOWN]
 
-    def fault(
-        self,
-        where: str,
-        message: str,
-        hint: str,
-        *,
-        line: int | None = None,
-        suggested: Mapping[str, str] | None = None,
-        action: str = "",
-        num_to_leave_out: int = 0,
-    ) -> None:
-        """Record what makes the data unusable."""
+    def fault(self, where: str, message: str, hint: str, *, num_to_leave_out: int = 0, **more: Any) -> None:
+        """Record what makes the data unusable.
+
+        Args:
+            more: other attributes of `DataProblem`; None for those that do not apply.
+        """
         self.num_faults += 1
         self.num_to_leave_out += num_to_leave_out
-        self._add(
-            self._faults,
-            where,
-            message=message,
-            hint=hint,
-            line=line,
-            suggested=suggested or {},
-            action=action,
-            num_to_leave_out=num_to_leave_out,
-        )
+        more["num_to_leave_out"] = num_to_leave_out
+        _add(self._faults, where, message=message, hint=hint, **more)
 
-    def note(
-        self,
-        where: str,
-        message: str,
-        hint: str = "",
-        *,
-        line: int | None = None,
-        suggested: Mapping[str, str] | None = None,
-        action: str = "",
-    ) -> None:
-        """Record what a user should know but need not correct."""
+    def note(self, where: str, message: str, hint: str = "", **more: Any) -> None:
+        """Record what a user should know but need not correct; see `fault`."""
         self.num_notes += 1
-        self._add(
-            self._notes,
-            where,
-            message=message,
-            hint=hint,
-            line=line,
-            suggested=suggested or {},
-            action=action,
-            is_fatal=False,
-        )
+        _add(self._notes, where, message=message, hint=hint, is_fatal=False, **more)
 
     def unreadable(
         self,
@@ -133,36 +103,29 @@ class Problems:
         skip: bool,
         line: int | None = None,
         num_samples: int = 1,
-        suggested: Mapping[str, str] | None = None,
-        action: str = "",
+        **more: Any,
     ) -> None:
-        """Record samples that cannot be read: a note where such ones may be left out, else a fault."""
+        """Record samples that cannot be read: a note if they may be left out, else a fault."""
         if skip:
             self.note(where, message, "It is left out.", line=line)
         else:
             hint = f"{hint} Or choose to leave out unreadable samples."
-            self.fault(
-                where,
-                message,
-                hint,
-                line=line,
-                num_to_leave_out=num_samples,
-                suggested=suggested,
-                action=action,
-            )
-
-    def _add(self, to: list[DataProblem], where: str, **about: Any) -> None:
-        if len(to) < MAX_SHOWN:
-            to.append(DataProblem(where=_shown(where), **about))
+            self.fault(where, message, hint, line=line, num_to_leave_out=num_samples, **more)
 
     def check(self, path: str) -> None:
-        """Go on only without faults.
+        """Raise an error if there are faults.
 
         Raises:
             DataError: listing them.
         """
         if self.num_faults:
             raise DataError(path, self._faults, self.num_faults)
+
+
+def _add(to: list[DataProblem], where: str, **about: Any) -> None:
+    if len(to) < MAX_SHOWN:
+        given = {name: value for name, value in about.items() if value is not None}
+        to.append(DataProblem(where=_shown(where), **given))
 
 
 def quoted(value: str) -> str:
@@ -173,11 +136,11 @@ def quoted(value: str) -> str:
 def _shown(value: str, most: int = MAX_WHERE) -> str:
     """Return a text of the data as one short line: what cannot be seen, or moves others, becomes a dot."""
     short = value if len(value) <= most else value[: most - 1] + "…"
-    # Half a surrogate pair is a byte of a file name that is no UTF-8: whoever shows it marks it.
+    # Lone surrogates are bytes of file names that are not UTF-8; `visible` marks them.
     return "".join(x if x.isprintable() or "\ud800" <= x <= "\udfff" else "·" for x in short)
 
 
 def listed(items: Sequence[object], most: int = 5) -> str:
-    """Return the first items of a list in words."""
+    """Return the first items of a list as text."""
     words = ", ".join(f"{item:,}" if isinstance(item, int) else str(item) for item in items[:most])
     return words if len(items) <= most else f"{words} and {len(items) - most:,} more"

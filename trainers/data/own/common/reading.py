@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,10 +29,25 @@ GUESSED = (
 OTHER_HINT = "Save it as UTF-8, or name its encoding."
 _MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
 _HIGH, _ALONE = re.compile(rb"[\x80-\xff]"), re.compile(rb"(?<![\x80-\xff])[\x80-\xff](?![\x80-\xff])")
+_KANA = re.compile(r"[ぁ-んァ-ヶ]")
 # A symbol or a capital within a word: what a text looks like in the wrong code page.
 _ODD = re.compile(
     r"(?<=[^\W\d_])[^\x00-\x7f\w’–«»\s](?=[^\W\d_])|[a-zà-ÿ][À-ÞŠŽŒ]|[¹²³¿¯¥£Ÿ¢¼½¾](?=[^\W\d_])"
 )
+# The bytes of frequent characters; names of other scripts rarely contain Latin letters.
+_NO_LETTERS = rb"[\x00-\x40\x5b-\x60\x7b-\x7f]|"
+_FREQUENT = {
+    name: re.compile(b"(?:" + _NO_LETTERS + frequent + b")+")
+    for name, frequent in {
+        "cp932": rb"[\x81-\x83\x88-\x97][\x40-\xfc]",
+        # Hangul are frequent Chinese characters too: a short name is Chinese.
+        "euc_kr": rb"[\xb0-\xc8][\xa1-\xfe]",
+        "gb18030": rb"[\xb0-\xd7][\xa1-\xfe]",
+        "big5": rb"[\xa4-\xc6][\x40-\x7e\xa1-\xfe]",
+        "cp866": rb"[\x80-\xaf\xe0-\xf1]",
+        "cp1251": rb"[\xa8\xb8\xc0-\xff]",
+    }.items()
+}
 
 
 class ReadingError(ValueError):
@@ -61,6 +76,7 @@ def find_encoding(path: Path, wanted: str = "") -> Encoding:
     """
     if wanted:
         try:
+            io.TextIOWrapper(io.BytesIO(), wanted)  # some codecs are not of texts
             return Encoding(name=codecs.lookup(wanted).name)
         except LookupError:
             raise ReadingError(
@@ -103,7 +119,7 @@ def find_encoding(path: Path, wanted: str = "") -> Encoding:
 
 
 def text_chunks(path: Path, encoding: Encoding, chunk_bytes: int = CHUNK_BYTES) -> Iterator[str]:
-    r"""Yield a text in pieces of about `chunk_bytes`; line ends \r\n and \r become \n.
+    r"""Yield a text in pieces of about `chunk_bytes`; line ends \r\n and \r become \n, byte order marks go.
 
     Raises:
         ReadingError: where it cannot be decoded, or contains NUL characters.
@@ -120,6 +136,7 @@ def text_chunks(path: Path, encoding: Encoding, chunk_bytes: int = CHUNK_BYTES) 
             except UnicodeDecodeError as error:
                 message = f"it cannot be read as {encoding.name} ({error.reason})."
                 raise ReadingError(message, OTHER_HINT, num_lines) from error
+            text = text.replace("\ufeff", "")  # byte order marks of files that were joined
             if "\0" in text:
                 line = num_lines + text[: text.index("\0")].count("\n")
                 raise ReadingError("there are zero bytes in it.", "It is not a text file.", line)
@@ -136,6 +153,10 @@ def guess(sample: bytes) -> str:
         from charset_normalizer import from_bytes
     except ImportError as error:
         raise NotInstalledError(f"Guessing an encoding needs charset-normalizer ({error}).") from error
+    # Charset-normalizer takes short EUC-JP for Big5; kana are sure signs.
+    japanese = sample.decode("euc_jp", errors="replace")
+    if len(_KANA.findall(japanese)) > 0.1 * len(_HIGH.findall(sample)) and japanese.count("�") < 3:
+        return "euc_jp"
     # Of letters with accents few stand side by side; in other scripts most do.
     num_high, num_alone = len(_HIGH.findall(sample)), len(_ALONE.findall(sample))
     best = (
@@ -148,3 +169,27 @@ def guess(sample: bytes) -> str:
     # The Latin code pages decode any byte: count the characters that no word contains.
     odd = {name: len(_ODD.findall(sample.decode(name, errors="replace"))) for name in LATIN}
     return min(LATIN, key=lambda name: odd[name])
+
+
+def guess_names(names: Sequence[bytes]) -> str:
+    """Return the encoding of names of files, which are too short for statistics.
+
+    UTF-8 if they are valid; else the first encoding in which all their characters are frequent ones; else
+    the Latin code page, of Windows' zips first, in which they look most like words.
+    """
+    try:
+        b"".join(names).decode("utf-8")
+        return "utf-8"
+    except UnicodeDecodeError:
+        sample = b" ".join(re.sub(rb"\.\w{1,5}$", b"", name) for name in names)
+    for name, frequent in _FREQUENT.items():
+        if frequent.fullmatch(sample) and (name != "euc_kr" or len(_HIGH.findall(sample)) >= 10):
+            return name
+    if len(_ALONE.findall(sample)) < 0.6 * len(_HIGH.findall(sample)):
+        return guess(sample)
+
+    def num_odd(code: str) -> int:
+        text = sample.decode(code, errors="replace")
+        return len(_ODD.findall(text)) + sum(not x.isascii() and not x.isalpha() for x in text)
+
+    return min(("cp850", *LATIN), key=num_odd)

@@ -87,37 +87,23 @@ class MappedRowsSplit(Split):
         return torch.from_numpy(self._targets[self._rows[indices.numpy()]])
 
 
-class MappedImageSplit(Split):
+class MappedImageSplit(MappedRowsSplit):
     """Images on the disk, normalised and varied a batch at a time on the model's device.
 
     Args:
-        images: (all images, channels, height, width) bytes on the disk.
-        labels: (all images,) class numbers.
-        rows: (samples,) the images of this split.
         mean, std: of each channel, on the scale of the bytes.
     """
-
-    device = CPU
 
     def __init__(
         self, images: MappedArray, labels: Array, rows: Rows, *, mean: Sequence[float], std: Sequence[float]
     ) -> None:
-        self._images = images
-        self._labels = labels
-        self._rows = rows
+        super().__init__(images, labels, rows)
         self._preparation = ImagePreparation(mean, std)
-
-    def __len__(self) -> int:
-        return len(self._rows)
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Return (batch, channels, height, width) bytes and (batch,) class numbers."""
         rows = self._rows[indices.numpy()]
-        return torch.from_numpy(self._images.take(rows)), torch.from_numpy(self._labels[rows])
-
-    def targets_of(self, indices: Tensor) -> Tensor:
-        """Return (batch,) class numbers."""
-        return torch.from_numpy(self._labels[self._rows[indices.numpy()]])
+        return torch.from_numpy(self._inputs.take(rows)), torch.from_numpy(self._targets[rows])
 
     def prepare(self, inputs: Tensor, augmentation: Augmentation | None = None) -> Tensor:
         """Return (batch, channels, height, width) floats."""

@@ -83,6 +83,10 @@ class MappedArray:
         """Return a copy of the rows from `start` up to `end`."""
         return self._given_back(self._view()[start:end].copy())
 
+    def all(self) -> Array:
+        """Return a copy of the whole array."""
+        return self.slice(0, len(self))
+
     def windows(self, starts: Array, length: int) -> Array:
         """Return (starts, length): a copy of `length` values from each start of a plain array."""
         return self._given_back(self._view()[starts[:, None] + np.arange(length)])
@@ -124,25 +128,20 @@ class Prepared:
         return MappedArray(self.folder / f"{name}.bin", about["dtype"], tuple(about["shape"]))
 
     def is_whole(self) -> bool:
-        """Tell whether everything is as it was when it was made: the meta data, each file's size and time."""
+        """Return True if the meta data, and the size and time of each file, are as they were written."""
         meta = dict(self.meta)
-        seal = meta.pop(SEAL)
-        if _digest(meta) != seal["meta"] or meta["arrays"].keys() != seal["files"].keys():
-            return False
-        for name in meta["arrays"]:
-            array = self.array(name)
-            about = array.path.stat()
-            if about.st_size != array.num_bytes or about.st_mtime_ns != seal["files"][name]:
-                return False
-        return True
+        return bool(meta.pop(SEAL) == _seal(self.folder, meta))
 
 
 def sealed(folder: Path, meta: dict[str, Any]) -> dict[str, Any]:
-    """Return the meta data of a prepared folder with what shows later that nothing of it was changed."""
+    """Return the meta data of a prepared folder with a seal that shows later changes."""
     plain: dict[str, Any] = json.loads(json.dumps(meta))
-    times = {name: (folder / f"{name}.bin").stat().st_mtime_ns for name in plain["arrays"]}
-    return plain | {SEAL: {"meta": _digest(plain), "files": times}}
+    return plain | {SEAL: _seal(folder, plain)}
 
 
-def _digest(meta: dict[str, Any]) -> str:
-    return hashlib.blake2b(json.dumps(meta, sort_keys=True).encode(), digest_size=16).hexdigest()
+def _seal(folder: Path, meta: dict[str, Any]) -> dict[str, Any]:
+    files = {name: (folder / f"{name}.bin").stat() for name in meta["arrays"]}
+    return {
+        "meta": hashlib.blake2b(json.dumps(meta, sort_keys=True).encode(), digest_size=16).hexdigest(),
+        "files": {name: [status.st_size, status.st_mtime_ns] for name, status in files.items()},
+    }

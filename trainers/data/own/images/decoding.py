@@ -1,17 +1,19 @@
-"""Decodes images, each to the one shape that all of a data set get; one gateway to Pillow."""
+"""Reads and decodes images on all cores, each to the shape of the data set; the gateway to Pillow."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import importlib
+import math
 import multiprocessing
+import re
 import statistics
 import struct
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, BinaryIO
@@ -20,49 +22,69 @@ import numpy as np
 import numpy.typing as npt
 
 from trainers.data.dataset import NotInstalledError
+from trainers.data.own import HEIF_REQUIREMENT
+from trainers.data.own.common import limits, pool
+from trainers.data.own.images.sources import ImageSource
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PilImage
 
-FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM", "AVIF", "HEIF")  # nothing that runs a program
-HEIF_REQUIREMENT = "pillow-heif==1.8.1"
-HEIF_SUFFIXES = (".heic", ".heif")
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM", "AVIF", "HEIF")  # none runs a program
+HEIF_START = re.compile(rb"....ftyp(hei|hev|mif1|msf1)", re.DOTALL)
 MAX_PIXELS = 80_000_000
 LARGE_PIXELS = 16_000_000
-MAX_SCANS = 500  # of a progressive JPEG; each goes over all pixels, and takes a few bytes
+MAX_SCANS = 500  # of a progressive JPEG; each takes a few bytes and is a pass over all pixels
 MAX_REASON = 200
 SMALL_SIDE = 64
 LARGE_SIDE = 128
 SMALLEST_SIDE = 4
 MAX_ASPECT = 2.0
+GREY_MODES = ("1", "L", "LA")
 DEEP_MODES = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")  # more than 8 bits of grey
-GREY_MODES = ("1", "L", "LA", *DEEP_MODES)
-DEPTHS = (8, 10, 12, 14, 16, 24, 32)
 COLOUR_MODES = ("P", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "PA", "La", "RGBa", "HSV", "LAB")
+DEPTHS = (8, 10, 12, 14, 16, 24, 32)
 ORIENTATION = 0x0112  # the EXIF tag
-LYING = (5, 6, 7, 8)  # orientations that turn the image by a quarter
+QUARTER_TURNS = (5, 6, 7, 8)
+_HEADERS_AT_ONCE = 64
+_IMAGES_AT_ONCE = 16
 
 Pixels = npt.NDArray[np.uint8]
-Sums = npt.NDArray[np.int64]
-
 Shape = tuple[int, int, int]  # channels, height, width
+Range = tuple[float, float]  # the values that become 0 and 255 in images of more than 8 bits
+FULL_RANGE = (0.0, 65535.0)
 
-# Two that are large at once could be more than the memory: of this process and those it forks.
+# Two large images at once could exceed the memory of this process and those it forks.
 _one_large_image = multiprocessing.get_context("fork").Lock()
 
 
 class UnreadableImageError(ValueError):
-    """An image that cannot be decoded; says why."""
+    """An image cannot be decoded; the message is the reason."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Header:
-    """What an image says of itself, upright."""
+    """Size and kind of an image, read without decoding it; the size is that of the upright image."""
 
     width: int
     height: int
     is_grey: bool
     is_deep: bool = False
+    has_frames: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decoded:
+    """The result for some files.
+
+    Attributes:
+        names: the files that could be decoded.
+        pixels: of these files, (files, channels, height, width); the memory is reused for the next result.
+        failures: the other files with the reasons.
+    """
+
+    names: Sequence[str]
+    pixels: Pixels
+    failures: Mapping[str, str]
 
 
 @functools.cache
@@ -70,92 +92,115 @@ def pillow() -> tuple[ModuleType, ModuleType]:
     """Import Pillow's Image and ImageOps.
 
     Raises:
-        NotInstalledError: with the command that brings it.
+        NotInstalledError: with the command that installs it.
     """
     try:
         from PIL import Image, ImageOps
     except ImportError as error:
-        raise NotInstalledError(
-            f"Images need Pillow, which cannot be used here ({error}): pip install pillow"
-        ) from error
+        message = f"Images need Pillow, which cannot be used here ({error}): pip install pillow"
+        raise NotInstalledError(message) from error
     with contextlib.suppress(ImportError):
         importlib.import_module("pillow_heif").register_heif_opener()
     Image.init()  # all formats' readers; only those in FORMATS are used
-    # Checked by Pillow wherever it makes room for pixels; beyond twice as many it raises by itself.
+    # Pillow checks it before it allocates pixels, and raises an error above twice this number.
     Image.MAX_IMAGE_PIXELS = MAX_PIXELS
     warnings.simplefilter("error", Image.DecompressionBombWarning)
     return Image, ImageOps
 
 
-def require_heif(names: Sequence[str]) -> None:
-    """Check that HEIC images can be read, if there are any.
+def is_image(source: ImageSource, name: str) -> bool:
+    """Return True if a file whose name does not say so begins like an image."""
+    limits.check_time()
+    try:
+        with unreadable(), source.open(name) as file:
+            start = file.read(32)
+    except UnreadableImageError:
+        return False
+    readers = pillow()[0].OPEN
+    # Texts too can begin with the two letters that mark these formats.
+    accepts = [readers[form][1] for form in FORMATS if form in readers and form not in ("BMP", "PPM")]
+    return bool(HEIF_START.match(start)) or any(accept is not None and accept(start) for accept in accepts)
+
+
+def read_headers(source: ImageSource, names: Sequence[str]) -> Iterator[Header | str]:
+    """Yield each file's header, or the reason why it cannot be read.
 
     Raises:
-        NotInstalledError: naming the package.
+        NotInstalledError: when a file is HEIC and pillow-heif is not installed.
     """
-    image_module, _ = pillow()
-    if "HEIF" not in image_module.OPEN and any(name.lower().endswith(HEIF_SUFFIXES) for name in names):
-        message = f"HEIC images need pillow-heif: pip install {HEIF_REQUIREMENT}. Or save them as JPEG."
-        raise NotInstalledError(message, requirement=HEIF_REQUIREMENT)
+
+    def read(pieces: range, _: memoryview) -> list[Header | str]:
+        return [_read_header(source, names[index]) for index in pieces]
+
+    for headers, _ in pool.in_chunks(read, len(names), _HEADERS_AT_ONCE):
+        yield from headers
 
 
-def read_header(file: BinaryIO) -> Header:
-    """Read size and mode without decoding.
+def decode_all(
+    source: ImageSource,
+    names: Sequence[str],
+    shape: Shape,
+    value_range: Range,
+    known: Mapping[str, Pixels] | None = None,
+) -> Iterator[Decoded]:
+    """Yield the result of one chunk of files after the other; the pixels of some may be `known`."""
 
-    Raises:
-        UnreadableImageError: when that cannot be done or should not be gone on with.
-    """
-    with file, told(), _open(file) as image:
-        width, height = image.size
-        # Of a PNG that does not say it at its start, Pillow would decode the whole image to find it.
-        may_lie = image.format != "PNG" or "exif" in image.info
-        if may_lie and image.getexif().get(ORIENTATION) in LYING:
-            width, height = height, width
-        return Header(
-            width=width, height=height, is_grey=image.mode in GREY_MODES, is_deep=image.mode in DEEP_MODES
-        )
+    def pixels_in(room: memoryview) -> Pixels:
+        return np.frombuffer(room, dtype=np.uint8).reshape(_IMAGES_AT_ONCE, *shape)
 
+    def decode_some(pieces: range, room: memoryview) -> tuple[list[str], dict[str, str]]:
+        pixels = pixels_in(room)
+        good: list[str] = []
+        failures: dict[str, str] = {}
+        for name in [names[index] for index in pieces]:
+            try:
+                seen = None if known is None else known.get(name)
+                pixels[len(good)] = decode(source, name, shape, value_range) if seen is None else seen
+                good.append(name)
+            except UnreadableImageError as error:
+                failures[name] = str(error)
+        return good, failures
 
-def highest(file: BinaryIO) -> float:
-    """Return the highest value of an image of more than 8 bits.
-
-    Raises:
-        UnreadableImageError: when the image is broken.
-    """
-    with file, told(), _open(file) as image:
-        return float(np.nan_to_num(np.asarray(image)).max())
-
-
-def white_of(highest_value: float) -> float:
-    """Return the value that becomes 255: the highest of the number of bits that a data set uses."""
-    if highest_value <= 1:
-        return 1.0
-    return next((2.0**bits - 1 for bits in DEPTHS if highest_value < 2**bits), highest_value)
+    room_bytes = _IMAGES_AT_ONCE * math.prod(shape)
+    for (good, failures), room in pool.in_chunks(decode_some, len(names), _IMAGES_AT_ONCE, room_bytes):
+        yield Decoded(names=good, pixels=pixels_in(room)[: len(good)], failures=failures)
 
 
-def decode(file: BinaryIO, shape: Shape, white: float = 65535.0) -> Pixels:
+def decode(source: ImageSource, name: str, shape: Shape, value_range: Range = FULL_RANGE) -> Pixels:
     """Return (channels, height, width) bytes: upright, scaled to cover the shape, the centre cut out.
 
-    Args:
-        white: the value of more than 8 bits that becomes 255.
-
     Raises:
         UnreadableImageError: when the image is broken.
     """
-    with file, told(), _open(file) as image:
+    with unreadable(), source.open(name) as file, _open(file) as image:
         if "progressive" in image.info:
             _check_scans(file)
-        if image.width * image.height > LARGE_PIXELS:
-            with _one_large_image:
-                return _fitted(image, shape, white)
-        return _fitted(image, shape, white)
+        is_large = image.width * image.height > LARGE_PIXELS
+        with _one_large_image if is_large else contextlib.nullcontext():
+            return _fitted(image, shape, value_range)
+
+
+def range_of(source: ImageSource, names: Sequence[str]) -> Range:
+    """Return the range of the bits in use in images of more than 8 bits; unreadable ones are skipped."""
+    low, high = 0.0, 0.0
+    for name in names:
+        limits.check_time()
+        with (
+            contextlib.suppress(UnreadableImageError), unreadable(), source.open(name) as file,
+            _open(file) as image,
+        ):  # fmt: skip
+            values = _values(image)
+            low, high = min(low, float(values.min())), max(high, float(values.max()))
+    if low < 0 or high <= 1:
+        return low, max(high, low + 1.0)
+    return 0.0, next((2.0**bits - 1 for bits in DEPTHS if high < 2**bits), high)
 
 
 def choose_shape(headers: Sequence[Header]) -> Shape:
-    """Return the (channels, height, width) all images are brought to.
+    """Return the (channels, height, width) of all images.
 
     The short side is the median one, at most 64 pixels, or 128 where the median is 128 or more. Images
-    that are all of one format keep it, up to 2:1; others become squares.
+    of one aspect ratio keep it, up to 2:1; others become squares.
     """
     channels = 1 if all(header.is_grey for header in headers) else 3
     median = int(statistics.median_low(min(header.width, header.height) for header in headers))
@@ -168,21 +213,42 @@ def choose_shape(headers: Sequence[Header]) -> Shape:
     return channels, short, short
 
 
+def _read_header(source: ImageSource, name: str) -> Header | str:
+    try:
+        with unreadable(), source.open(name) as file:
+            if "HEIF" not in pillow()[0].OPEN and HEIF_START.match(file.read(16)):
+                message = (
+                    f"HEIC images need pillow-heif: pip install {HEIF_REQUIREMENT}. Or save them as JPEG."
+                )
+                raise NotInstalledError(message, requirement=HEIF_REQUIREMENT)
+            file.seek(0)
+            with _open(file) as image:
+                width, height = image.size
+                # Pillow decodes a whole PNG to find EXIF data that is not at its start.
+                may_be_turned = image.format != "PNG" or "exif" in image.info
+                if may_be_turned and image.getexif().get(ORIENTATION) in QUARTER_TURNS:
+                    width, height = height, width
+                return Header(
+                    width=width,
+                    height=height,
+                    is_grey=image.mode in GREY_MODES or image.mode in DEEP_MODES,
+                    is_deep=image.mode in DEEP_MODES or _is_deep_colour(image),
+                    has_frames=getattr(image, "is_animated", False),
+                )
+    except UnreadableImageError as error:
+        return str(error)
+
+
 def _open(file: BinaryIO) -> PilImage:
     image_module, _ = pillow()
     # Pillow raises a KeyError for a format that it was built without.
-    formats = [name for name in FORMATS if name in image_module.OPEN]
-    image: PilImage = image_module.open(file, formats=formats)
-    width, height = image.size
-    if not width * height:
-        raise UnreadableImageError(f"it is {width:,} × {height:,} pixels, so there is nothing in it")
-    if width * height > MAX_PIXELS:
-        millions = width * height / 1e6
-        raise UnreadableImageError(
-            f"it is {width:,} × {height:,} pixels, {millions:,.0f} million; at most "
-            f"{MAX_PIXELS // 10**6} million are read"
-        )
-    if image.mode not in (*GREY_MODES, *COLOUR_MODES):
+    image: PilImage = image_module.open(file, formats=[name for name in FORMATS if name in image_module.OPEN])
+    size = f"it is {image.width:,} × {image.height:,} pixels"
+    if not image.width * image.height:
+        raise UnreadableImageError(f"{size}, so there is nothing in it")
+    if image.width * image.height > MAX_PIXELS:
+        raise UnreadableImageError(f"{size}; at most {MAX_PIXELS // 10**6} million are read")
+    if image.mode not in (*GREY_MODES, *DEEP_MODES, *COLOUR_MODES):
         raise UnreadableImageError(f"its pixels are of the kind {image.mode}, not bytes of grey or colour")
     return image
 
@@ -198,41 +264,48 @@ def _check_scans(file: BinaryIO) -> None:
         raise UnreadableImageError(f"it is stored in {num_scans:,} passes; {MAX_SCANS} are the most")
 
 
-def _fitted(image: PilImage, shape: Shape, white: float) -> Pixels:
+def _fitted(image: PilImage, shape: Shape, value_range: Range) -> Pixels:
     image_module, operations = pillow()
     channels, height, width = shape
+    is_deep = image.mode in DEEP_MODES or (_is_deep_colour(image) and value_range[1] < FULL_RANGE[1])
     # A JPEG can be decoded at a half, a quarter or an eighth of its size, which is much faster.
     longest = max(height, width)
     image.draft(None, (longest, longest))
     operations.exif_transpose(image, in_place=True)
-    image = _in_mode(image, "L" if channels == 1 else "RGB", white)
+    if is_deep:
+        low, high = value_range
+        scaled = (_values(image) - low) * (255.0 / (high - low))
+        image = image_module.fromarray(scaled.clip(0, 255).astype(np.uint8))
+    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
+        white = image_module.new("RGBA", image.size, (255, 255, 255, 255))
+        image = image_module.alpha_composite(white, image.convert("RGBA"))
+    image = image.convert("L" if channels == 1 else "RGB")
     image = operations.fit(image, (width, height), method=image_module.Resampling.BILINEAR)
     pixels = np.asarray(image, dtype=np.uint8)
     return pixels[None] if channels == 1 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
-def _in_mode(image: PilImage, mode: str, white: float) -> PilImage:
-    """Convert an image; transparent areas become white, and more than 8 bits of grey become 8."""
-    image_module, _ = pillow()
-    if image.mode in DEEP_MODES:
-        values = np.nan_to_num(np.asarray(image).astype(np.float32)) * (255.0 / white)
-        image = image_module.fromarray(values.clip(0, 255).astype(np.uint8))
-    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
-        white = image_module.new("RGBA", image.size, (255, 255, 255, 255))
-        image = image_module.alpha_composite(white, image.convert("RGBA"))
-    return image if image.mode == mode else image.convert(mode)
+def _is_deep_colour(image: PilImage) -> bool:
+    """Return True if an image has 16 bits of each colour, of which Pillow reads the upper 8."""
+    return image.mode == "RGB" and any("16" in str(tile.args) for tile in getattr(image, "tile", ()))
+
+
+def _values(image: PilImage) -> npt.NDArray[np.float32]:
+    """Return the values of an image of more than 8 bits."""
+    values = np.nan_to_num(np.asarray(image).astype(np.float32))
+    return values * 257.0 if image.mode == "RGB" else values
 
 
 @contextlib.contextmanager
-def told() -> Iterator[None]:
-    """Turn whatever Pillow raises about a broken file into one kind of error."""
+def unreadable() -> Iterator[None]:
+    """Raise whatever Pillow and zipfile raise for a broken file as `UnreadableImageError`."""
     image_module, _ = pillow()
     # Pillow's decoders let these through when a file is cut off or its numbers make no sense.
     broken = (OSError, SyntaxError, ValueError, EOFError, ArithmeticError, LookupError, TypeError)
     packed = (struct.error, zlib.error, zipfile.BadZipFile, NotImplementedError)
     try:
         yield
-    except UnreadableImageError:
+    except (UnreadableImageError, NotInstalledError):
         raise
     except (image_module.DecompressionBombError, image_module.DecompressionBombWarning) as error:
         most = f"{MAX_PIXELS // 10**6} million"
@@ -241,18 +314,3 @@ def told() -> Iterator[None]:
         raise UnreadableImageError("it is not an image, or of a kind that is not read here") from error
     except (*broken, *packed, AttributeError, RecursionError) as error:
         raise UnreadableImageError(f"it cannot be decoded ({str(error)[:MAX_REASON]})") from error
-
-
-def sums_of(pixels: Pixels) -> Sums:
-    """Return (images, 2, channels): of each image and channel the sum of its bytes and of their squares."""
-    # A byte's square has 16 bits; of the largest shape, 128 x 256 pixels, their sum has 32.
-    squares = np.square(pixels, dtype=np.uint16)
-    both = (pixels.sum(axis=(2, 3), dtype=np.uint32), squares.sum(axis=(2, 3), dtype=np.uint32))
-    return np.stack(both, axis=1).astype(np.int64)
-
-
-def mean_and_std(sums: Sums, shape: Shape) -> tuple[list[float], list[float]]:
-    """Return each channel's mean and deviation over some images; a deviation is at least 1."""
-    total = len(sums) * shape[1] * shape[2]
-    mean, mean_square = sums.sum(axis=0) / total
-    return mean.tolist(), np.sqrt(np.maximum(mean_square - mean**2, 1.0)).tolist()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,43 +16,43 @@ import torch
 from trainers.contract.config.data import parse_reading
 from trainers.data.dataset import IMAGE_CLASSIFICATION, DataOptions, DataSpec, ImageSplit, Split
 from trainers.data.own.common.cache import fingerprint, require_space
-from trainers.data.own.common.problems import Problems
-from trainers.data.own.common.progress import Progress
+from trainers.data.own.common.limits import Progress
+from trainers.data.own.common.problems import Problems, listed
 from trainers.data.own.common.splits import MappedImageSplit, Rows, split_rows, whole
-from trainers.data.own.common.store import SMALL_BYTES, ArrayWriter, Prepared, write_array
-from trainers.data.own.images import classes, decoding, many_images
+from trainers.data.own.common.store import SMALL_BYTES, ArrayWriter, MappedArray, Prepared, write_array
+from trainers.data.own.images import classes, decoding
 from trainers.data.own.images.classes import Arrangement, LabelledFile
-from trainers.data.own.images.decoding import Header, Pixels, Shape, Sums, UnreadableImageError, mean_and_std
-from trainers.data.own.images.image_sources import FolderSource, ImageSource, ZipSource
+from trainers.data.own.images.decoding import Header, Pixels, Range, Shape, UnreadableImageError
+from trainers.data.own.images.sources import FolderSource, ImageSource, ZipSource
 
 NUM_DECODED_IN_INSPECTION = 2_000
-NUM_MEASURED = 500  # images of more than 8 bits whose highest value is looked for
+NUM_MEASURED = 1_000  # images whose values are examined for the range in use, and the mean and deviation
 NUM_THUMBNAILS = 12
 THUMBNAIL_SIDE = 32
-MAX_UNREADABLE = 10_000
-UNREADABLE_HINT = "Replace or delete it."
+LISTS = (".csv", ".tsv", ".xlsx", ".parquet")  # of images with their labels
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageInspection:
-    """What was seen: the images whose headers can be read, and the shape they will get.
+    """The images at a path.
 
     Attributes:
-        decoded: the pixels of those of `files` that were decoded for the look, by name.
-        white: the value that becomes 255 in images of more than 8 bits.
+        files: the images whose headers can be read.
+        shape: of every prepared image.
+        decoded: the pixels of those of `files` that were decoded for the inspection, by name.
+        value_range: see `decoding.Range`.
     """
 
     source: ImageSource
     arrangement: Arrangement
-    files: tuple[LabelledFile, ...]
+    files: Sequence[LabelledFile]
     shape: Shape
-    num_decoded: int
     decoded: Mapping[str, Pixels]
-    white: float
+    value_range: Range
 
 
 class Images:
-    """Images in class folders at a path."""
+    """Images in class folders at a path, or the images that a table names with their `labels`."""
 
     name = "images"
 
@@ -59,224 +60,249 @@ class Images:
         self._path = path
         self._options = options
         self._labels = labels
+        self._reading = parse_reading(options.reading)
 
     def options(self) -> dict[str, object]:
-        """Return what, besides the files, decides what is prepared."""
-        options = self._options
-        listed = (
-            {}
-            if self._labels is None
-            else {"images": fingerprint(self._path, {}), "label": options.label_column}
-        )
-        is_reduced = parse_reading(options.reading).get("leave_out_copies", False)
-        return {
+        """Return the options that determine the prepared data."""
+        about: dict[str, object] = {
             "kind": self.name,
-            "skip_unreadable": options.skip_unreadable,
-            "copies": not is_reduced,
-            **listed,
+            "skip_unreadable": self._options.skip_unreadable,
+            "reading": self._options.reading,
         }
+        if self._labels is not None:
+            about |= {"images": fingerprint(self._path, {}), "label": self._options.label_column}
+        return about
 
     def inspect(self, problems: Problems) -> ImageInspection:
         """Read the folders and every header; decode all images, or 2,000 evenly spread ones."""
-        decoding.pillow()
-        source: ImageSource = (
-            FolderSource(self._path, problems) if self._path.is_dir() else ZipSource(self._path, problems)
+        encoding = str(self._reading.get("encoding", ""))
+        is_folder = self._path.is_dir()
+        source = (
+            FolderSource(self._path, problems) if is_folder else ZipSource(self._path, problems, encoding)
         )
-        if problems.num_faults and (isinstance(source, ZipSource) or not source.files):
-            arrangement = Arrangement(class_names=(), files=())
-        elif self._labels is not None:
-            arrangement = classes.arrange_listed(source, self._labels, problems)
-        else:
-            arrangement = classes.arrange(source, problems)
-        decoding.require_heif([file.name for file in arrangement.files])
-        files, headers = self._read_headers(source, arrangement.files, problems)
-        shape = decoding.choose_shape(headers) if headers else (1, 1, 1)
-        step = max(1, -(-len(files) // NUM_DECODED_IN_INSPECTION))
-        sample = files[::step]
-        deep = [file.name for file, header in zip(files, headers, strict=True) if header.is_deep]
-        white = (
-            decoding.white_of(many_images.highest_of(source, deep[:: max(1, len(deep) // NUM_MEASURED)]))
-            if deep
-            else 255.0
-        )
-        if deep and white != 65535.0:
-            bits = f"{int(white).bit_length()} bits" if white > 1 else "values up to 1"
-            problems.note(
-                "the images",
-                f"{len(deep):,} have room for 16 bits or more and use {bits}: they are scaled by that.",
-            )
-        failed: set[str] = set()
-        decoded: dict[str, Pixels] = {}
-        for piece in many_images.decode_all(
-            source, sample, shape, Progress("images tried", len(sample)), white=white
+        arrangement = Arrangement()
+        if not problems.num_faults and not (
+            is_folder and self._labels is None and self._is_list(source, problems)
         ):
-            self._add(piece.faults, problems)
-            failed.update(name for name, _ in piece.faults)
-            decoded.update(zip((file.name for file in piece.files), piece.pixels.copy(), strict=True))
-        good = tuple(file for file in files if file.name not in failed)
-        good = self._report_alike(good, decoded, problems)
+            arrangement = self._arrange(source, problems)
+        headers = self._read_headers(source, arrangement.files, problems)
+        files = [file for file in arrangement.files if file.name in headers]
+        shape = decoding.choose_shape(list(headers.values())) if headers else (1, 1, 1)
+        value_range = self._range_of(source, headers, problems)
+        sample = [file.name for file in files[:: -(-len(files) // NUM_DECODED_IN_INSPECTION) or 1]]
+        decoded: dict[str, Pixels] = {}
+        failures: dict[str, str] = {}
+        progress = Progress("images tried", len(sample))
+        for piece in decoding.decode_all(source, sample, shape, value_range):
+            progress.add(len(piece.names) + len(piece.failures))
+            decoded.update(zip(piece.names, piece.pixels.copy(), strict=True))
+            failures |= piece.failures
+        self._report_unreadable(failures, len(arrangement.files), problems)
+        files = [file for file in files if file.name not in failures]
         return ImageInspection(
             source=source,
             arrangement=arrangement,
-            files=good,
-            white=white,
+            files=self._without_copies(files, decoded, problems),
             shape=shape,
-            num_decoded=len(sample),
             decoded=decoded,
+            value_range=value_range,
         )
-
-    def _report_alike(
-        self, files: tuple[LabelledFile, ...], decoded: Mapping[str, Pixels], problems: Problems
-    ) -> tuple[LabelledFile, ...]:
-        """Report images that are equal; return those that are to be used."""
-        first: dict[bytes, LabelledFile] = {}
-        copies: list[tuple[LabelledFile, LabelledFile]] = []
-        for file in files:
-            pixels = decoded.get(file.name)
-            if pixels is None:
-                continue
-            other = first.setdefault(hashlib.blake2b(pixels.tobytes(), digest_size=16).digest(), file)
-            if other is not file:
-                copies.append((file, other))
-        if len(first) == 1 and len(copies) > 1:
-            hint = "Look at them in an image viewer: they may be damaged, or need another program."
-            problems.fault("the images", "all of them look the same: there is nothing to learn from.", hint)
-        across = [(one, other) for one, other in copies if one.label != other.label]
-        for one, other in across[:5]:
-            problems.note(
-                one.name,
-                f"the same image is also in another class: {other.name}.",
-                "One of the classes is wrong.",
-            )
-        if not copies or problems.num_faults:
-            return files
-        if parse_reading(self._options.reading).get("leave_out_copies"):
-            gone = {file.name for file, _ in copies}
-            problems.note("the images", f"{len(copies):,} images are copies of others and are left out.")
-            return tuple(file for file in files if file.name not in gone)
-        some = "" if len(decoded) == len(files) else f" of {len(decoded):,} that were looked at"
-        message = (
-            f"{len(copies):,} images{some} are copies of others, such as "
-            f"{copies[0][0].name} of {copies[0][1].name}: "
-        )
-        message += "some would be in training and in validation."
-        share = len(copies) / max(1, len(files))
-        suggested = {"data_reading": '{"leave_out_copies": true}'}
-        problems.note(
-            "the images",
-            message,
-            suggested=suggested,
-            action=f"Leave out {len(copies):,} copies ({share:.0%})",
-        )
-        return files
 
     def about(self, inspection: ImageInspection) -> dict[str, Any]:
         """Return the classes with their counts and some thumbnails."""
-        preview: dict[str, Any] = {
-            "class_counts": inspection.arrangement.class_counts(),
-            "thumbnails": self._thumbnails(inspection),
+        left = replace(inspection.arrangement, files=tuple(inspection.files))
+        preview = {
+            "class_counts": left.class_counts(),
+            "thumbnails": _thumbnails(inspection),
             "shape": list(inspection.shape),
-            "num_images": len(inspection.arrangement.files),
-            "num_decoded": inspection.num_decoded,
-            "is_sample": inspection.num_decoded < len(inspection.arrangement.files),
+            "num_images": inspection.arrangement.num_images,
         }
         return {"task": IMAGE_CLASSIFICATION, "columns": [], "label_column": None, "preview": preview}
 
-    def estimate(self, inspection: ImageInspection) -> DataSpec | None:
-        """Describe the images, taking it that all can be decoded whose header can be read."""
-        labels = np.array([file.label for file in inspection.files], dtype=np.int64)
-        train, validation = _split(inspection.files, labels)
-        size = len(train) * int(np.prod(inspection.shape))
-        return self._spec(
-            inspection.arrangement.class_names, inspection.shape, len(train), len(validation), size
-        )
+    def estimate(self, inspection: ImageInspection) -> DataSpec:
+        """Describe the images as if all whose headers can be read could be decoded."""
+        sizes = [len(rows) for rows in _split(inspection.files)]
+        return self._spec(inspection.arrangement.class_names, inspection.shape, *sizes)
 
     def prepare(self, inspection: ImageInspection, folder: Path, problems: Problems) -> dict[str, Any]:
         """Decode all images into one array.
 
         Raises:
-            DataError: when there are unreadable images that are not to be left out.
+            DataError: when there are unreadable images that may not be left out.
         """
-        size = int(np.prod(inspection.shape))
-        require_space(folder, len(inspection.files) * size)
-        writer = ArrayWriter(folder, "images", "|u1", inspection.shape)
-        kept, sums = self._write(inspection, writer, problems)
-        arrays = {"images": writer.close()}
-        names = inspection.arrangement.class_names
+        shape, names = inspection.shape, inspection.arrangement.class_names
+        require_space(folder, len(inspection.files) * int(np.prod(shape)))
+        writer = ArrayWriter(folder, "images", "|u1", shape)
+        failures: dict[str, str] = {}
+        progress = Progress("images decoded", len(inspection.files))
+        wanted = [file.name for file in inspection.files]
+        for piece in decoding.decode_all(
+            inspection.source, wanted, shape, inspection.value_range, inspection.decoded
+        ):
+            progress.add(len(piece.names) + len(piece.failures))
+            writer.append(piece.pixels)
+            failures |= piece.failures
+        progress.finish()
+        self._report_unreadable(failures, len(wanted), problems)
+        kept = tuple(file for file in inspection.files if file.name not in failures)
+        train, validation = _split(kept)
         if len(kept) < len(inspection.arrangement.files):
-            left = Arrangement(class_names=names, files=tuple(kept)).class_counts()
-            classes.check_counts(left, "readable images", problems)
-        labels = np.array([file.label for file in kept], dtype=np.int64)
-        train, validation = _split(kept, labels)
+            left = Arrangement(class_names=names, files=kept).class_counts()
+            classes.check_counts(left, "usable images", problems)
         if not problems.num_faults and not (len(train) and len(validation)):
             side = "validation" if len(train) else "training"
-            problems.fault("the data", f"no readable image is left for {side}.", UNREADABLE_HINT)
+            problems.fault(
+                "the data", f"no readable image is left for {side}.", "Replace the unreadable ones."
+            )
         problems.check(str(self._path))
-        arrays |= {
-            "labels": write_array(folder, "labels", labels),
-            "train": write_array(folder, "train", train),
-            "validation": write_array(folder, "validation", validation),
+        labels = np.array([file.label for file in kept], dtype=np.int64)
+        arrays = {"labels": labels, "train": train, "validation": validation}
+        about = {
+            "images": writer.close(),
+            **{name: write_array(folder, name, values) for name, values in arrays.items()},
         }
-        mean, std = mean_and_std(sums[train], inspection.shape)
+        images = MappedArray(folder / "images.bin", "|u1", (len(kept), *shape))
+        measured = images.take(np.sort(train)[:: -(-len(train) // NUM_MEASURED)])
         return {
-            "arrays": arrays,
+            "arrays": about,
             "class_names": list(names),
-            "shape": list(inspection.shape),
-            "mean": mean,
-            "std": std,
+            "shape": list(shape),
+            "mean": measured.mean(axis=(0, 2, 3)).tolist(),
+            "std": np.maximum(measured.std(axis=(0, 2, 3), dtype=np.float32), 1.0).tolist(),
         }
-
-    def _write(
-        self, inspection: ImageInspection, writer: ArrayWriter, problems: Problems
-    ) -> tuple[list[LabelledFile], Sums]:
-        """Write the pixels of all images that can be decoded; return those, and the sums of each."""
-        kept: list[LabelledFile] = []
-        sums = [np.empty((0, 2, inspection.shape[0]), dtype=np.int64)]
-        progress = Progress("images decoded", len(inspection.files))
-        for piece in many_images.decode_all(
-            inspection.source,
-            inspection.files,
-            inspection.shape,
-            progress,
-            inspection.decoded,
-            inspection.white,
-        ):
-            self._add(piece.faults, problems)
-            kept += piece.files
-            writer.append(piece.pixels)
-            sums.append(piece.sums)
-        return kept, np.concatenate(sums)
 
     def spec(self, prepared: Prepared) -> DataSpec:
         """Describe the prepared images."""
-        meta = prepared.meta
-        shape = meta["shape"][0], meta["shape"][1], meta["shape"][2]
-        num_train, num_validation = len(prepared.array("train")), len(prepared.array("validation"))
-        size = num_train * int(np.prod(shape))
-        return self._spec(tuple(meta["class_names"]), shape, num_train, num_validation, size)
+        channels, height, width = prepared.meta["shape"]
+        sizes = [len(prepared.array(side)) for side in ("train", "validation")]
+        return self._spec(tuple(prepared.meta["class_names"]), (channels, height, width), *sizes)
 
     def splits(self, prepared: Prepared, device: torch.device) -> tuple[Split, Split]:
         """Return training and validation images; the mean and deviation are of the training images."""
-        meta = prepared.meta
-        channels = meta["shape"][0]
+        meta, channels = prepared.meta, prepared.meta["shape"][0]
         mean = meta["mean"] if self._options.normalise else [0.0] * channels
         std = meta["std"] if self._options.normalise else [255.0] * channels
-        images, labels = prepared.array("images"), prepared.array("labels")
-        labels_here = labels.slice(0, len(labels))
+        images, labels = prepared.array("images"), prepared.array("labels").all()
         found: list[Split] = []
-        for side in ("train", "validation"):
-            rows = prepared.array(side).slice(0, len(prepared.array(side)))
+        for rows in (prepared.array("train").all(), prepared.array("validation").all()):
             if images.num_bytes <= SMALL_BYTES or device.type != "cpu":
-                pixels = whole(images, rows, device)
-                targets = torch.from_numpy(labels_here[rows])
+                pixels, targets = whole(images, rows, device), torch.from_numpy(labels[rows])
                 found.append(ImageSplit(pixels, targets, mean=mean, std=std, device=device))
             else:
-                found.append(MappedImageSplit(images, labels_here, rows, mean=mean, std=std))
+                found.append(MappedImageSplit(images, labels, rows, mean=mean, std=std))
         return found[0], found[1]
 
-    def _spec(
-        self, names: tuple[str, ...], shape: Shape, num_train: int, num_validation: int, num_bytes: int
-    ) -> DataSpec:
+    def _arrange(self, source: ImageSource, problems: Problems) -> Arrangement:
+        if self._labels is not None:
+            return classes.arrange_listed(source, self._labels, self._reading, problems)
+        return classes.arrange(source, self._reading, skip=self._options.skip_unreadable, problems=problems)
+
+    def _is_list(self, source: ImageSource, problems: Problems) -> bool:
+        """Return True if a table names the labels of images that are in one folder, after reporting it."""
+        images = [name for name in source.files if name.lower().endswith(classes.IMAGE_SUFFIXES)]
+        folders = {name.rpartition("/")[0] for name in images}
+        lists = [name for name in source.files if name.lower().endswith(LISTS) and name.count("/") < 2]
+        if len(folders) != 1 or not lists:
+            return False
+        folder = self._path / folders.pop()
+        suggested = {"data_path": str(self._path / lists[0]), "images_path": str(folder)}
+        problems.fault(
+            "the data",
+            f"its {len(images):,} images are in one folder, next to the table {lists[0]}.",
+            "If the table contains their file names and labels, give its path and the folder of the images.",
+            suggested=suggested,
+            action=f"Read the labels from {lists[0]}",
+        )
+        return True
+
+    def _read_headers(
+        self, source: ImageSource, files: Sequence[LabelledFile], problems: Problems
+    ) -> dict[str, Header]:
+        headers: dict[str, Header] = {}
+        failures: dict[str, str] = {}
+        names = [file.name for file in files]
+        progress = Progress("image headers read", len(names))
+        for name, answer in zip(names, decoding.read_headers(source, names), strict=True):
+            progress.add(1)
+            if isinstance(answer, Header):
+                headers[name] = answer
+            else:
+                failures[name] = answer
+        progress.finish()
+        self._report_unreadable(failures, len(names), problems)
+        if animated := [name for name, header in headers.items() if header.has_frames]:
+            message = f"{len(animated):,} images have several frames or pages, such as {animated[0]}: "
+            problems.note("the images", message + "the first is used.")
+        return headers
+
+    def _report_unreadable(self, failures: Mapping[str, str], total: int, problems: Problems) -> None:
+        """Report images that cannot be read, once for each reason."""
+        by_reason: dict[str, list[str]] = {}
+        for name, reason in failures.items():
+            by_reason.setdefault(re.sub(r"\d+|'[^']*'", "", reason), []).append(name)
+        for names in by_reason.values():
+            reason, num = failures[names[0]], len(names)
+            where = names[0] if num == 1 else "the images"
+            all_of_them = f"all {num:,}" if num == total else f"{num:,} of {total:,}"
+            message = f"{reason}." if num == 1 else f"{all_of_them}: {reason}, such as {listed(names, 3)}."
+            if num == total:
+                problems.fault(where, message, "Replace them.")
+            else:
+                skip = self._options.skip_unreadable
+                problems.unreadable(where, message, "Replace or delete it.", skip=skip, num_samples=num)
+
+    def _range_of(self, source: ImageSource, headers: Mapping[str, Header], problems: Problems) -> Range:
+        deep = [name for name, header in headers.items() if header.is_deep]
+        if not deep:
+            return decoding.FULL_RANGE
+        low, high = found = decoding.range_of(source, deep[:: -(-len(deep) // NUM_MEASURED)])
+        if found != decoding.FULL_RANGE:
+            used = (
+                f"{int(high).bit_length()} bits"
+                if low == 0 and high > 1
+                else f"values from {low:g} to {high:g}"
+            )
+            message = f"{len(deep):,} have room for 16 bits or more and use {used}: they are scaled by that."
+            problems.note("the images", message)
+        return found
+
+    def _without_copies(
+        self,
+        files: Sequence[LabelledFile],
+        decoded: Mapping[str, Pixels],
+        problems: Problems,
+    ) -> list[LabelledFile]:
+        """Report equal images; return the files without them if that is wanted."""
+        groups: dict[bytes, list[LabelledFile]] = {}
+        for file in files:
+            if file.name in decoded:
+                pixels = decoded[file.name].tobytes()
+                groups.setdefault(hashlib.blake2b(pixels, digest_size=16).digest(), []).append(file)
+        if len(groups) == 1 and len(files) > 2:
+            hint = "Look at them in an image viewer: they may be damaged, or need another program."
+            problems.fault("the images", "all of them look the same: there is nothing to learn from.", hint)
+        alike = [group for group in groups.values() if len(group) > 1]
+        if problems.num_faults or not alike:
+            return list(files)
+        # No label is certain for an image in several classes; one of the other copies is kept.
+        torn = [group for group in alike if len({file.label for file in group}) > 1]
+        copies = [file for group in alike if group not in torn for file in group[1:]]
+        gone = {file.name for group in torn for file in group} | {file.name for file in copies}
+        if self._reading.get("leave_out_copies"):
+            problems.note("the images", f"{len(gone):,} images are left out: copies, or in several classes.")
+            return [file for file in files if file.name not in gone]
+        message = _copies_in_words(torn, copies, alike, files)
+        if len(decoded) < len(files):
+            message += f" Only {len(decoded):,} images were compared."
+        problems.note(
+            "the images",
+            message,
+            suggested={"data_reading": '{"leave_out_copies": true}'},
+            action=f"Leave out {len(gone):,} image{'s' * (len(gone) > 1)} ({len(gone) / len(files):.0%})",
+        )
+        return list(files)
+
+    def _spec(self, names: tuple[str, ...], shape: Shape, num_train: int, num_validation: int) -> DataSpec:
         colours = "grey" if shape[0] == 1 else "in colour"
         return DataSpec(
             task=IMAGE_CLASSIFICATION,
@@ -290,77 +316,58 @@ class Images:
             f"pixels, {colours}; {num_train:,} to train, {num_validation:,} to validate.",
             source=f"your own data, {self._path}",
             watched_paths=(self._path,),
-            num_bytes=num_bytes,
+            num_bytes=num_train * int(np.prod(shape)),
         )
 
-    def _read_headers(
-        self, source: ImageSource, files: Sequence[LabelledFile], problems: Problems
-    ) -> tuple[list[LabelledFile], list[Header]]:
-        kept, headers = [], []
-        num_unreadable = 0
-        progress = Progress("image headers read", len(files))
-        answers = many_images.read_headers(source, files)
-        for file, answer in zip(files, answers, strict=True):
-            progress.add(1)
-            if isinstance(answer, Header):
-                kept.append(file)
-                headers.append(answer)
-            else:
-                self._add([(file.name, answer)], problems)
-                num_unreadable += 1
-            if num_unreadable > MAX_UNREADABLE:
-                message = f"more than {MAX_UNREADABLE:,} images cannot be read; the rest was not tried."
-                problems.fault("the data", message, "Mend them, or leave them out yourself.")
-                return [], []
-        progress.finish()
-        return kept, headers
 
-    def _add(self, faults: Sequence[tuple[str, str]], problems: Problems) -> None:
-        for name, message in faults:
-            skip = self._options.skip_unreadable
-            problems.unreadable(name, f"{message}.", UNREADABLE_HINT, skip=skip)
-
-    def _thumbnails(self, inspection: ImageInspection) -> list[dict[str, Any]]:
-        channels, height, width = inspection.shape
-        factor = min(1.0, THUMBNAIL_SIDE / max(height, width))
-        shape = (channels, max(1, round(height * factor)), max(1, round(width * factor)))
-        found = []
-        for file in _spread_over_classes(inspection.files, len(inspection.arrangement.class_names)):
-            try:
-                pixels = many_images.decode_one(inspection.source, file.name, shape, inspection.white)
-            except UnreadableImageError:
-                continue  # it is named where it is counted
-            found.append(
-                {
-                    "class": inspection.arrangement.class_names[file.label],
-                    "name": file.name.rpartition("/")[2],
-                    "channels": shape[0],
-                    "height": shape[1],
-                    "width": shape[2],
-                    "pixels": base64.b64encode(pixels.transpose(1, 2, 0).tobytes()).decode("ascii"),
-                }
-            )
-        return found
+def _copies_in_words(
+    torn: Sequence[Sequence[LabelledFile]],
+    copies: Sequence[LabelledFile],
+    alike: Sequence[Sequence[LabelledFile]],
+    files: Sequence[LabelledFile],
+) -> str:
+    said = []
+    if torn:
+        shown = listed([" = ".join(file.name for file in group[:2]) for group in torn], 3)
+        num = sum(map(len, torn))
+        said.append(f"{num:,} images are in several classes, so one of their labels is wrong: {shown}.")
+    if leaked := [group[-1] for group in alike if len({file.is_validation for file in group}) > 1]:
+        num_held = sum(file.is_validation is True for file in files)
+        shown = listed([file.name for file in leaked], 3)
+        said.append(f"{len(leaked):,} of {num_held:,} validation images are also in training: {shown}.")
+    elif copies:
+        shown = listed([file.name for file in copies], 3)
+        said.append(f"{len(copies):,} images are copies of others: {shown}.")
+        said.append("Some would be in training and in validation." if files[0].is_validation is None else "")
+    return " ".join(filter(None, said))
 
 
-def _split(files: Sequence[LabelledFile], labels: Rows) -> tuple[Rows, Rows]:
+def _split(files: Sequence[LabelledFile]) -> tuple[Rows, Rows]:
     """Return the rows of training and validation: as the folders say, else 80 to 20 of each class."""
     if not files or files[0].is_validation is None:
-        return split_rows(labels, len(files))
+        return split_rows(np.array([file.label for file in files], dtype=np.int64), len(files))
     is_validation = np.array([bool(file.is_validation) for file in files])
     return np.flatnonzero(~is_validation), np.flatnonzero(is_validation)
 
 
-def _spread_over_classes(files: Sequence[LabelledFile], num_classes: int) -> list[LabelledFile]:
-    """Return a dozen images, of as many classes as there are."""
-    by_class: list[list[LabelledFile]] = [[] for _ in range(num_classes)]
-    for file in files:
-        by_class[file.label].append(file)
-    full = [group for group in by_class if group]
-    if not full:
-        return []
-    step = max(1, len(full) // NUM_THUMBNAILS)
-    chosen = full[::step][:NUM_THUMBNAILS]
-    each = -(-NUM_THUMBNAILS // len(chosen))
-    picked = [group[:: max(1, len(group) // each)][:each] for group in chosen]
-    return [file for group in picked for file in group][:NUM_THUMBNAILS]
+def _thumbnails(inspection: ImageInspection) -> list[dict[str, Any]]:
+    """Return a dozen small images, of as many classes as possible."""
+    names = inspection.arrangement.class_names
+    channels, height, width = inspection.shape
+    factor = min(1.0, THUMBNAIL_SIDE / max(height, width))
+    shape = (channels, max(1, round(height * factor)), max(1, round(width * factor)))
+    nth = [0] * len(names)
+    order = []
+    for file in inspection.files:
+        order.append((nth[file.label], file.label, file.name))
+        nth[file.label] += 1
+    found = []
+    for _, label, name in sorted(order)[:NUM_THUMBNAILS]:
+        try:
+            pixels = decoding.decode(inspection.source, name, shape, inspection.value_range)
+        except UnreadableImageError:
+            continue  # preparing reports it
+        encoded = base64.b64encode(pixels.transpose(1, 2, 0).tobytes()).decode("ascii")
+        about = dict(zip(("channels", "height", "width"), shape, strict=True))
+        found.append({"class": names[label], "name": name.rpartition("/")[2], **about, "pixels": encoded})
+    return sorted(found, key=lambda item: str(item["class"]))

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from trainers.data.dataset import TABULAR_REGRESSION, TableColumn
 from trainers.data.own.common.cache import require_space
+from trainers.data.own.common.limits import Progress
 from trainers.data.own.common.problems import quoted
-from trainers.data.own.common.progress import Progress
 from trainers.data.own.common.splits import Rows, split_rows
 from trainers.data.own.common.store import ArrayWriter, MappedArray, write_array
 from trainers.data.own.tables.columns import LARGEST_NUMBER

@@ -8,7 +8,6 @@ import itertools
 import json
 import os
 import re
-import tempfile
 import threading
 import time
 import zipfile
@@ -18,6 +17,7 @@ from typing import Any
 
 from trainers.data.dataset import NotInstalledError
 from trainers.data.own.common import limits, reading
+from trainers.data.own.common.cache import TemporaryFolder
 from trainers.data.own.common.problems import Problems, listed, quoted
 from trainers.data.own.common.reading import ReadingError
 from trainers.data.own.tables.dialect import Dialect, column_names, find_dialect
@@ -73,8 +73,8 @@ class Table:
         self._blocks: list[str] = []
         self._path = path
         self._dialect: Dialect | None = None
-        self._folder = tempfile.TemporaryDirectory(prefix="ddp-table-", ignore_cleanup_errors=True)
-        self._place = Path(self._folder.name)
+        self._folder = TemporaryFolder("table")
+        self._place = self._folder.path
         self._database, self._duckdb = self._open()
         try:
             suffix = path.suffix.lower()

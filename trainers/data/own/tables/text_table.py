@@ -12,7 +12,7 @@ import numpy as np
 
 from trainers.data.dataset import Tokenizer
 from trainers.data.own.common.cache import require_space
-from trainers.data.own.common.progress import Progress
+from trainers.data.own.common.limits import Progress
 from trainers.data.own.common.splits import Rows, split_rows
 from trainers.data.own.common.store import ArrayWriter, MappedArray, write_array
 from trainers.data.own.tables.features import chunks

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+import itertools
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,28 +23,32 @@ from trainers.data.dataset import (
 )
 from trainers.data.own.common import reading
 from trainers.data.own.common.cache import require_space, tokenizer_fingerprint
-from trainers.data.own.common.problems import Problems
-from trainers.data.own.common.progress import Progress
+from trainers.data.own.common.limits import Progress
+from trainers.data.own.common.problems import Problems, quoted
 from trainers.data.own.common.reading import ReadingError
 from trainers.data.own.common.splits import MappedTextSplit
 from trainers.data.own.common.store import SMALL_BYTES, Array, ArrayWriter, Prepared
-from trainers.data.text import UNKNOWN_MARK
 
 SEQUENCE_LENGTH = 64
-MAX_CHARACTERS = 65_535  # kept apart; of a text with more, the rarest are all one unknown character
+MAX_CHARACTERS = 65_536  # different ones: each is a number of 16 bits
 UNICODE_END = 0x110000
 VALIDATION_SHARE = 0.05
 MAX_VALIDATION = 1_000_000
 LEAST_WINDOWS = 4
 PREVIEW_CHARACTERS = 400
 MEGA = 1e6
-_PIECE_CHARACTERS = 20_000
-_PIECES_AT_ONCE = 64
+MAX_CHUNKS_COMPARED = 16  # with the validation text, of 4 MB each
+CONTAINED_SHARE = 0.1
+_SENTENCE_END = re.compile(r"[\n.!?。！？]+")
+_MIN_SENTENCE = 12  # characters
+# A piece for a tokenizer: 20,000 characters and the rest of the line.
+_PIECE = re.compile(r".{20000}[^\n]{0,60000}\n?|.+", re.DOTALL)
+_LONGEST_PIECE = 2_000_000  # tokens
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextInspection:
-    """What was counted: characters in all, how often each occurs, and how the text begins."""
+    """The number of characters, how often each occurs, and the beginning of the text."""
 
     num_characters: int
     counts: Array
@@ -67,7 +72,7 @@ class PlainText:
         return reading.find_encoding(self._path, wanted)
 
     def options(self) -> dict[str, object]:
-        """Return what, beside the file, decides what is prepared; the window's length does not."""
+        """Return the options that determine the prepared data; the sequence length does not."""
         return {
             "kind": self.name,
             "reading": self._reading,
@@ -77,29 +82,61 @@ class PlainText:
     def inspect(self, problems: Problems) -> TextInspection:
         """Count the characters of the whole text, piece by piece."""
         counts = np.zeros(UNICODE_END, dtype=np.int64)
-        beginning = ""
+        beginning = end = ""
         progress = Progress("million bytes looked at", self._path.stat().st_size, scale=MEGA)
         try:
             if self._encoding.note:
                 problems.note(self._path.name, self._encoding.note)
             for text in reading.text_chunks(self._path, self._encoding):
                 beginning = beginning or text[:PREVIEW_CHARACTERS]
+                end = (end + text)[-MAX_VALIDATION:]
                 found = np.bincount(_code_points(text))
                 counts[: len(found)] += found
                 progress.add(reading.CHUNK_BYTES)
         except ReadingError as error:
             problems.fault(self._path.name, error.message, error.hint, line=error.line)
         progress.finish()
-        if has_returns(self._path):
-            problems.note(self._path.name, "its lines end in CR LF or CR; they are read as line feeds.")
-        total = int(counts.sum())
-        least = LEAST_WINDOWS * (self._length + 1)
-        if not problems.num_faults and self._tokenizer is None and total < least:
-            self._too_short(total, "characters", problems)
-        if (rare := int((counts > 0).sum()) - MAX_CHARACTERS) > 0:
-            message = f"there are {rare:,} more different characters than {MAX_CHARACTERS:,}."
-            problems.note(self._path.name, message, "The rarest of them become one unknown character.")
+        with self._path.open("rb") as file:
+            if b"\r" in file.read(2**16):
+                message = "its lines end in CR LF or CR; they are read as line feeds."
+                problems.note(self._path.name, message)
+        total, num_distinct = int(counts.sum()), int((counts > 0).sum())
+        if not problems.num_faults:
+            self._check(total, num_distinct, beginning, problems)
+        if not problems.num_faults:
+            num_validation = self._num_validation(total)
+            self._report_contained(end[-num_validation:], total - num_validation, problems)
         return TextInspection(num_characters=total, counts=counts, beginning=beginning)
+
+    def _check(self, total: int, num_distinct: int, beginning: str, problems: Problems) -> None:
+        if self._tokenizer is None and total < LEAST_WINDOWS * (self._length + 1):
+            self._too_short(total, "characters", problems)
+        elif num_distinct == 1:
+            message = (
+                f"the text consists of the character {quoted(beginning[0])} only: there is nothing to learn."
+            )
+            problems.fault(self._path.name, message, "Give another text.")
+        elif num_distinct > MAX_CHARACTERS:
+            message = f"it has {num_distinct:,} different characters; at most {MAX_CHARACTERS:,} are allowed."
+            problems.fault(self._path.name, message, "It may not be a text, or need another encoding.")
+
+    def _report_contained(self, validation: str, num_train: int, problems: Problems) -> None:
+        """Report sentences of the validation text that are also in the training text."""
+        wanted = _sentences(validation)
+        found: set[str] = set()
+        place = 0
+        chunks = reading.text_chunks(self._path, self._encoding)
+        for text in itertools.islice(chunks, MAX_CHUNKS_COMPARED):
+            found |= wanted & _sentences(text[: max(0, num_train - place)])
+            place += len(text)
+        if len(found) > CONTAINED_SHARE * len(wanted):
+            example = quoted(min(found, key=validation.index))
+            message = (
+                f"{len(found):,} of {len(wanted):,} sentences or lines at its end, which is kept for "
+                f"validation, are also in the training text, such as {example}."
+            )
+            hint = "The validation loss will be lower than for a new text. Remove what is repeated."
+            problems.note(self._path.name, message, hint)
 
     def about(self, inspection: TextInspection) -> dict[str, Any]:
         """Return how the text begins and how many characters it has."""
@@ -114,7 +151,7 @@ class PlainText:
         """Describe the text; exact, except for a trained model's tokens, which only preparing can count."""
         if self._tokenizer is not None:
             return None
-        vocabulary, _ = _vocabulary(inspection.counts)
+        vocabulary = tuple(map(chr, np.flatnonzero(inspection.counts).tolist()))
         return self._spec(vocabulary, inspection.num_characters, _token_dtype(len(vocabulary)).itemsize)
 
     def prepare(self, inspection: TextInspection, folder: Path, problems: Problems) -> dict[str, Any]:
@@ -131,7 +168,9 @@ class PlainText:
                 self._too_short(about["shape"][0], "tokens", problems)
             problems.check(str(self._path))
             return {"arrays": {"tokens": about}, "vocabulary": None}
-        vocabulary, place_of = _vocabulary(inspection.counts)
+        points = np.flatnonzero(inspection.counts)
+        place_of = np.zeros(UNICODE_END, dtype=_token_dtype(len(points)))
+        place_of[points] = np.arange(len(points))
         require_space(folder, place_of.itemsize * inspection.num_characters)
         writer = ArrayWriter(folder, "tokens", place_of.dtype.str, ())
         progress = Progress("million characters written", inspection.num_characters, scale=MEGA)
@@ -139,7 +178,7 @@ class PlainText:
             writer.append(place_of[_code_points(text)])
             progress.add(len(text))
         progress.finish()
-        return {"arrays": {"tokens": writer.close()}, "vocabulary": "".join(vocabulary)}
+        return {"arrays": {"tokens": writer.close()}, "vocabulary": "".join(map(chr, points.tolist()))}
 
     def spec(self, prepared: Prepared) -> DataSpec:
         """Describe the prepared text."""
@@ -157,10 +196,12 @@ class PlainText:
                 MappedTextSplit(tokens, 0, border, sequence_length=length),
                 MappedTextSplit(tokens, border, len(tokens), sequence_length=length),
             )
-        here = _brought(tokens.slice(0, border), device), _brought(tokens.slice(border, len(tokens)), device)
+        # torch cannot pick from its unsigned 16-bit type.
+        values = tokens.all() if tokens.dtype != np.uint16 else tokens.all().astype(np.int32)
+        train, validation = torch.from_numpy(values).tensor_split([border])
         return (
-            CharacterSplit(here[0], sequence_length=length, device=device),
-            CharacterSplit(here[1], sequence_length=length, device=device),
+            CharacterSplit(train, sequence_length=length, device=device),
+            CharacterSplit(validation, sequence_length=length, device=device),
         )
 
     def _spec(self, vocabulary: tuple[str, ...], num_tokens: int, token_bytes: int) -> DataSpec:
@@ -193,11 +234,10 @@ class PlainText:
         assert self._tokenizer is not None
         writer = ArrayWriter(folder, "tokens", "<i4", ())
         progress = Progress("million characters read as tokens", 0, scale=MEGA)
-        no_limit = _PIECE_CHARACTERS * 100
-        for pieces in _batches(_pieces(self._path, self._encoding), _PIECES_AT_ONCE):
-            for row in self._tokenizer.encode(pieces, no_limit):
+        for text in reading.text_chunks(self._path, self._encoding):
+            for row in self._tokenizer.encode(_PIECE.findall(text), _LONGEST_PIECE):
                 writer.append(np.array(row, dtype=np.int32))
-            progress.add(sum(map(len, pieces)))
+            progress.add(len(text))
         progress.finish()
         return writer.close()
 
@@ -210,69 +250,14 @@ class PlainText:
         problems.fault(self._path.name, message, hint)
 
 
-def has_returns(path: Path) -> bool:
-    """Return True if the first lines of a text end in a carriage return."""
-    with path.open("rb") as file:
-        return b"\r" in file.read(2**16)
-
-
 def _code_points(text: str) -> Array:
     return np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), dtype="<u4")
 
 
-def _vocabulary(counts: Array) -> tuple[tuple[str, ...], Array]:
-    """Return the characters in order of their code points, and the place of each code point among them.
-
-    Where there are too many, the rest share the last place.
-    """
-    there = np.flatnonzero(counts)
-    kept = there
-    if len(there) > MAX_CHARACTERS:
-        most_frequent = np.argsort(-counts[there], kind="stable")[:MAX_CHARACTERS]
-        kept = np.sort(there[most_frequent])
-    characters = tuple(chr(point) for point in kept.tolist())
-    if len(kept) < len(there):
-        characters += (UNKNOWN_MARK,)
-    place_of = np.full(UNICODE_END, max(0, len(characters) - 1), dtype=_token_dtype(len(characters)))
-    place_of[kept] = np.arange(len(kept))
-    return characters, place_of
+def _sentences(text: str) -> set[str]:
+    found = (sentence.strip() for sentence in _SENTENCE_END.split(text))
+    return {sentence for sentence in found if len(sentence) >= _MIN_SENTENCE}
 
 
 def _token_dtype(size: int) -> np.dtype[Any]:
     return np.dtype("|u1") if size <= 256 else np.dtype("<u2")
-
-
-def _brought(tokens: Array, device: torch.device) -> torch.Tensor:
-    # torch cannot pick from its unsigned 16-bit type.
-    if tokens.dtype == np.uint16:
-        tokens = tokens.astype(np.int32)
-    return torch.from_numpy(tokens).to(device)
-
-
-def _pieces(path: Path, encoding: reading.Encoding) -> Iterator[str]:
-    """Yield the text in pieces of at least 20,000 characters that end where a line does, if lines end."""
-    rest = ""
-    for text in reading.text_chunks(path, encoding, _PIECE_CHARACTERS * 8):
-        rest += text
-        start = 0
-        while len(rest) - start > _PIECE_CHARACTERS:
-            end = rest.find("\n", start + _PIECE_CHARACTERS) + 1
-            if end == 0 and len(rest) - start < 4 * _PIECE_CHARACTERS:
-                break
-            end = end or start + _PIECE_CHARACTERS
-            yield rest[start:end]
-            start = end
-        rest = rest[start:]
-    if rest:
-        yield rest
-
-
-def _batches(items: Iterator[str], size: int) -> Iterator[list[str]]:
-    batch: list[str] = []
-    for item in items:
-        batch.append(item)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch

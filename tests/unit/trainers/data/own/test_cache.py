@@ -103,7 +103,9 @@ def test_half_made_one_is_made_anew(pets: Path, own_cache: Path, damage: str) ->
 
 
 def test_failure_leaves_nothing_behind(pets: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    (own_cache / f"{own(pets).fingerprint}.making-killed").mkdir()  # of a process that was killed
+    killed = own_cache / f"{own(pets).fingerprint}.making-killed"  # of a process that was killed
+    killed.mkdir()
+    (killed / "used").touch()
 
     def full(self: object, look: object, folder: Path, problems: object) -> None:
         (folder / "images.bin").write_bytes(b"half")
@@ -115,6 +117,43 @@ def test_failure_leaves_nothing_behind(pets: Path, own_cache: Path, monkeypatch:
             own(pets).spec()
     assert [path.name for path in own_cache.iterdir() if path.is_dir()] == []
     assert own(pets).spec().num_train == 20
+
+
+KILLED = """
+import sys, time
+from trainers.data.dataset import DataOptions
+from trainers.data.own.dataset import Own
+
+data = Own(DataOptions(path=sys.argv[1]))
+prepare = type(data.kind).prepare
+def slowly(*arguments):
+    prepare(*arguments)
+    print("PREPARING", flush=True)
+    time.sleep(600)
+type(data.kind).prepare = slowly
+data.spec()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_table", [False, True])
+def test_what_a_killed_rank_leaves_is_removed_by_the_next_preparation(
+    pets: Path,
+    tmp_path: Path,
+    own_cache: Path,  # noqa: F811
+    repository: Path,
+    is_table: bool,
+) -> None:
+    table = write(tmp_path / "t.csv", "a,label", *["1.5,x", "2.5,y"] * 50)
+    command = [sys.executable, "-c", KILLED, str(table if is_table else pets)]
+    with subprocess.Popen(command, cwd=repository, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "PREPARING\n"
+        own(make_images(tmp_path / "other", {"a": 3, "b": 3})).spec()
+        assert len(list(own_cache.glob("*.making-*"))) == 1 + is_table, "a live one is left alone"
+        process.kill()
+    own(make_images(tmp_path / "third", {"a": 3, "b": 3})).spec()
+    assert list(own_cache.glob("*.making-*")) == []
 
 
 def test_too_little_space_is_said_before_anything_is_written(

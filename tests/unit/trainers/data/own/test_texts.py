@@ -11,7 +11,6 @@ import torch
 
 from tests.unit.own_files import (
     fault,
-    notes,
     own,
     own_cache,  # noqa: F401 - a fixture
 )
@@ -76,20 +75,6 @@ def test_mapped_split_gives_the_same_as_one_in_memory(
             for one, other in zip(split.batch(indices), theirs.batch(indices), strict=True):
                 assert one.dtype == other.dtype == torch.int64 and torch.equal(one, other)
     assert len(pickle.dumps(mapped[0])) < 1000
-
-
-def test_rarest_of_too_many_characters_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_text, "MAX_CHARACTERS", 3)
-    path = write_text(tmp_path / "t.txt", "aaabbbcccxyz" * 50)
-    assert "3 more different characters than 3" in notes(path, sequence_length=11)[0].message
-    data = own(path, sequence_length=11)
-    assert data.spec().class_names == ("a", "b", "c", "\N{REPLACEMENT CHARACTER}")
-    assert data.load(CPU)[0].batch(torch.tensor([0]))[0][0].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3]
-
-
-def test_byte_order_mark_is_no_character(tmp_path: Path) -> None:
-    (tmp_path / "t.txt").write_bytes(b"\xef\xbb\xbf" + b"abcd" * 200)
-    assert own(tmp_path / "t.txt").spec().class_names == ("a", "b", "c", "d")
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 10, 10**6])

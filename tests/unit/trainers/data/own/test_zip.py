@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import stat
 import tracemalloc
-import unicodedata
 import zipfile
 from pathlib import Path
 
@@ -20,8 +19,8 @@ from tests.unit.own_files import (
     own_cache,  # noqa: F401 - a fixture
 )
 from trainers.data.own.common.problems import Problems
-from trainers.data.own.images import zip_checks
-from trainers.data.own.images.image_sources import ZipSource
+from trainers.data.own.images import sources
+from trainers.data.own.images.sources import ZipSource
 
 
 @pytest.fixture
@@ -44,10 +43,10 @@ def add(path: Path, name: str, content: bytes = b"x", *, mode: int = 0, compress
         ("../../evil.png", "leads out of the zip"),
         ("a/../../evil.png", "leads out of the zip"),
         ("..\\evil.png", "leads out of the zip"),
-        ("/etc/evil.png", "absolute path"),
-        ("C:/evil.png", "absolute path"),
-        ("a/more.zip", "archive within the zip"),
-        ("a/more.tar.gz", "archive within the zip"),
+        ("/etc/evil.png", "leads out of the zip"),
+        ("C:/evil.png", "leads out of the zip"),
+        ("a/" * 40 + "deep.png", "more than 1,024 characters or 32 folders"),
+        ("a/" + "x" * 2000 + ".png", "more than 1,024 characters or 32 folders"),
     ],
 )
 def test_bad_names_are_refused(pets: Path, name: str, words: str) -> None:
@@ -58,9 +57,14 @@ def test_bad_names_are_refused(pets: Path, name: str, words: str) -> None:
     assert set(pets.parent.rglob("*")) == before, "nothing was unpacked"
 
 
-def test_link_is_refused(pets: Path) -> None:
+def test_links_are_never_followed(pets: Path) -> None:
     add(pets, "a/link.png", b"/etc/passwd", mode=stat.S_IFLNK | 0o777)
-    assert "is a link" in fault(pets).message
+    assert fault(pets).where == "a/link.png" and "not an image" in fault(pets).message
+
+
+def test_archives_in_a_zip_are_named(tmp_path: Path) -> None:
+    add(tmp_path / "outer.zip", "train.zip", b"PK\x03\x04")
+    assert "there is no image in it, but 'train.zip'" in fault(tmp_path / "outer.zip").message
 
 
 def test_encrypted_member_is_refused(pets: Path) -> None:
@@ -72,16 +76,16 @@ def test_encrypted_member_is_refused(pets: Path) -> None:
 
 
 def test_bomb_is_refused_before_it_is_unpacked(pets: Path) -> None:
-    add(pets, "a/bomb.png", bytes(zip_checks.RATIO_MATTERS_FROM + 1), compress=True)
+    add(pets, "a/bomb.png", bytes(sources.RATIO_MATTERS_FROM + 1), compress=True)
     assert "-fold when unpacked" in fault(pets).message
 
 
 def test_too_large_in_all_is_refused(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zip_checks, "MAX_UNPACKED_BYTES", 100)
+    monkeypatch.setattr(sources, "MAX_UNPACKED_BYTES", 100)
     assert "when unpacked; at most" in fault(pets).message
     monkeypatch.undo()
-    monkeypatch.setattr(zip_checks, "MAX_MEMBERS", 5)
-    assert "at most 5 are taken" in faults(pets)[0].message
+    monkeypatch.setattr(sources, "MAX_FILES", 5)
+    assert "at most 5 are allowed" in faults(pets)[0].message
 
 
 def test_member_that_lies_about_its_content_is_unreadable(pets: Path) -> None:
@@ -147,40 +151,18 @@ def test_files_that_lie_over_each_other_are_refused(tmp_path: Path) -> None:
             again.header_offset, again.CRC = first.header_offset, first.CRC
             again.file_size, again.compress_size = first.file_size, first.compress_size
             archive.filelist.append(again)
-    assert "lies over another file" in fault(path).message
+    assert any("File name in directory" in problem.message for problem in faults(path))
 
 
-@pytest.mark.parametrize(
-    ("name", "mode", "kind", "words"),
-    [
-        ("a/device.png", stat.S_IFCHR, zipfile.ZIP_STORED, "is a device"),
-        ("a/pipe.png", stat.S_IFIFO, zipfile.ZIP_STORED, "is a device"),
-        ("a/packed.png", 0, zipfile.ZIP_BZIP2, "compressed in a way"),
-        ("a/packed.png", 0, zipfile.ZIP_LZMA, "compressed in a way"),
-        ("a/" * 40 + "deep.png", 0, zipfile.ZIP_STORED, "lies in 40 folders"),
-        ("a/" + "x" * 2000 + ".png", 0, zipfile.ZIP_STORED, "a name of 2,006 characters"),
-    ],
-)
-def test_what_is_no_plain_file_is_refused(pets: Path, name: str, mode: int, kind: int, words: str) -> None:
-    info = zipfile.ZipInfo(name)
-    info.external_attr = (mode | 0o644) << 16
+@pytest.mark.parametrize("kind", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_compressions_that_cannot_be_bounded_are_refused(pets: Path, kind: int) -> None:
+    info = zipfile.ZipInfo("a/packed.png")
     info.compress_type = kind
     with zipfile.ZipFile(pets, "a") as archive:
         archive.writestr(info, b"x")
-    assert words in fault(pets).message
+    assert "is not compressed with deflate" in fault(pets).message
 
 
 def test_zip_behind_something_else_is_refused(pets: Path) -> None:
     pets.write_bytes(b"#!/bin/sh\n" + pets.read_bytes())
     assert "does not begin like a zip" in fault(pets).message
-
-
-def test_long_list_of_files_is_not_read(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zip_checks, "MAX_DIRECTORY_BYTES", 500)
-    assert "its list of files is" in fault(pets).message
-
-
-def test_classes_that_look_the_same_are_refused(tmp_path: Path) -> None:
-    same = unicodedata.normalize("NFD", "é")
-    found = faults(make_images(tmp_path / "pets", {"é": 5, same: 5}))
-    assert any("written with different bytes" in problem.message for problem in found)

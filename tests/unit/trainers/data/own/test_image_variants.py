@@ -1,0 +1,544 @@
+"""Variants of the images that people bring: what is read from each, what is said, and what a click does."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import struct
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ddp_gui.plan.own_data import _parse
+from ddp_gui.plan.package_install import how_to_get
+from ddp_gui.train.own_data_words import own_data
+from tests.unit.own_files import (
+    inspected,
+    own,
+    own_cache,  # noqa: F401 - a fixture
+)
+from tests.unit.trainers.data.own.test_people_files import said
+from trainers import registry
+from trainers.data.own import HEIF_REQUIREMENT
+from trainers.data.own.images import decoding
+from trainers.files.paths import REPOSITORY
+from trainers.plugins import catalog
+
+Tree = dict[str, bytes]
+
+
+@pytest.fixture(autouse=True)
+def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Describe the data alone: building every model for it takes seconds."""
+    monkeypatch.setattr(registry, "models", dict)
+
+
+_seeds = itertools.count()
+
+
+def encoded(image: Image.Image, form: str = "PNG", **options: Any) -> bytes:
+    file = io.BytesIO()
+    if form in ("HEIF", "AVIF"):
+        import pillow_heif
+
+        pillow_heif.register_heif_opener()
+    image.save(file, form, **options)
+    return file.getvalue()
+
+
+def noise(mode: str = "RGB", size: tuple[int, int] = (16, 12)) -> Image.Image:
+    """Return an image that no other one is like."""
+    values = np.random.default_rng(next(_seeds)).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    return Image.fromarray(values).convert(mode)
+
+
+def images(*folders: str, count: int = 6, suffix: str = ".png", form: str = "PNG", mode: str = "RGB") -> Tree:
+    return {
+        f"{folder}/{number}{suffix}": encoded(noise(mode), form)
+        for folder in folders
+        for number in range(count)
+    }
+
+
+def split(train: str, held: str, names: tuple[str, ...] = ("cats", "dogs")) -> Tree:
+    """Return 8 training and 3 validation images of each class."""
+    return images(*map(train.format, names), count=8) | images(*map(held.format, names), count=3)
+
+
+def deep(folder: str, most: int, form: str, count: int = 6) -> Tree:
+    generator = np.random.default_rng(next(_seeds))
+    values = generator.integers(0, most + 1, (count, 12, 16)).astype(np.uint16)
+    values[:, 0, 0] = most
+    return {f"{folder}/{n}.{form}": encoded(Image.fromarray(values[n]), form) for n in range(count)}
+
+
+def deep_colour_png(most: int) -> bytes:
+    """Return a PNG of three 16-bit channels, which Pillow reads as 8 bits."""
+    values = np.random.default_rng(next(_seeds)).integers(0, most + 1, (12, 16, 3)).astype(">u2")
+    values[0, 0] = most
+    rows = b"".join(b"\0" + row.tobytes() for row in values)
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 16, 12, 16, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Some files, and the right reading of them.
+
+    Attributes:
+        classes: the images of each; none where the data is refused.
+        split: the images of training and validation, if folders say it.
+        told: parts of what is said; "" where nothing may be said.
+        action: a part of the text of the click that is offered.
+        after: the classes after that click.
+    """
+
+    files: Tree
+    classes: Mapping[str, int] | None = None
+    split: tuple[int, int] | None = None
+    told: tuple[str, ...] = ()
+    action: str = ""
+    after: Mapping[str, int] | None = field(default=None)
+
+
+PETS = {"cats": 6, "dogs": 6}
+SPLIT = {"cats": 11, "dogs": 11}
+SAME = encoded(noise())
+TRUNCATED = encoded(noise(size=(64, 64)))[:3000]
+LEFTOVERS = (
+    ".DS_Store", "cats/.DS_Store", "cats/Thumbs.db", "dogs/desktop.ini", "cats/._1.png",
+    "__MACOSX/cats/._1.png", "@eaDir/1.png", "$RECYCLE.BIN/1.png", ".ipynb_checkpoints/1.png",
+    "lost+found/1.png",
+)  # fmt: skip
+
+LAYOUTS = {
+    "prefix and nesting": ("seg_train/seg_train/{}", "seg_test/seg_test/{}"),
+    "train, dev": ("train/{}", "dev/{}"),
+    "capitals": ("Training/{}", "Test/{}"),
+    "short": ("trn/{}", "tst/{}"),
+    "years": ("train2017/{}", "val2017/{}"),
+    "suffix": ("images_train/{}", "images_valid/{}"),
+    "deeper": ("data/v1/train/{}", "data/v1/eval/{}"),
+    "below images": ("images/train/{}", "images/val/{}"),
+    "set": ("training_set/training_set/{}", "test_set/test_set/{}"),
+    "one word": ("trainset/{}", "testset/{}"),
+    "camel case": ("trainData/{}", "testData/{}"),
+    "with a space": ("Train Set/{}", "Validation Set/{}"),
+    "Chinese": ("训练集/{}", "测试集/{}"),
+    "classes above": ("{}/train", "{}/test"),
+    "classes above in capitals": ("{}/Train", "{}/Validation"),
+}
+
+CASES = {
+    **{name: Case(files=split(*way), classes=SPLIT, split=(16, 6)) for name, way in LAYOUTS.items()},
+    "class names contain train, test and val": Case(
+        files=images("train_station", "test_tube", "val_d_isere"),
+        classes={"test_tube": 6, "train_station": 6, "val_d_isere": 6},
+    ),
+    "a class is called train": Case(
+        files=images("bus", "train", "car"), classes={"bus": 6, "car": 6, "train": 6}
+    ),
+    "a class called train in a split": Case(
+        files=split("train/{}", "val/{}", ("train", "bus")), classes={"bus": 11, "train": 11}, split=(16, 6)
+    ),
+    "split without classes": Case(files=images("train", "test"), told=("class folder",)),
+    "other folders beside the split": Case(
+        files=split("train/{}", "val/{}") | images("masks/cats", "unlabeled", count=2),
+        classes=SPLIT,
+        split=(16, 6),
+        told=("masks its 2 images are not used", "unlabeled its 2 images are not used"),
+    ),
+    "test without classes": Case(
+        files=images("train/cats", "train/dogs") | images("test", count=4),
+        classes=PETS,
+        told=("its 4 images have no class folder",),
+    ),
+    "images and masks": Case(files=images("images", "masks"), told=("masks",)),
+    "one class": Case(files=images("pets/cats"), told=("there is one class only, 'cats'",)),
+    "groups above classes": Case(
+        files=images("2019/cats", "2019/dogs", "2020/cats", "2020/dogs", count=3),
+        classes={"2019": 6, "2020": 6},
+        told=("'cats', 'dogs'",),
+    ),
+    "other class in validation": Case(
+        files=split("train/{}", "val/{}") | images("val/cows", "val/pigs", count=2),
+        told=("2 classes", "not in those for training: 'cows', 'pigs'"),
+        action="Leave out 2 of 4 classes (4 of 26 images)",
+        after=SPLIT,
+    ),
+    "class not in validation": Case(
+        files=split("train/{}", "val/{}") | images("train/cows", count=4),
+        classes={"cats": 11, "cows": 4, "dogs": 11},
+        told=("not in the images for validation: 'cows'",),
+    ),
+    "class names differ in capitals between the splits": Case(
+        files=images("train/Cats", "train/Dogs") | images("val/cats", "val/dogs", count=2),
+        classes={"Cats": 8, "Dogs": 8},
+        split=(12, 4),
+        told=("'Cats' and 'cats'; 'Dogs' and 'dogs'",),
+    ),
+    "class names differ in capitals and spaces": Case(
+        files=images("cats", "Cats ", "dogs", count=4),
+        classes={"Cats ": 4, "cats": 4, "dogs": 4},
+        told=("differ in case, spaces or invisible characters only",),
+        action="Join",
+        after={"Cats ": 8, "dogs": 4},
+    ),
+    "a class of one image": Case(
+        files=images("cats", "dogs") | images("cows", count=1),
+        told=("the class has 1 image",),
+        action="Leave out 1 of 3 classes (1 of 13 images)",
+        after=PETS,
+    ),
+    "every class has one image": Case(
+        files=images(*"abcdefgh", count=1), told=("8 of 8 classes have 1 image",)
+    ),
+    "more classes than one per five": Case(
+        files=images(*"abcdefgh", count=3), classes=dict.fromkeys("abcdefgh", 3), told=("per five",)
+    ),
+    "an empty class": Case(
+        files=images("cats", "dogs") | {"cows/.gitkeep": b""}, classes=PETS, told=("cows", "no image")
+    ),
+    "one file beside folders": Case(
+        files=images("cats", "dogs", count=12) | {"title.png": SAME},
+        classes={"cats": 12, "dogs": 12},
+        told=("title.png'",),
+    ),
+    "files beside folders": Case(
+        files=images("cats", "dogs") | images(".", count=4),
+        told=("4 images are in no class folder",),
+        action="Leave out 4 of 16 samples",
+        after=PETS,
+    ),
+    "other files": Case(
+        files=images("cats", "dogs") | {"README.md": b"# pets", "cats/list.txt": b"1\n"},
+        classes=PETS,
+        told=("2 files are no images",),
+    ),
+    "leftovers": Case(
+        files=images("cats", "dogs", count=10) | dict.fromkeys(LEFTOVERS, b"x"),
+        classes={"cats": 10, "dogs": 10},
+        told=("",),
+    ),
+    "a table beside the images": Case(
+        files=images("images", count=12)
+        | {"labels.csv": ("file,kind\n" + "".join(f"{n}.png,{'ab'[n % 2]}\n" for n in range(12))).encode()},
+        told=("labels.csv",),
+        action="labels.csv",
+        after={"a": 6, "b": 6},
+    ),
+    "a table among the images": Case(
+        files=images(".", count=12)
+        | {"labels.csv": ("file,kind\n" + "".join(f"{n}.png,{'ab'[n % 2]}\n" for n in range(12))).encode()},
+        told=("labels.csv",),
+        action="labels.csv",
+        after={"a": 6, "b": 6},
+    ),
+    "no suffixes": Case(files=images("cats", "dogs", suffix="") | {"cats/LICENSE": b"MIT"}, classes=PETS),
+    "odd suffixes": Case(
+        files=images("cats", suffix=".jpg_large", form="JPEG") | images("dogs", suffix=".png.1"), classes=PETS
+    ),
+    "wrong suffixes": Case(
+        files=images("cats", suffix=".jpg") | images("dogs", suffix=".png", form="WEBP"), classes=PETS
+    ),
+    "capital suffixes": Case(files=images("cats", "dogs", suffix=".JPG", form="JPEG"), classes=PETS),
+    "HEIC": Case(files=images("cats", "dogs", suffix=".heic", form="HEIF"), classes=PETS),
+    "HEIC called JPEG": Case(files=images("cats", "dogs", suffix=".jpg", form="HEIF"), classes=PETS),
+    "AVIF": Case(files=images("cats", "dogs", suffix=".avif", form="AVIF"), classes=PETS),
+    "TIFF": Case(files=images("cats", "dogs", suffix=".tif", form="TIFF"), classes=PETS),
+    "grey and colour": Case(files=images("cats", mode="L") | images("dogs"), classes=PETS),
+    "8 and 16 bits": Case(
+        files=images("cats", mode="L") | deep("dogs", 4095, "png"), classes=PETS, told=("use 12 bits",)
+    ),
+    "12 bits in a TIFF": Case(
+        files=deep("cats", 4095, "tiff") | deep("dogs", 4000, "tiff"), classes=PETS, told=("use 12 bits",)
+    ),
+    "12 bits in colour": Case(
+        files={f"{c}/{n}.png": deep_colour_png(4095) for c in ("cats", "dogs") for n in range(6)},
+        classes=PETS,
+        told=("use 12 bits",),
+    ),
+    "all 16 bits": Case(files=deep("cats", 65535, "png") | deep("dogs", 60000, "png"), classes=PETS),
+    "several frames": Case(
+        files=images("cats")
+        | {
+            f"dogs/{n}.{form.lower()}": encoded(
+                noise(), form, save_all=True, append_images=[noise(), noise()]
+            )
+            for n in range(2)
+            for form in ("GIF", "TIFF", "WEBP")
+        },
+        classes=PETS,
+        told=("6 images have several frames or pages", "the first is used"),
+    ),
+    "the same image in two classes": Case(
+        files=images("cats", "dogs") | {"cats/s.png": SAME, "dogs/s.png": SAME},
+        classes={"cats": 7, "dogs": 7},
+        told=("2 images are in several classes", "cats/s.png", "dogs/s.png"),
+        action="Leave out 2 images",
+        after=PETS,
+    ),
+    "many images in two classes": Case(
+        files=images("cats", "dogs")
+        | {
+            f"{name}/s{n}.png": encoded(Image.new("RGB", (16, 12), (n, 9, 9)))
+            for name in PETS
+            for n in range(9)
+        },
+        classes={"cats": 15, "dogs": 15},
+        told=("18 images are in several classes",),
+        action="Leave out 18 images (60%)",
+        after=PETS,
+    ),
+    "copies": Case(
+        files=images("cats", "dogs") | {"cats/s.png": SAME, "cats/t.png": SAME},
+        classes={"cats": 8, "dogs": 6},
+        told=("1 images are copies of others",),
+        action="Leave out 1 image (",
+        after={"cats": 7, "dogs": 6},
+    ),
+    "copies in training and validation": Case(
+        files=split("train/{}", "val/{}") | {"train/cats/s.png": SAME, "val/cats/s.png": SAME},
+        classes={"cats": 13, "dogs": 11},
+        split=(17, 7),
+        told=("1 of 7 validation images are also in training", "val/cats/s.png"),
+        action="Leave out 1 image (",
+        after={"cats": 12, "dogs": 11},
+    ),
+    "truncated and empty files": Case(
+        files=images("cats", "dogs", count=12)
+        | {"cats/x.png": b"", "dogs/x.png": b""}
+        | {f"cats/t{n}.png": TRUNCATED for n in range(3)},
+        told=("2 of 29: it cannot be decoded (it is empty)", "3 of 29: it cannot be decoded"),
+        action="Leave out 5 of 29 samples",
+        after={"cats": 12, "dogs": 12},
+    ),
+    "all files are truncated": Case(
+        files={f"{name}/{n}.png": TRUNCATED for name in PETS for n in range(6)},
+        told=("all 12: it cannot be decoded",),
+    ),
+    "all are alike": Case(
+        files={f"{name}/{n}.png": SAME for name in PETS for n in range(6)},
+        told=("all of them look the same",),
+    ),
+    "texts in class folders": Case(
+        files={f"{name}/{n}.txt": b"a good film" for name in ("neg", "pos") for n in range(6)},
+        told=("12 texts", "a table"),
+    ),
+}
+OPTIONS = {"data_path": "path", "data_reading": "reading"}
+
+
+def write(root: Path, files: Tree, as_zip: bool) -> Path:
+    if as_zip:
+        with zipfile.ZipFile(root / "d.zip", "w") as archive:
+            for name, content in files.items():
+                archive.writestr(f"top/{name.removeprefix('./')}", content)
+        return root / "d.zip"
+    for name, content in files.items():
+        (root / "d" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "d" / name).write_bytes(content)
+    return root / "d"
+
+
+def check(answer: dict[str, Any], case: Case) -> None:
+    told = said({**answer, "columns": []})
+    assert answer["ok"] is (case.classes is not None), told
+    for words in case.told:
+        assert words in told if words else told == "", told
+    if case.classes is not None:
+        assert answer["preview"]["class_counts"] == case.classes, told
+        if case.split is not None:
+            about = answer["dataset"]
+            assert (about["num_train"], about["num_validation"]) == case.split, told
+    assert answer["num_problems"] <= 4, told
+
+
+def clicks(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what each click changes, by its text; as ddp_gui/train/own_data_words.py shows them."""
+
+    from ddp_gui.plan.own_data import _parse
+    from ddp_gui.train.own_data_words import own_data
+
+    found: dict[str, dict[str, Any]] = {}
+
+    class Buttons(HTMLParser):
+        values: str | None = None
+
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            self.values = dict(attrs).get("data-values") or self.values
+
+        def handle_data(self, data: str) -> None:
+            if self.values:
+                found[data] = json.loads(self.values)
+            self.values = None
+
+    Buttons().feed(own_data(_parse({**answer, "dataset": None})))
+    return found
+
+
+@pytest.mark.parametrize("as_zip", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_images_are_read_as_an_analyst_reads_them(tmp_path: Path, name: str, as_zip: bool) -> None:
+    case = CASES[name]
+    if as_zip and (".gitkeep" in str(list(case.files)) or "table" in name):
+        pytest.skip("an empty folder and a table beside the images are of folders")
+    path = write(tmp_path, case.files, as_zip)
+    answer = inspected(path)
+    check(answer, case)
+    offered = clicks(answer)
+    if not case.action:
+        assert not offered
+        return
+    [values] = [values for words, values in offered.items() if case.action in words] or [offered]
+    options = {OPTIONS.get(name, name): value for name, value in values.items()}
+    after = inspected(Path(options.pop("path", path)), **options)
+    check(after, Case(files={}, classes=case.after))
+
+
+COLOURS = {
+    "EXIF": (lambda: turned(6), (255, 0, 0), (0, 0, 255)),
+    "CMYK": (lambda: encoded(Image.new("CMYK", (16, 12), (0, 255, 255, 0)), "JPEG"), (254, 0, 0), None),
+    "palette with transparency": (
+        lambda: encoded(Image.new("RGB", (16, 12)).quantize(), transparency=0), (255, 255, 255), None
+    ),
+    "see-through": (lambda: encoded(Image.new("RGBA", (16, 12), (255, 0, 0, 0))), (255, 255, 255), None),
+    "grey and see-through": (lambda: encoded(Image.new("LA", (16, 12), (90, 255))), (90, 90, 90), None),
+    "bits": (lambda: encoded(Image.new("1", (16, 12), 1)), (255, 255, 255), None),
+    "YCbCr": (lambda: encoded(Image.new("RGB", (16, 12), (9, 200, 9)), "JPEG"), (9, 200, 9), None),
+}  # fmt: skip
+
+
+def turned(orientation: int) -> bytes:
+    """Return an image that is red on its left once it is upright."""
+    image = Image.new("RGB", (12, 16), (255, 0, 0))
+    image.paste((0, 0, 255), (0, 0, 12, 8))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return encoded(image, exif=exif)
+
+
+@pytest.mark.parametrize("name", COLOURS)
+def test_colours_are_those_that_people_see(tmp_path: Path, name: str) -> None:
+    make, left, right = COLOURS[name]
+    path = write(tmp_path, images("cats", "dogs") | {"cats/odd.png": make()}, as_zip=False)
+    data = own(path)
+    look = data.kind.inspect(data.problems)
+    pixels = look.decoded["cats/odd.png"]
+    assert np.abs(pixels[:, 6, 2].astype(int) - left).max() <= 3
+    assert right is None or np.abs(pixels[:, 6, 13].astype(int) - right).max() <= 3
+
+
+@pytest.mark.parametrize("bits", [8, 10, 12, 16])
+def test_deep_images_are_scaled_by_the_bits_in_use(tmp_path: Path, bits: int) -> None:
+    values = [(2**bits - 1) * (n + 1) // 12 for n in range(12)]
+    files = {
+        f"{'ab'[n // 6]}/{n}.png": encoded(Image.fromarray(np.full((12, 12), value, dtype=np.uint16)))
+        for n, value in enumerate(values)
+    }
+    data = own(write(tmp_path, files, as_zip=False))
+    data.spec()
+    pixels = data.prepared.array("images").slice(0, 12)
+    assert pixels.max() == 255 and len(np.unique(pixels)) == 12
+
+
+def test_values_below_zero_are_not_all_black(tmp_path: Path) -> None:
+    files = {
+        f"{'ab'[n // 6]}/{n}.tif": encoded(
+            Image.fromarray(np.full((12, 12), -1000 + 150 * n, dtype=np.int32)), "TIFF"
+        )
+        for n in range(12)
+    }
+    data = own(write(tmp_path, files, as_zip=False))
+    data.spec()
+    pixels = data.prepared.array("images").slice(0, 12)
+    assert (pixels.min(), pixels.max()) == (0, 255) and len(np.unique(pixels)) == 12
+
+
+ZIP_NAMES = {
+    "utf-8": "Äpfel", "cp437": "Äpfel", "cp850": "Bücher", "gbk": "苹果的照片集", "gb2312": "狗",
+    "cp932": "りんごの写真",
+    "shift_jis": "ネコ", "euc_kr": "고양이와 강아지", "cp866": "кошки", "cp1251": "кошки", "cp1252": "Äpfel",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("code", ZIP_NAMES)
+def test_names_in_a_zip_without_a_mark(tmp_path: Path, code: str) -> None:
+    folder = ZIP_NAMES[code].encode(code)
+    placeholder = b"X" * len(folder)
+    path = tmp_path / "raw.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in images(placeholder.decode(), "dogs").items():
+            archive.writestr(name, content)
+    path.write_bytes(path.read_bytes().replace(placeholder, folder))
+    answer = inspected(path)
+    assert answer["preview"]["class_counts"] == {ZIP_NAMES[code]: 6, "dogs": 6}, said(answer)
+    assert ("names in it are read as" in said(answer)) == (code != "utf-8")
+    named = inspected(path, reading=json.dumps({"encoding": code}))
+    assert named["preview"]["class_counts"] == {ZIP_NAMES[code]: 6, "dogs": 6}
+    assert code == "utf-8" or not inspected(path, reading='{"encoding": "hex"}')["ok"]
+
+
+def test_links_to_images_are_read_and_links_to_folders_are_named(tmp_path: Path) -> None:
+    path = write(tmp_path, images("cats", "dogs"), as_zip=False)
+    (path / "cats" / "link.png").symlink_to(write(tmp_path / "cats", {"x.png": SAME}, as_zip=False) / "x.png")
+    (path / "cows").symlink_to(path / "dogs")
+    answer = inspected(path)
+    assert answer["preview"]["class_counts"] == {"cats": 7, "dogs": 6}
+    assert "cows is a link to a folder and is not followed" in said(answer)
+
+
+def test_a_link_to_the_folder_is_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(write(tmp_path, images("cats", "dogs"), as_zip=False))
+    assert inspected(tmp_path / "link")["preview"]["class_counts"] == PETS
+
+
+@pytest.mark.parametrize("spelling", ["{}.png", "photos/{}.png"])
+def test_images_that_a_table_lists(tmp_path: Path, spelling: str) -> None:
+    write(tmp_path, images("photos", count=20), as_zip=False)
+    rows = [f"{spelling.format(n)},{('cat', 'dog')[n % 2]}\n" for n in range(20)]
+    path = tmp_path / "d" / "list.csv"
+    path.write_text("".join(["file,label\n", *rows, "gone.png,cat\n"]))
+    asked = inspected(path)
+    assert not asked["ok"] and "Give the folder that contains the images" in said(asked)
+    answer = inspected(path, images_path=asked["problems"][0]["suggested"]["images_path"])
+    assert answer["ok"] and answer["preview"]["class_counts"] == {"cat": 10, "dog": 10}
+    assert "1 of 21 images of the table are not there" in said(answer)
+    about = answer["dataset"]
+    assert (about["task"], about["num_train"], about["num_validation"]) == ("image_classification", 16, 4)
+
+
+@pytest.mark.parametrize("suffix", [".heic", ".jpg"])
+def test_what_reads_heic_is_installed_by_a_click(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    path = write(tmp_path, images("cats", "dogs", suffix=suffix, form="HEIF"), as_zip=False)
+    monkeypatch.delitem(decoding.pillow()[0].OPEN, "HEIF")
+    answer = inspected(path)
+    assert "HEIC images need pillow-heif" in said(answer) and not answer["ok"]
+    problem = answer["problems"][0]
+    page = own_data(_parse(answer), may_install=True)
+    assert f'data-install="{problem["package"]}"' in page
+    assert "data-install" not in own_data(_parse(answer))
+    monkeypatch.setattr(catalog, "_is_installed", lambda package: False)
+    registry.discover_all()
+    monkeypatch.setattr(registry, "datasets", {"own": registry.datasets()["own"]}.copy)
+    _, [entry], _ = catalog.read_specs([])
+    way = how_to_get(entry)
+    assert way.data_set == entry["name"] == problem["package"]
+    assert way.command is not None and way.command.endswith(HEIF_REQUIREMENT)
+    tested = (REPOSITORY / "requirements-dev.txt").read_text().splitlines()
+    assert HEIF_REQUIREMENT in tested, "the version that is installed by the click"

@@ -1,0 +1,217 @@
+"""Variants of the texts and the paths that people give: what is read from each, and what is said."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.unit.own_files import (
+    inspected,
+    own_cache,  # noqa: F401 - a fixture
+)
+from tests.unit.trainers.data.own.test_people_files import said
+from trainers import registry
+from trainers.data.dataset import DataOptions
+from trainers.data.own.recognise import data_path
+from trainers.files.paths import REPOSITORY
+
+
+@pytest.fixture(autouse=True)
+def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Describe the data alone: building every model for it takes seconds."""
+    monkeypatch.setattr(registry, "models", dict)
+
+
+def lines(words: str, count: int = 60) -> str:
+    return "".join(f"{words} {n * n}\n" for n in range(count))
+
+
+GERMAN, RUSSIAN = "Füße grüßen über die Straße und André sagt", "Это был длинный и тёплый день"
+CHINESE, JAPANESE = "这个屏幕不错我买了很好看", "これはとても長い一日でした"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """The bytes of a text, and the right reading.
+
+    Attributes:
+        text: what is learned; None where the text is refused.
+        told: parts of what is said; nothing may be said where there are none.
+    """
+
+    content: bytes
+    text: str | None
+    told: tuple[str, ...] = ()
+    name: str = "t.txt"
+
+
+def coded(words: str, code: str, *told: str) -> Case:
+    return Case(content=lines(words).encode(code), text=lines(words), told=told)
+
+
+PLAIN = lines("some words of a text")
+PROSE = "".join(
+    f"First{', then' * (n % 3)} we go home{', or not' * (n % 2)} {n * n} times.\n" for n in range(60)
+)
+CASES = {
+    "UTF-8": coded(GERMAN, "utf-8"),
+    "UTF-8 with a mark": coded(GERMAN, "utf-8-sig"),
+    "UTF-16 with a mark": coded(GERMAN, "utf-16", "UTF-16"),
+    "UTF-16 little endian": coded(GERMAN, "utf-16-le", "UTF-16-LE"),
+    "UTF-16 big endian": coded(GERMAN, "utf-16-be", "UTF-16-BE"),
+    "UTF-32 with a mark": coded(GERMAN, "utf-32", "UTF-32"),
+    "cp1252": coded(GERMAN, "cp1252", "cp1252"),
+    "cp850": coded(GERMAN, "cp850", "cp850"),
+    "Mac Roman": coded(GERMAN, "mac_roman", "mac_roman"),
+    "cp1251": coded(RUSSIAN, "cp1251", "cp1251"),
+    "KOI8-R": coded(RUSSIAN, "koi8_r", "koi8_r"),
+    "GBK": coded(CHINESE, "gbk", "gb18030"),
+    "Shift-JIS": coded(JAPANESE, "shift_jis", "shift_jis"),
+    "EUC-JP": coded(JAPANESE, "euc_jp", "euc_jp"),
+    "a few broken bytes": Case(
+        content=lines(GERMAN).encode() + b"x\xff\n",
+        text=lines(GERMAN) + "x�\n",
+        told=("1 bytes are not UTF-8",),
+    ),
+    "Windows line ends": Case(content=PLAIN.replace("\n", "\r\n").encode(), text=PLAIN, told=("CR LF",)),
+    "line ends of an old Mac": Case(content=PLAIN.replace("\n", "\r").encode(), text=PLAIN, told=("CR",)),
+    "marks in the middle": Case(
+        content=codecs.BOM_UTF8 + PLAIN.encode() + codecs.BOM_UTF8 + lines("more words").encode(),
+        text=PLAIN + lines("more words"),
+    ),
+    "one line": Case(content=b"abcdefg " * 100, text="abcdefg " * 100),
+    "program": Case(content=lines("print(1);").encode(), text=lines("print(1);"), name="t.py"),
+    "Markdown with a table": Case(content=lines("| a | b |").encode(), text=lines("| a | b |"), name="t.md"),
+    "commas in prose": Case(
+        content=PROSE.encode(),
+        text=PROSE,
+    ),
+    "the same text twice": Case(
+        content=2 * PLAIN.encode(), text=2 * PLAIN, told=("lines at its end", "are also in the training text")
+    ),
+    "sentences again at the end": Case(
+        content=((lines(CHINESE).replace("\n", "。") * 2).encode()),
+        text=lines(CHINESE).replace("\n", "。") * 2,
+        told=("are also in the training text",),
+    ),
+    "one letter": Case(content=b"a" * 1000, text=None, told=("of the character 'a' only",)),
+    "too short": Case(content=b"short text", text=None, told=("the text has 10 characters",)),
+    "empty": Case(content=b"", text=None, told=("the file is empty",)),
+    "zero bytes": Case(content=b"text " * 900 + b"\0", text=None, told=("zero bytes",)),
+    "a program of bytes": Case(content=b"\x7fELF\0\1\2" + bytes(range(200)), text=None, told=("kind",)),
+    "PDF": Case(content=b"%PDF-1.4", text=None, told=("Save its text as a .txt file",), name="t.pdf"),
+    "compressed": Case(content=b"\x1f\x8b", text=None, told=("Unpack it",), name="t.txt.gz"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_texts_are_read_as_an_analyst_reads_them(tmp_path: Path, name: str) -> None:
+    case = CASES[name]
+    path = tmp_path / case.name
+    path.write_bytes(case.content)
+    answer = inspected(path)
+    told = said(answer)
+    assert answer["ok"] is (case.text is not None), told
+    assert (answer["num_problems"] == 0) is (not case.told), told
+    for words in case.told:
+        assert words in told
+    if case.text is not None:
+        assert answer["task"] == "language_modelling"
+        assert answer["preview"]["text"] == case.text[:400]
+        assert answer["preview"]["num_characters"] == len(case.text)
+
+
+@pytest.mark.parametrize("encoding", ["hex", "no-such", "rot13"])
+def test_an_encoding_must_be_one_of_texts(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "t.txt").write_text(PLAIN)
+    answer = inspected(tmp_path / "t.txt", reading=f'{{"encoding": "{encoding}"}}')
+    assert not answer["ok"] and f"there is no encoding '{encoding}'" in said(answer)
+
+
+FOLDERS = {
+    "training texts": ({"test.txt": PLAIN, "train.txt": PLAIN, "valid.txt": PLAIN}, "train.txt"),
+    "a text of each class": ({"neg.txt": PLAIN, "pos.txt": PLAIN}, "neg.txt"),
+    "a table and a text": ({"README.md": PLAIN, "data.csv": "a,b\n1,2\n"}, "README.md"),
+}
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_one_file_of_a_folder_is_offered(tmp_path: Path, name: str) -> None:
+    files, offered = FOLDERS[name]
+    for file, text in files.items():
+        (tmp_path / file).write_text(text)
+    [problem] = inspected(tmp_path)["problems"]
+    assert problem["suggested"] == {"data_path": str(tmp_path / offered)}
+
+
+PATHS: dict[str, Callable[[Path], str]] = {
+    "plain": str,
+    "single quotes": lambda path: f"'{path}'",
+    "double quotes": lambda path: f'"{path}"',
+    "typographic quotes": lambda path: f"“{path}”",
+    "backticks": lambda path: f"`{path}`",
+    "spaces around": lambda path: f"  {path} \n",
+    "address": lambda path: f"file://{path}",
+    "address of this host": lambda path: f"file://localhost{path}",
+    "address with codes": lambda path: path.as_uri(),
+    "quoted address": lambda path: f"'{path.as_uri()}'",
+    "home": lambda path: f"~/{path.relative_to(path.home())}",
+    "double slash": lambda path: str(path).replace("/", "//"),
+    "slash at the end": lambda path: f"{path}/",
+    "dots": lambda path: f"{path.parent}/../{path.parent.name}/{path.name}",
+}
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_paths_are_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path = tmp_path / "my data" / "Größe 100%.txt"
+    path.parent.mkdir()
+    path.write_text(PLAIN)
+    assert data_path(DataOptions(path=PATHS[name](path))).samefile(path)
+
+
+SUGGESTED: dict[str, Callable[[Path], str]] = {
+    "codes": lambda path: str(path).replace(" ", "%20"),
+    "backslashes": lambda path: str(path).replace(" ", "\\ "),
+    "other suffix": lambda path: str(path.with_suffix(".csv")),
+    "capitals": lambda path: str(path).replace("my data", "My Data"),
+}
+
+
+@pytest.mark.parametrize("name", SUGGESTED)
+def test_the_right_path_is_suggested(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "my data" / "letters.txt"
+    path.parent.mkdir()
+    path.write_text(PLAIN)
+    wrong = SUGGESTED[name](path)
+    for _ in range(2):  # folder and file may both be misspelt
+        [problem] = inspected(Path(wrong))["problems"]
+        wrong = problem["suggested"]["data_path"]
+        if wrong == str(path):
+            return
+    raise AssertionError(wrong)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "READMEE.md",
+        "benchmark",
+        str(REPOSITORY) + "x",
+        str(REPOSITORY.parent / (REPOSITORY.name + "s") / "a.csv"),
+    ],
+)
+def test_nothing_of_the_program_is_suggested(path: str) -> None:
+    [problem] = inspected(Path(path))["problems"]
+    suggested = problem["suggested"].get("data_path", "")
+    assert not Path(suggested).is_relative_to(REPOSITORY) or not suggested, problem
+
+
+def test_a_broken_link_is_named(tmp_path: Path) -> None:
+    (tmp_path / "link.csv").symlink_to(tmp_path / "gone.csv")
+    assert "there is nothing at this path" in said(inspected(tmp_path / "link.csv"))
