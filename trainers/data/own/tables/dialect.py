@@ -49,6 +49,8 @@ class Dialect:
     def reader(self, lines: Any) -> Any:
         """Return a `csv.reader` of this dialect."""
         is_doubled = self.escape == self.quote
+        if self.delimiter == " ":  # any number of spaces is one delimiter
+            lines = (" ".join(line.split()) + "\n" for line in lines)
         return csv.reader(
             lines,
             delimiter=self.delimiter,
@@ -141,19 +143,30 @@ def _with_header(dialect: Dialect, rows: list[Row], has_header: bool | None) -> 
     width = dialect.num_cells
     at = next(place for place, (_, cells) in enumerate(rows) if len(cells) == width)
     whole = [cells for _, cells in rows if len(cells) == width]
+    groups: list[str] = []
     if (
         len(whole) > 2
         and width > 2
-        and sum(map(bool, whole[0])) == 1
+        and any(whole[0])
+        and not all(whole[0])
         and all(whole[1])
-        and _is_header(whole[1], whole[2:])
+        and (
+            _is_second_header(whole[0], whole[1:])
+            or (sum(map(bool, whole[0])) == 1 and _is_header(whole[1], whole[2:]))
+        )
     ):
-        whole, at = whole[1:], at + 1  # a title with empty cells
+        # A title with empty cells, or names of groups of columns.
+        groups = list(itertools.accumulate(whole[0], lambda before, name: name or before))
+        whole, at = whole[1:], at + 1
     notes = []
     above = [cells for _, cells in rows[:at] if not cells[0].startswith(COMMENTS)]
     names: list[str] | None = None
     if has_header or (has_header is None and _is_header(whole[0], whole[1:])):
         names, at = whole[0], at + 1
+        if groups and len(set(names)) < width:
+            names = [f"{group} {name}".strip() for group, name in zip(groups, names, strict=True)]
+    elif has_header is None and above and len(above[-1]) == width - 1 and not any(row[-1] for row in whole):
+        names = [*above.pop(), ""]  # every row ends in a delimiter
     elif has_header is None and above and len(above[-1]) == width - 1:
         names = ["row name", *above.pop()]
         notes.append(

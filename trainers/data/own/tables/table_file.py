@@ -20,7 +20,7 @@ from trainers.data.dataset import NotInstalledError
 from trainers.data.own.common import limits, reading
 from trainers.data.own.common.problems import Problems, listed, quoted
 from trainers.data.own.common.reading import ReadingError
-from trainers.data.own.tables.dialect import Dialect, column_names, find_dialect
+from trainers.data.own.tables.dialect import LIKE_A_NUMBER, Dialect, column_names, find_dialect
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".tab")
 PARQUET_SUFFIXES = (".parquet", ".pq")
@@ -34,6 +34,7 @@ EXPRESSIONS_AT_ONCE = 250  # divides COLUMNS_PER_BLOCK
 MAX_ROW_BYTES = 16 * 2**20
 MAX_SHEET_BYTES = 512 * 2**20  # unpacked: calamine holds it whole
 MAX_REJECTED = 100_000
+MAX_FOOTER = 6  # lines
 DATABASE_MEMORY = "1GB"  # more goes to the disk
 AROUND_CELLS = " \t\r\n\u00a0\u202f\u200b\ufeff"
 NESTED = ("STRUCT", "MAP", "UNION", "BLOB", "GEOMETRY", "VARIANT", "BIT")
@@ -266,6 +267,7 @@ class Table:
             problems.note(self._path.name, note)
         if dialect.ignores_space:
             dialect = _rewrite(text, dialect)
+        _hide_quotes_above(text, dialect.num_above)
         self._dialect = dialect
         self._load(dialect, skip, problems)
 
@@ -289,7 +291,43 @@ class Table:
         last = dialect.num_cells - 1
         if names and not "".join(names[last:]) and not self.value(f"SELECT count({column(last)}) FROM rows"):
             del self.names[last]
+        if names:
+            again = " AND ".join(
+                f"{column(place)} IS NOT DISTINCT FROM nullif({literal(name)}, '')"
+                for place, name in enumerate(names[:COLUMNS_PER_BLOCK])
+            )
+            num_again = self.value(f"SELECT count(*) FROM rows WHERE {again}")
+            if num_again:
+                self.drop(again)
+                lines = "line" if num_again == 1 else "lines"
+                problems.note(self._path.name, f"{num_again:,} {lines} with the column names again left out.")
         self._report_rejected(skip, problems)
+        self._drop_footer(problems)
+
+    def _drop_footer(self, problems: Problems) -> None:
+        """Leave out last rows that have words in their first cell and nothing else."""
+        if len(self.names) < 3:
+            return
+        end = self.value("SELECT max(row) FROM rows")
+        if end is None:
+            return
+        others = [f"count({column(place)})" for place in range(1, len(self.names))]
+        found: list[str] = []
+        for row in range(end, max(end - MAX_FOOTER, 0), -1):
+            where = f"FROM rows WHERE row = {row}"
+            first = self.value(f"SELECT max(c0) {where}")
+            if first is None and self.value(f"SELECT count(*) {where}") == 0:
+                continue  # empty
+            if LIKE_A_NUMBER.fullmatch(first or "1") or any(self.query_wide(others, where)[0]):
+                break
+            found.append(str(first))
+            self.drop(f"row = {row}")
+        if found:
+            self._note_footer(found[::-1], problems)
+
+    def _note_footer(self, texts: Sequence[str], problems: Problems) -> None:
+        shown = quoted(" / ".join(texts))
+        problems.note(self._path.name, f"below the table there is {shown}. It is left out.")
 
     def _report_rejected(self, skip: bool, problems: Problems) -> None:
         rejected = self.query(
@@ -300,6 +338,19 @@ class Table:
         if not rejected:
             return
         assert self._dialect is not None
+        with (self._place / "text").open("rb") as file:
+            num_lines = sum(1 for _ in file)
+        below = []
+        while rejected and rejected[-1][0] > num_lines - MAX_FOOTER:
+            cells = [cell for cell in str(rejected[-1][3]).split(self._dialect.delimiter) if cell.strip()]
+            if len(cells) > 1 or "COLUMNS" not in str(rejected[-1][1]) or LIKE_A_NUMBER.fullmatch(cells[0]):
+                break
+            below.append(cells[0].strip())
+            rejected.pop()
+        if below:
+            self._note_footer(below[::-1], problems)
+        if not rejected:
+            return
         records = self._records(self._dialect)
         num_wrong = sum("COLUMNS" in str(kind) for _, kind, *_ in rejected)
         if num_wrong:
@@ -378,6 +429,8 @@ class Table:
             text = f"{quoted_name} ->> '$'" if is_json else f"CAST({quoted_name} AS VARCHAR)"
             cells.append(text)
             kept.append(str(name))
+        if is_json and not kept:
+            raise ReadingError("it holds lists or objects, not rows of cells.", "Write JSON with one object for each row.")
         if len(kept) < 2:
             raise ReadingError(f"there are {len(kept)} columns.", "At least two columns are needed.")
         self._create(cells, scan)
@@ -402,16 +455,21 @@ def _rewrite(text: Path, dialect: Dialect) -> Dialect:
     ):
         for _ in range(dialect.num_above):
             to.write("\n" if file.readline() else "")
-        lines: Iterator[str] = file
-        if dialect.delimiter == " ":
-            lines = (" ".join(line.split()) + "\n" for line in file)
         writer = csv.writer(to, lineterminator="\n")
         try:
-            writer.writerows(dialect.reader(lines))
+            writer.writerows(dialect.reader(file))
         except csv.Error as error:
             raise ReadingError(f"its quotes cannot be read ({error}).", QUOTE_HINT) from error
     written.replace(text)
     return Dialect(**{**vars(dialect), "delimiter": ",", "quote": '"', "escape": '"', "ignores_space": False})
+
+
+def _hide_quotes_above(text: Path, num_above: int) -> None:
+    """Take the quotes out of the lines above the data: DuckDB skips records, not lines."""
+    with text.open("r+b") as file:
+        above = b"".join(file.readline() for _ in range(num_above))
+        file.seek(0)
+        file.write(above.replace(b'"', b" ").replace(b"'", b" "))
 
 
 def _write_sheet(path: Path, wanted: str, to: Path, problems: Problems) -> None:

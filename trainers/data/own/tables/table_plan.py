@@ -205,7 +205,7 @@ def _task(columns: Sequence[Column], label: Column, wanted: str, problems: Probl
     if label.kind == kinds.EMPTY:
         problems.fault(where, "the label column is empty.", "Choose another label column.")
         return None
-    is_name = label.kind == kinds.IDENTIFIER and wanted != TABULAR_REGRESSION
+    is_name = label.kind == kinds.IDENTIFIER and label.all_different and wanted != TABULAR_REGRESSION
     if label.kind in (kinds.TEXT, kinds.FILE_NAME) or is_name:
         message = "nearly all its values are different, so it cannot be the label."
         problems.fault(where, message, "Choose another label column.")
