@@ -139,8 +139,7 @@ def _photograph_own_data(folder: Path) -> None:
         for name, width, height in (("", 1440, 900), ("-phone", 390, 844)):
             page = page_driver.open_page(browser, server.address, width=width, height=height)
             page.locator(".ddp-equation").wait_for()
-            if name == "":
-                page.get_by_role("button", name="Close").click()  # the tour
+            page.get_by_role("button", name="Close").click()  # the tour
             page.get_by_label("Data set", exact=True).click()
             page.get_by_role("option", name="Your own data").click()
             page.get_by_label("Path of your data").fill(str(path))

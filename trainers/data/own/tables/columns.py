@@ -67,6 +67,9 @@ DATE_FORMATS = (
     "%b %d, %Y", "%B %d, %Y", "%d. %B %Y", "%d-%b-%Y", "%d-%b-%y", "%b-%d-%Y", "%a %b %d %Y", "%a, %d %b %Y", "%Y年%m月%d日",
     "%Y-%m", "%b %Y", "%B %Y", "%m/%Y", "%Y%m%d",
 )  # fmt: skip
+DATE_LETTERS = (
+    ("%Y", "YYYY"), ("%y", "YY"), ("%m", "MM"), ("%d", "DD"), ("%b", "month"), ("%B", "month"), ("%a", "weekday"),
+)  # fmt: skip
 _LIKE_A_DATE = (
     r"(?i)[0-9]{1,4}[-/. ][0-9]{1,2}[-/. ][0-9]{1,4}.*|[0-9]{4}-[0-9]{1,2}|[0-9]{1,2}/[0-9]{4}|[12][0-9]{7}"
     r"|[0-9]{4}年.*"
@@ -208,7 +211,10 @@ class Column:
         if self.kind in (NUMBER, MIXED) and not self.notation.is_plain:
             what += f" with {self.notation.words()}, {self.example[0]} → {self.example[1]}"
         elif self.kind == DATE and not is_label:
-            what += f" ({self.date_format}): becomes year, month, weekday and elapsed days"
+            form = self.date_format
+            for code, letters in DATE_LETTERS:
+                form = form.replace(code, letters)
+            what += f" ({form}): becomes year, month, weekday and elapsed days"
         elif self.kind in LEFT_OUT and not is_label:
             what += ", ignored"
         if self.missing and self.num_missing:
@@ -662,14 +668,19 @@ def _resolved(table: Table, columns: Sequence[Column]) -> list[Column]:
         if each.confidence == "medium" and each.notation.thousands == ",":
             notation = Notation(decimal=",", unit=each.notation.unit)
             found[each.index] = replace(each, notation=notation, reason=reason)
-    grouped = Notation(decimal=",", thousands=".")
-    fits = f"regexp_full_match(v, {literal(grouped.pattern)})"
-    for places in batches(table, [place for place, each in numbers.items() if each.notation.is_plain]):
-        for (place,) in table.query(
-            f"SELECT col FROM {long_cells(numbers[place] for place in places)} WHERE contains(v, '.') "
-            f"GROUP BY col HAVING bool_and({fits})"
-        ):
-            found[place] = replace(numbers[place], notation=grouped, confidence="medium", reason=reason)
+    by_unit: dict[str, list[int]] = {}
+    for place, each in numbers.items():
+        if each.notation in (PLAIN, Notation(unit=each.notation.unit)):
+            by_unit.setdefault(each.notation.unit, []).append(place)
+    for unit, some in by_unit.items():
+        grouped = Notation(decimal=",", thousands=".", unit=unit)
+        fits = f"regexp_full_match(v, {literal(grouped.pattern)})"
+        for places in batches(table, some):
+            for (place,) in table.query(
+                f"SELECT col FROM {long_cells(numbers[place] for place in places)} WHERE contains(v, '.') "
+                f"GROUP BY col HAVING bool_and({fits})"
+            ):
+                found[place] = replace(numbers[place], notation=grouped, confidence="medium", reason=reason)
     return [found[each.index] for each in columns]
 
 

@@ -181,7 +181,7 @@ def _with_header(dialect: Dialect, rows: list[Row], has_header: bool | None) -> 
         at += 1
     num_skipped = sum(1 for _, cells in rows[:at]) - (names is not None)
     if above or any(cells[0].startswith(COMMENTS) for _, cells in rows[: max(0, at - 1)]):
-        shown = " / ".join(", ".join(cells) for _, cells in rows[:num_skipped])
+        shown = " / ".join(", ".join(filter(None, cells)) for _, cells in rows[:num_skipped])
         notes.append(f"lines above the column names are skipped: {shown[:80]!r}.")
     if dialect.delimiter != ",":
         name = NAMES.get(dialect.delimiter, repr(dialect.delimiter))

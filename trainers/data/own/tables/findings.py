@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,18 +10,12 @@ from trainers.data.dataset import TABULAR_REGRESSION
 from trainers.data.own.common.problems import Problems, quoted
 from trainers.data.own.tables import columns as kinds
 from trainers.data.own.tables.columns import Column, batches, long_cells
-from trainers.data.own.tables.table_file import Table, column, literal
+from trainers.data.own.tables.table_file import MAX_TOTAL, TOTALS, Table, column, literal
 from trainers.data.own.tables.table_plan import LABEL_NAMES, OTHER_LABEL_NAMES, Plan, patch
 
 MAX_CHECKED = 200  # columns
 FAR = 20.0  # times the distance between the quartiles
 SENTINELS = (-1, -9, -99, -999, -9999, 99, 999, 9999, 99999, 999999)
-TOTALS = re.compile(
-    r"((grand|sub)?[\s-]*total(s|e|en|i|es)?( \w+)?|totaal|sum(me|ma)?|gesamt(summe)?|insgesamt|overall|somme|suma|"
-    r"razem|celkem|итого|всего|合计|总计|合計|総計|합계|Σ)\s*:?",
-    re.IGNORECASE,
-)
-MAX_TOTAL = 40  # characters
 LEAK = 0.999
 MIN_ROWS_FOR_LEAKS = 30
 

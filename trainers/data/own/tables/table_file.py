@@ -37,6 +37,12 @@ MAX_REJECTED = 100_000
 MAX_FOOTER = 6  # lines
 DATABASE_MEMORY = "1GB"  # more goes to the disk
 AROUND_CELLS = " \t\r\n\u00a0\u202f\u200b\ufeff"
+TOTALS = re.compile(
+    r"((grand|sub)?[\s-]*total(s|e|en|i|es)?( \w+)?|totaal|sum(me|ma)?|gesamt(summe)?|insgesamt|overall|somme|suma|"
+    r"razem|celkem|итого|всего|合计|总计|合計|総計|합계|Σ)\s*:?",
+    re.IGNORECASE,
+)
+MAX_TOTAL = 40  # characters
 NESTED = ("STRUCT", "MAP", "UNION", "BLOB", "GEOMETRY", "VARIANT", "BIT")
 QUOTE_HINT = 'Quote cells that contain a delimiter or line end, and double a quote within: "".'
 AGAIN_HINT = "It may be cut off: write or copy it again."
@@ -305,22 +311,21 @@ class Table:
         self._drop_footer(problems)
 
     def _drop_footer(self, problems: Problems) -> None:
-        """Leave out last rows that have words in their first cell and nothing else."""
+        """Leave out last rows that have words in their first cell and nothing else, or an incomplete total."""
         if len(self.names) < 3:
             return
         end = self.value("SELECT max(row) FROM rows")
         if end is None:
             return
-        others = [f"count({column(place)})" for place in range(1, len(self.names))]
+        cells = ["row", *(column(place) for place in range(len(self.names)))]
+        last = self.query_wide(cells, f"FROM rows WHERE row > {end - MAX_FOOTER - 1} ORDER BY row DESC")
         found: list[str] = []
-        for row in range(end, max(end - MAX_FOOTER, 0), -1):
-            where = f"FROM rows WHERE row = {row}"
-            first = self.value(f"SELECT max(c0) {where}")
-            if first is None and self.value(f"SELECT count(*) {where}") == 0:
-                continue  # empty
-            if LIKE_A_NUMBER.fullmatch(first or "1") or any(self.query_wide(others, where)[0]):
+        for (row, first, *others), (_, *above) in itertools.pairwise(last):
+            is_total = TOTALS.fullmatch(str(first)[:MAX_TOTAL]) is not None
+            is_incomplete = any(cell is None and one is not None for cell, one in zip(others, above[1:], strict=True))
+            if LIKE_A_NUMBER.fullmatch(first or "1") or not (is_incomplete if is_total else not any(others)):
                 break
-            found.append(str(first))
+            found.append(", ".join(filter(None, [first, *others])))
             self.drop(f"row = {row}")
         if found:
             self._note_footer(found[::-1], problems)

@@ -260,7 +260,7 @@ def test_identifiers_are_left_out_and_are_no_label(tmp_path: Path) -> None:
     rows = [f"{index},user{index:03}q,{index % 7}.5,{'ab'[index % 2]}" for index in range(40)]
     path = write(tmp_path / "t.csv", "row,user,number,side", *rows)
     kinds = {column["name"]: column["type"] for column in inspected(path)["columns"]}
-    assert (kinds["row"], kinds["user"]) == ("identifier", "identifier")
+    assert (kinds["row"], kinds["user"]) == ("row index", "identifier")
     assert own(path).spec().feature_names == ("number",)
     problem = fault(path, label_column="user")
     assert problem.where == "column 'user'" and "nearly all its values are different" in problem.message
