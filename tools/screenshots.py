@@ -4,7 +4,7 @@
 
 Without a folder the pictures in docs/images are replaced. The run is the default one, photographed
 while it trains; further pictures show the language model, the phone and dark mode. With --lessons only the
-lessons of LESSONS are run, and photographed with their lab report; with --own-data only the preview of a table.
+lessons of LESSONS are run, and photographed with their lab report; with --own-data only a table is inspected.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ def _photograph_own_data(folder: Path) -> None:
         grade = "k. A." if n % 9 == 4 else f"{1 + n * 7 % 40 / 10:.1f}".replace(".", ",")
         sales = f"{1 + n * 7 % 9}.{100 + n * 131 % 900},{n * 13 % 100:02} €"
         lines.append(
-            f"{n * 37 % 120 + 1};{sales};{50 + n * 31 % 60} kg;{1 + n * 5 % 28:02}.{1 + n % 12:02}.2023;{grade};"
-            f"{labels[n * 7 % 4]}"
+            f"{n * 37 % 120 + 1};{sales};{50 + n * 31 % 60} kg;{1 + n * 5 % 28:02}.{1 + n % 12:02}.2023;"
+            f"{grade};{labels[n * 7 % 4]}"
         )
     lines.append("Summe;607.190,00 €;9.540 kg;;;")
     with (

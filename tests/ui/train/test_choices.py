@@ -347,8 +347,11 @@ def test_on_a_phone_every_field_of_own_data_has_room(server: Server, watched: Wa
 MESSY = "\n".join([
     "Orders 2024",
     "order;price;weight;colour;bought",
-    *[f"{n * 37 % 120};{n % 9 + 1}.{100 + n * 7 % 900},50 €;{n * 3 % 80} kg;{('red', 'white')[n % 2]};{('yes', 'no')[n % 3 == 0]}"
-      for n in range(120)],
+    *[
+        f"{n * 37 % 120};{n % 9 + 1}.{100 + n * 7 % 900},50 €;{n * 3 % 80} kg;{('red', 'white')[n % 2]};"
+        f"{('yes', 'no')[n % 3 == 0]}"
+        for n in range(120)
+    ],
 ])  # fmt: skip
 
 

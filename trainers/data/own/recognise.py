@@ -18,7 +18,12 @@ from trainers.data.own.images.classes import IMAGE_SUFFIXES
 from trainers.data.own.images.image_folder import Images
 from trainers.data.own.tables.dialect import LIKE_A_NUMBER, find_dialect
 from trainers.data.own.tables.table import TableData, listed_images
-from trainers.data.own.tables.table_file import PARQUET_SUFFIXES, SHEET_SUFFIXES, TABLE_SUFFIXES, TEXT_SUFFIXES
+from trainers.data.own.tables.table_file import (
+    PARQUET_SUFFIXES,
+    SHEET_SUFFIXES,
+    TABLE_SUFFIXES,
+    TEXT_SUFFIXES,
+)
 from trainers.data.own.texts.plain_text import PlainText
 from trainers.files.paths import REPOSITORY
 
@@ -146,7 +151,9 @@ def _kind_of(path: Path, options: DataOptions, problems: Problems) -> AnyKind | 
     # By its beginning: any file can have a zip at its end.
     if suffix == ".zip" or (start.startswith(zip_checks.STARTS) and suffix not in TABLE_SUFFIXES):
         if table := _table_in_zip(path):
-            problems.fault(path.name, f"it holds a table, {quoted(table)}, not images.", "Unpack it and give the table.")
+            problems.fault(
+                path.name, f"it holds a table, {quoted(table)}, not images.", "Unpack it and give the table."
+            )
             return None
         return Images(path, options)
     if options.task == LANGUAGE_MODELLING and suffix not in (*PARQUET_SUFFIXES, *SHEET_SUFFIXES):

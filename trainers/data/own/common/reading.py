@@ -171,7 +171,9 @@ def guess(sample: bytes) -> str:
             fits[name] = max(fits.get(name, 0.0), weight * share)
     for name, usual in USUAL.items():
         found = _FOREIGN.findall(sample.decode(name, errors="replace"))
-        fits[name] = _share(each != "\ufffd" and usual.fullmatch(each.encode(name)) is not None for each in found)
+        fits[name] = _share(
+            each != "\ufffd" and usual.fullmatch(each.encode(name)) is not None for each in found
+        )
     best = max(fits, key=lambda name: fits[name])
     if fits[best] >= FITS:
         return best

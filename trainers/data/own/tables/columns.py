@@ -42,7 +42,8 @@ LARGEST_NUMBER = 1e38
 SMALLEST_SPREAD = float(np.finfo(np.float32).tiny)
 SMALLEST_SHARE = 2.0**-44
 ID_NAMES = (
-    "id", "ids", "index", "idx", "uuid", "guid", "key", "row", "nr", "no", "#", "编号", "序号", "学号", "номер", "rownames",
+    "id", "ids", "index", "idx", "uuid", "guid", "key", "row", "nr", "no", "#", "编号", "序号", "学号",
+    "номер", "rownames",
 )  # fmt: skip
 ORDERED_NAMES = (
     "year", "jahr", "month", "day", "age", "time", "date", "x", "t", "step", "epoch", "hour", "week",
@@ -56,8 +57,9 @@ _NUMBER_HERE = "\u0001"  # stands for the number when the rest of a cell is look
 _SIGN, _GAP = r"[-+−–(]?", r"[\s\x{a0}\x{202f}]*"
 # Letters before a number; other ones make it a name: A-17.
 _CURRENCIES = re.compile(
-    r"(?i)(?:[A-Z]{0,3}\$|kr\.?|s?fr\.?|rs\.?|zł|usd|eur|gbp|chf|jpy|cny|rmb|inr|sek|nok|dkk|pln|czk|huf|ron|rub|try"
-    r"|brl|mxn|cad|aud|nzd|zar|krw|sgd|hkd|ils|aed|ca\.|c\.)"
+    r"(?i)(?:[A-Z]{0,3}\$|kr\.?|s?fr\.?|rs\.?|zł|usd|eur|gbp|chf"
+    r"|jpy|cny|rmb|inr|sek|nok|dkk|pln|czk|huf|ron"
+    r"|rub|try|brl|mxn|cad|aud|nzd|zar|krw|sgd|hkd|ils|aed|ca\.|c\.)"
 )
 # Decimal mark, thousands separator. The first of those that fit as many cells is taken.
 _MARKS = ((",", ""), (".", ","), (",", "."), (".", " "), (",", " "), (".", "'"), (",", "'"), (".", ""))
@@ -68,8 +70,13 @@ DATE_FORMATS = (
     "%Y-%m", "%b %Y", "%B %Y", "%m/%Y", "%Y%m%d",
 )  # fmt: skip
 DATE_LETTERS = (
-    ("%Y", "YYYY"), ("%y", "YY"), ("%m", "MM"), ("%d", "DD"), ("%b", "month"), ("%B", "month"), ("%a", "weekday"),
+    ("%Y", "YYYY"), ("%y", "YY"), ("%m", "MM"), ("%d", "DD"), ("%b", "month"), ("%B", "month"),
+    ("%a", "weekday"),
 )  # fmt: skip
+_ARE_CODES = (
+    "min(length(v)) >= 4 AND min(length(v)) = max(length(v)) AND bool_or(starts_with(v, '0')) "
+    "AND NOT bool_or(contains(v, '.'))"
+)
 _LIKE_A_DATE = (
     r"(?i)[0-9]{1,4}[-/. ][0-9]{1,2}[-/. ][0-9]{1,4}.*|[0-9]{4}-[0-9]{1,2}|[0-9]{1,2}/[0-9]{4}|[12][0-9]{7}"
     r"|[0-9]{4}年.*"
@@ -109,8 +116,8 @@ class Notation:
         matches = f"regexp_full_match({cell}, {literal(self.pattern)})"
         if self.is_time:
             parts = [
-                f"coalesce(TRY_CAST(replace(regexp_extract({cell}, '([0-9]+):([0-9]+):?([0-9.,]*)', {place}), "
-                f"',', '.') AS DOUBLE), 0)"
+                f"coalesce(TRY_CAST(replace(regexp_extract({cell}, '([0-9]+):([0-9]+):?([0-9.,]*)', {place}),"
+                f" ',', '.') AS DOUBLE), 0)"
                 for place in (1, 2, 3)
             ]
             half_day = f"CASE WHEN {cell} ILIKE '%p%m%' THEN 12 ELSE 0 END"
@@ -342,8 +349,8 @@ class _Batch:
         rows = self._table.query(
             f"SELECT col, count(v), count(DISTINCT v), count({plain}), coalesce(avg(length(v)), 0), "
             f"coalesce(avg(length({start}) - length(replace({start}, ' ', '')) + 1), 0), "
-            f"coalesce(bool_or(isnan({plain})), false), coalesce(min(length(v)) >= 4 AND min(length(v)) = "
-            f"max(length(v)) AND bool_or(starts_with(v, '0')) AND NOT bool_or(contains(v, '.')), false) FROM {long_cells(unread)} GROUP BY col"
+            f"coalesce(bool_or(isnan({plain})), false), coalesce({_ARE_CODES}, false)"
+            f" FROM {long_cells(unread)} GROUP BY col"
         )
         found = {}
         for place, present, distinct, num_plain, characters, words, has_nan, has_zeros in sorted(rows):
@@ -640,7 +647,11 @@ def _unit_of(shapes: Mapping[str, int]) -> tuple[str, dict[str, int], list[str]]
         bool(units) and units[unit] >= 0.2 * num_like and num_bare + units[unit] > MIXED_FROM * num_like
     )
     is_different = not is_usual and len(units) > 1 and units[unit] >= 0.1 * sum(shapes.values())
-    return unit if is_usual else "", others, list(units) if is_different and num_like > 0.8 * sum(shapes.values()) else []
+    return (
+        unit if is_usual else "",
+        others,
+        list(units) if is_different and num_like > 0.8 * sum(shapes.values()) else [],
+    )
 
 
 def _is_ordinal(others: Mapping[str, int]) -> bool:
@@ -743,7 +754,12 @@ def _without_names(table: Table, columns: Sequence[Column], has_others: bool) ->
     for each in columns:
         is_repeated = each.num_distinct < each.num_numbers < MOST_PER_ID * each.num_distinct
         is_whole = each.kind == NUMBER and each.all_whole and each.notation.is_plain and not each.is_chosen
-        if is_whole and is_repeated and each.num_distinct > 2 and re.search(r"(^|[_\-. ])id$|Id$|ID$", each.name):
+        if (
+            is_whole
+            and is_repeated
+            and each.num_distinct > 2
+            and re.search(r"(^|[_\-. ])id$|Id$|ID$", each.name)
+        ):
             reason = "whole numbers, called an identifier; rows with the same one may be alike"
             found[each.index] = replace(each, kind=IDENTIFIER, reason=reason, confidence="medium")
     counting = {

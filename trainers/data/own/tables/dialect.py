@@ -156,7 +156,7 @@ def _with_header(dialect: Dialect, rows: list[Row], has_header: bool | None) -> 
         )
     ):
         # A title with empty cells, or names of groups of columns.
-        groups = list(itertools.accumulate(whole[0], lambda before, name: name or before))
+        groups = [next(filter(None, reversed(whole[0][: place + 1])), "") for place in range(width)]
         whole, at = whole[1:], at + 1
     notes = []
     above = [cells for _, cells in rows[:at] if not cells[0].startswith(COMMENTS)]

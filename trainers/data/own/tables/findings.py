@@ -203,7 +203,9 @@ def _sentinel(table: Table, each: Column, problems: Problems) -> bool:
         if count < 2 or distance <= 2 * (high - low):
             continue
         shown, line = table.examples(each.cell, is_end)
-        spelled = table.query(f"SELECT DISTINCT {each.cell} AS v FROM rows WHERE {is_end} ORDER BY v LIMIT 20")
+        spelled = table.query(
+            f"SELECT DISTINCT {each.cell} AS v FROM rows WHERE {is_end} ORDER BY v LIMIT 20"
+        )
         problems.note(
             f"column {quoted(each.name)}",
             f"{count:,} of its values are {end:g}, far from the others ({low:.4g} to {high:.4g}): {shown}. "
