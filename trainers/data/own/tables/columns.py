@@ -47,7 +47,7 @@ ID_NAMES = (
 )  # fmt: skip
 ORDERED_NAMES = (
     "year", "jahr", "month", "day", "age", "time", "date", "x", "t", "step", "epoch", "hour", "week",
-    "quarter", "size",
+    "timestamp", "quarter", "size",
 )  # fmt: skip
 NAMELESS = r"column 1|unnamed: \d+|row name|index|level_\d|"
 IMAGES = r"\.(jpe?g|jfif|png|gif|bmp|webp|tiff?|ppm|pgm|pbm|heic|heif|avif)$"
@@ -66,8 +66,8 @@ _MARKS = ((",", ""), (".", ","), (",", "."), (".", " "), (",", " "), (".", "'"),
 DATE_FORMATS = (
     "%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%m-%d-%Y",
     "%d.%m.%y", "%m/%d/%y", "%d/%m/%y", "%d-%m-%y", "%b %d %Y", "%d %b %Y", "%B %d %Y", "%d %B %Y",
-    "%b %d, %Y", "%B %d, %Y", "%d. %B %Y", "%d-%b-%Y", "%d-%b-%y", "%b-%d-%Y", "%a %b %d %Y", "%a, %d %b %Y", "%Y年%m月%d日",
-    "%Y-%m", "%b %Y", "%B %Y", "%m/%Y", "%Y%m%d",
+    "%b %d, %Y", "%B %d, %Y", "%d. %B %Y", "%d-%b-%Y", "%d-%b-%y", "%b-%d-%Y", "%a %b %d %Y", "%a, %d %b %Y",
+    "%Y年%m月%d日", "%Y-%m", "%b %Y", "%B %Y", "%m/%Y", "%Y%m%d",
 )  # fmt: skip
 DATE_LETTERS = (
     ("%Y", "YYYY"), ("%y", "YY"), ("%m", "MM"), ("%d", "DD"), ("%b", "month"), ("%B", "month"),
@@ -222,7 +222,7 @@ class Column:
             for code, letters in DATE_LETTERS:
                 form = form.replace(code, letters)
             what += f" ({form}): becomes year, month, weekday and elapsed days"
-        elif self.kind in LEFT_OUT and not is_label:
+        elif self.kind in LEFT_OUT and self.kind != IGNORED and not is_label:
             what += ", ignored"
         if self.missing and self.num_missing:
             shown = ", ".join(f"‘{each}’" for each in self.missing[:3])

@@ -165,15 +165,22 @@ def _with_header(dialect: Dialect, rows: list[Row], has_header: bool | None) -> 
         names, at = whole[0], at + 1
         if groups and len(set(names)) < width:
             names = [f"{group} {name}".strip() for group, name in zip(groups, names, strict=True)]
-    elif has_header is None and above and len(above[-1]) == width - 1 and not any(row[-1] for row in whole):
+    elif not above or has_header is not None:
+        pass
+    elif len(above[-1]) == width - 1 and not any(row[-1] for row in whole):
         names = [*above.pop(), ""]  # every row ends in a delimiter
-    elif has_header is None and above and len(above[-1]) == width - 1:
+    elif len(above[-1]) == width - 1 and _are_different(whole):
         names = ["row name", *above.pop()]
         notes.append(
             "the first line has one name less than the rows have cells: the first column is row names."
         )
-    elif has_header is None and above and len(above[-1]) > width and not any(above[-1][width:]):
+    elif len(above[-1]) > width and not any(above[-1][width:]):
         names = above.pop()[:width]
+    elif 1 < len(above[-1]) < width:
+        notes.append(
+            f"the line {', '.join(above[-1])[:60]} has {len(above[-1])} cells and the rows have {width}: quote "
+            "cells that contain the delimiter, such as numbers with a decimal comma."
+        )
     if names is None:
         notes.append("there is no line with column names: the columns are numbered.")
     elif _is_second_header(names, [cells for _, cells in rows[at:] if len(cells) == width]):
@@ -218,6 +225,13 @@ def _is_header(first: list[str], rest: list[list[str]]) -> bool:
     if score == 0:
         return is_counted or (all(len(cell) < 60 for cell in first) and len(set(first)) == len(first))
     return score > 0
+
+
+def _are_different(rows: list[list[str]]) -> bool:
+    """Return True if the first cells can be names of rows, and not the parts before a decimal comma."""
+    is_decimal = all(re.fullmatch(r"-?\d{1,4}", row[0]) and re.fullmatch(r"\d{1,2}", row[1]) for row in rows)
+    is_counted = [row[0] for row in rows] == [str(number) for number in range(1, len(rows) + 1)]
+    return len({row[0] for row in rows}) == len(rows) and (is_counted or not is_decimal)
 
 
 def _is_second_header(names: list[str], rows: list[list[str]]) -> bool:

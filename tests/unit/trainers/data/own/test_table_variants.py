@@ -570,6 +570,15 @@ CASES: dict[str, Case] = {
         expected=told("constant", label="kind"),
         options={"label_column": "kind"},
     ),
+    "decimal commas without quotes": Case(
+        content="height,width,kind\n"
+        + "".join(f"{HEIGHT[n].replace('.', ',')},{WIDTHS[n]},{KIND[n]}\n" for n in range(NUM)),
+        expected=told(
+            "has 3 cells and the rows have 4: quote cells",
+            label="column 4",
+            used=("column 2", "column 3"),
+        ),
+    ),
     # ---- dates
     "ISO": dates(lambda d: d.strftime("%Y-%m-%d")),
     "German": dates(lambda d: d.strftime("%d.%m.%Y")),
@@ -745,7 +754,8 @@ CASES: dict[str, Case] = {
     "Parquet with nulls and dates": Case(
         name="t.parquet",
         content=parquet(
-            "SELECT (i * 29 % 60)::DOUBLE + 0.5 AS height, CASE WHEN i % 6 = 1 THEN NULL ELSE i * 7919 % 997 END AS width, "
+            "SELECT (i * 29 % 60)::DOUBLE + 0.5 AS height, "
+            "CASE WHEN i % 6 = 1 THEN NULL ELSE i * 7919 % 997 END AS width, "
             "TIMESTAMP '2019-11-05 13:45:00' + INTERVAL (i * 23) DAY AS planted, i % 2 = 0 AS old, "
             "(['oak', 'fir', 'elm'])[i % 3 + 1] AS kind FROM range(60) t(i)"
         ),
