@@ -799,15 +799,20 @@ CASES: dict[str, Case] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_variant_is_read_as_a_careful_analyst_reads_it(tmp_path: Path, name: str) -> None:
-    case = CASES[name]
-    path = tmp_path / case.name
+def make(case: Case, folder: Path) -> Path:
+    """Write the file of a case."""
+    path = folder / case.name
     if callable(case.content):
         case.content(path)
     else:
         path.write_bytes(case.content.encode(case.code) if isinstance(case.content, str) else case.content)
-    answer = inspected(path, **case.options)
+    return path
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_variant_is_read_as_a_careful_analyst_reads_it(tmp_path: Path, name: str) -> None:
+    case = CASES[name]
+    answer = inspected(make(case, tmp_path), **case.options)
     check(answer, case.expected)
     columns = {each["name"]: each for each in answer["columns"]}
     words = said(answer)
