@@ -328,6 +328,9 @@ class Table:
             is_incomplete = any(
                 cell is None and one is not None for cell, one in zip(others, above[1:], strict=True)
             )
+            # Of other incomplete totals only a finding is made: they are rows that can be read.
+            is_unusable = others[-1] is None or LIKE_A_NUMBER.fullmatch(above[0] or "") is not None
+            is_incomplete = is_incomplete and is_unusable
             if LIKE_A_NUMBER.fullmatch(first or "1") or not (is_incomplete if is_total else not any(others)):
                 break
             found.append(", ".join(filter(None, [first, *others])))
