@@ -148,8 +148,10 @@ def _photograph_own_data(folder: Path) -> None:
             page.evaluate("() => document.querySelector('#own-data-seen').scrollIntoView()")
             # Without the column of the command, which names where this checkout lies.
             page.wait_for_timeout(700)
-            clip = {"x": 0, "y": 0, "width": min(width, 790), "height": height}
-            page.screenshot(path=folder / f"own-data-preview{name}.png", clip=clip)
+            page.screenshot(
+                path=folder / f"own-data-preview{name}.png",
+                clip={"x": 0, "y": 0, "width": min(width, 790), "height": height},
+            )
             page.close()
 
 

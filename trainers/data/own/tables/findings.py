@@ -133,12 +133,13 @@ def _copies(table: Table, columns: Sequence[Column], plan: Plan, problems: Probl
     copies = table.num_rows - distinct
     if copies:
         what = "texts" if plan.texts else "rows"
+        are = "is an exact copy" if copies == 1 else "are exact copies"
         share = copies / table.num_rows
         message = (
-            f"{copies:,} of {table.num_rows:,} {what} are exact copies of others: some "
-            f"would be in training and in validation."
+            f"{copies:,} of {table.num_rows:,} {what} {are} of others: some would be in training and in "
+            "validation."
         )
-        action = f"Leave out the copies ({copies:,} rows, {share:.0%})"
+        action = f"Leave out the copies ({copies:,} {'row' if copies == 1 else 'rows'}, {share:.0%})"
         problems.note("the table", message, suggested=patch(leave_out_copies=True), action=action)
     if plan.texts and plan.class_names:
         texts = ", ".join(column(place) for place in plan.texts)

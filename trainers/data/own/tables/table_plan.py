@@ -520,9 +520,7 @@ def _note_missing(table: Table, columns: Sequence[Column], problems: Problems) -
         return
     for each in some:
         lines = table.lines_where(f"{each.cell} IS NULL")
-        more = "" if each.num_missing <= len(lines) else " …"
-        message = (
-            f"{each.num_missing:,} of {each.num_rows:,} values are missing: lines {listed(lines)}{more}."
-        )
+        more = "." if each.num_missing <= len(lines) else ", …"
+        message = f"{each.num_missing:,} of {each.num_rows:,} values are missing: lines {listed(lines)}{more}"
         how = AS_CATEGORY if each.kind == kinds.CATEGORY else AS_MEAN
         problems.note(f"column {quoted(each.name)}", message, how, line=lines[0])
