@@ -1,10 +1,10 @@
 """Make the README's pictures from a real run on a real page.
 
-    python -m tools.screenshots [FOLDER] [--lessons]
+    python -m tools.screenshots [FOLDER] [--lessons] [--own-data]
 
 Without a folder the pictures in docs/images are replaced. The run is the default one, photographed
 while it trains; further pictures show the language model, the phone and dark mode. With --lessons only the
-lessons of LESSONS are run, and photographed with their lab report.
+lessons of LESSONS are run, and photographed with their lab report; with --own-data only a table is inspected.
 """
 
 from __future__ import annotations
@@ -46,11 +46,15 @@ def main() -> None:
     )
     parser.add_argument("folder", nargs="?", type=Path, default=REPOSITORY / "docs" / "images")
     parser.add_argument("--lessons", action="store_true")
+    parser.add_argument("--own-data", action="store_true")
     options = parser.parse_args()
     folder: Path = options.folder
     folder.mkdir(parents=True, exist_ok=True)
     if options.lessons:
         _photograph_lessons(folder)
+        return
+    if options.own_data:
+        _photograph_own_data(folder)
         return
     # Inside the checkout, so that the command on the page is as short as a user's.
     with (
@@ -111,6 +115,44 @@ def main() -> None:
         page.goto(f"{server.address}/learn")
         page.get_by_role("link", name="What a rank is").wait_for()
         _photograph(page, folder / "learn.png")
+
+
+def _photograph_own_data(folder: Path) -> None:
+    """Photograph what the form shows of a table as German spreadsheets write it."""
+    labels = ("ja", "nein", "Nein", "nein")
+    lines = ["Kunden 2024;;;;;", "Nr.;Umsatz;Gewicht;seit;Note;gekündigt"]
+    for n in range(120):
+        grade = "k. A." if n % 9 == 4 else f"{1 + n * 7 % 40 / 10:.1f}".replace(".", ",")
+        sales = f"{1 + n * 7 % 9}.{100 + n * 131 % 900},{n * 13 % 100:02} €"
+        lines.append(
+            f"{n * 37 % 120 + 1};{sales};{50 + n * 31 % 60} kg;{1 + n * 5 % 28:02}.{1 + n % 12:02}.2023;"
+            f"{grade};{labels[n * 7 % 4]}"
+        )
+    lines.append("Summe;607.190,00 €;9.540 kg;;;")
+    with (
+        tempfile.TemporaryDirectory(prefix="own-") as place,
+        page_driver.serve(Path(place) / "runs", page_driver.NO_STANDBY) as server,
+        page_driver.open_browser() as browser,
+    ):
+        path = Path(place) / "kunden.csv"
+        path.write_bytes("\r\n".join(lines).encode("cp1252"))
+        for name, width, height in (("", 1440, 900), ("-phone", 390, 844)):
+            page = page_driver.open_page(browser, server.address, width=width, height=height)
+            page.locator(".ddp-equation").wait_for()
+            page.get_by_role("button", name="Close").click()  # the tour
+            page.get_by_label("Data set", exact=True).click()
+            page.get_by_role("option", name="Your own data").click()
+            page.get_by_label("Path of your data").fill(str(path))
+            page.get_by_label("Path of your data").press("Enter")
+            page.locator(".ddp-decisions").wait_for()
+            page.evaluate("() => document.querySelector('#own-data-seen').scrollIntoView()")
+            # Without the column of the command, which names where this checkout lies.
+            page.wait_for_timeout(700)
+            page.screenshot(
+                path=folder / f"own-data-preview{name}.png",
+                clip={"x": 0, "y": 0, "width": min(width, 790), "height": height},
+            )
+            page.close()
 
 
 def _photograph_lessons(folder: Path) -> None:

@@ -342,3 +342,49 @@ def test_on_a_phone_every_field_of_own_data_has_room(server: Server, watched: Wa
     for name in ("data_task", "label_column", "skip_unreadable"):
         box = page.locator(f"#field-{name}").bounding_box()
         assert box is not None and box["width"] >= 150 and box["x"] + box["width"] <= 390, (name, box)
+
+
+MESSY = "\n".join([
+    "Orders 2024",
+    "order;price;weight;colour;bought",
+    *[
+        f"{n * 37 % 120};{n % 9 + 1}.{100 + n * 7 % 900},50 €;{n * 3 % 80} kg;{('red', 'white')[n % 2]};"
+        f"{('yes', 'no')[n % 3 == 0]}"
+        for n in range(120)
+    ],
+])  # fmt: skip
+
+
+def test_how_a_column_is_read_is_overridden_in_the_form_and_the_run_uses_it(
+    server: Server, watched: Watched, runs_dir: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "orders.csv").write_text(MESSY)
+    page = watched.page
+    open_form(watched, server)
+    pick(watched, "Data set", "Your own data…")
+    path = page.get_by_label("Path of your data")
+    path.fill(str(tmp_path / "orders.csv"))
+    path.press("Enter")
+    decisions = page.get_by_role("list", name="What each column holds")
+    price = decisions.get_by_role("listitem").filter(has_text="price")
+    expect(price).to_contain_text("number with a decimal comma and points between thousands and the unit €")
+    first = page.locator(".ddp-rows tbody tr").first
+    expect(first).to_contain_text("1.100,50 €→ 1100.5")
+    expect(decisions.get_by_role("listitem").filter(has_text="order")).to_contain_text("row index, ignored")
+
+    page.get_by_label("What price holds").select_option("ignored")
+    expect(price).to_contain_text("ignored")
+    page.get_by_label("What colour holds").select_option("ignored")
+    expect(decisions.get_by_role("listitem").filter(has_text="colour")).to_contain_text("ignored")
+    expect(first.locator(".ddp-not-read")).to_have_count(3)
+    page.get_by_role("button", name="Start").click()
+    page.wait_for_url("**/run?id=*")
+    run = RunDirectory(runs_dir / page.url.partition("?id=")[2])
+    reading = json.loads(json.loads(run.config.read_text())["data_reading"])
+    assert reading == {"columns": {"price": "ignored", "colour": "ignored"}}
+    rows = page.locator(".ddp-sample-rows")
+    expect(rows.get_by_role("columnheader").last).to_have_text("weight")
+    expect(rows.get_by_role("columnheader")).to_have_count(3)
+    wait_until("the end", lambda: liveness.read_status(run).state not in events.LIVE_STATES, END_TIMEOUT_S)
+    assert liveness.read_status(run).state == "finished", liveness.read_status(run).error
+    assert watched.complaints == []

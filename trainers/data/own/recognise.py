@@ -15,10 +15,15 @@ from trainers.data.own.common.problems import Problems, quoted
 from trainers.data.own.common.reading import ReadingError, find_encoding, text_chunks
 from trainers.data.own.images.classes import IMAGE_SUFFIXES
 from trainers.data.own.images.image_folder import Images
-from trainers.data.own.images.sources import STARTS
+from trainers.data.own.images.sources import STARTS, ZipSource
 from trainers.data.own.tables.dialect import LIKE_A_NUMBER, find_dialect
 from trainers.data.own.tables.table import TableData, listed_images
-from trainers.data.own.tables.table_file import PARQUET_SUFFIXES, SHEET_SUFFIXES, TABLE_SUFFIXES
+from trainers.data.own.tables.table_file import (
+    PARQUET_SUFFIXES,
+    SHEET_SUFFIXES,
+    TABLE_SUFFIXES,
+    TEXT_SUFFIXES,
+)
 from trainers.data.own.texts.plain_text import PlainText
 from trainers.files.paths import REPOSITORY
 
@@ -133,21 +138,29 @@ def _kind_of(path: Path, options: DataOptions, problems: Problems) -> AnyKind | 
         return _in_folder(path, options, problems)
     with path.open("rb") as file:
         start = file.read(4096)
+    if start.startswith(b"PAR1") and suffix not in PARQUET_SUFFIXES:
+        message = "it is a Parquet file by its beginning."
+        problems.fault(path.name, message, "Name it so that it ends in .parquet.")
+        return None
+    if start.startswith(STARTS) and suffix in TEXT_SUFFIXES:
+        message = "it is a spreadsheet or a zip by its beginning."
+        problems.fault(path.name, message, "Name it so that it ends in .xlsx or .zip.")
+        return None
     if suffix in NOT_TAKEN:
         problems.fault(path.name, f"files ending in {suffix} are not read.", NOT_TAKEN[suffix])
         return None
     # By its beginning: any file can have a zip at its end.
     if suffix == ".zip" or (start.startswith(STARTS) and suffix not in TABLE_SUFFIXES):
+        if table := _table_in_zip(path):
+            problems.fault(
+                path.name, f"it holds a table, {quoted(table)}, not images.", "Unpack it and give the table."
+            )
+            return None
         return Images(path, options)
     if options.task == LANGUAGE_MODELLING and suffix not in (*PARQUET_SUFFIXES, *SHEET_SUFFIXES):
         return PlainText(path, options)
     if suffix in TABLE_SUFFIXES and (suffix != ".json" or start.lstrip()[:1] in (b"[", b"{")):
         return _table(path, options, problems)
-    if start.startswith(b"PAR1"):
-        problems.fault(
-            path.name, "it is a Parquet file by its beginning.", "Name it so that it ends in .parquet."
-        )
-        return None
     if suffix in IMAGE_SUFFIXES:
         problems.fault(path.name, "one image is no data set.", "Give a folder with a folder for each class.")
         return None
@@ -163,13 +176,21 @@ def _kind_of(path: Path, options: DataOptions, problems: Problems) -> AnyKind | 
     return _table(path, options, problems) if is_tabular else PlainText(path, options)
 
 
+def _table_in_zip(path: Path) -> str:
+    """Return the name of a table in a zip without images; empty if there is none."""
+    names = ZipSource(path, Problems()).files
+    if any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
+        return ""
+    return next((name for name in names if name.lower().endswith(TABLE_SUFFIXES)), "")
+
+
 def _looks_like_table(text: str) -> bool:
     """Return True if a text of no known ending is rather a table than prose."""
     dialect = find_dialect(text)
     if dialect is None or dialect.share < TABLE_SHARE or text.count("\n") < MIN_TABLE_ROWS:
         return False
     rows = [row for row in dialect.reader(text.split("\n")[:500]) if len(row) == dialect.num_cells]
-    columns = [[cell.strip() for cell in cells] for cells in zip(*rows, strict=True)]
+    columns = [[cell.strip() for cell in cells] for cells in zip(*rows, strict=True) if any(cells)]
     share_of_numbers = [
         sum(LIKE_A_NUMBER.fullmatch(cell) is not None for cell in cells) / len(cells) for cells in columns
     ]

@@ -78,7 +78,7 @@ def test_table_is_described_by_columns_and_rows(tmp_path: Path) -> None:
     rows = [f"{i},{i * 7 % 50},{'ab'[i % 2] if i else ''},{i * 0.5}" for i in range(50)]
     seen = inspect(write(tmp_path / "t.csv", "row,x,kind,price", *rows))
     assert [(column["name"], column["type"]) for column in seen["columns"]] == [
-        ("row", "identifier"),
+        ("row", "row index"),
         ("x", "number"),
         ("kind", "category"),
         ("price", "number"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,15 +21,36 @@ MARKS = {  # byte order marks; the longer ones first
     codecs.BOM_UTF16_BE: "utf-16",
     codecs.BOM_UTF8: "utf-8-sig",
 }
-LATIN = ("cp1252", "cp1250", "mac_roman", "cp850", "cp1254")
-GUESSED = (
-    *LATIN, "cp1251", "koi8_r", "cp1253", "cp1255", "cp1256", "gb18030", "big5", "shift_jis", "euc_jp",
-    "euc_kr",
-)  # fmt: skip
+# Letters of languages that are written in an encoding, besides ASCII; of encodings that fit, the first.
+LETTERS = (
+    ("cp1252", "äöüß éèêëàâîïôûùçœæ áíóúñü ãõçáéíóúâêôà åäöéü åæøé éëïóíáèü þæðéíóúýáö àèéìòù"),
+    ("cp1250", "ąćęłńóśźż áčďéěíňóřšťúůýž áäčďéíĺľňóôŕšťúýž áéíóöőúüű čćđšž ăâîşţ"),
+    ("cp1254", "çğıöşüâîû"),
+    ("cp1257", "āčēģīķļņšūž ąčęėįšųūž"),
+    ("iso8859_2", "ąćęłńóśźż áčďéěíňóřšťúůýž áéíóöőúüű"),
+    ("mac_roman", "äöüß éèêëàâîïôûùçœæ áíóúñü"),
+    ("cp850", "äöüß éèêëàâîïôûùçæ áíóúñü åäöéü"),
+    ("cp1251", "абвгдежзийклмнопрстуфхцчшщъыьэюяё абвгґдеєжзиіїйклмнопрстуфхцчшщьюя"),
+    ("koi8_r", "абвгдежзийклмнопрстуфхцчшщъыьэюяё"),
+    ("cp866", "абвгдежзийклмнопрстуфхцчшщъыьэюяё"),
+    ("cp1253", "αβγδεζηθικλμνξοπρσςτυφχψωάέήίόύώϊϋ"),
+    ("cp1255", "אבגדהוזחטיךכלםמןנסעףפץצקרשת"),
+    ("cp1256", "ءآأؤإئابةتثجحخدذرزسشصضطظعغفقكلمنهوىي"),
+)
+# The bytes of usual characters.
+USUAL = {
+    "euc_kr": re.compile(rb"[\xb0-\xc8][\xa1-\xfe]"),
+    "shift_jis": re.compile(rb"\x82[\x9f-\xf1]|\x83[\x40-\x96]|[\x88-\x97][\x40-\xfc]"),
+    "euc_jp": re.compile(rb"[\xa4\xa5][\xa1-\xf6]|[\xb0-\xcf][\xa1-\xfe]"),
+    "gb18030": re.compile(rb"[\xb0-\xd7][\xa1-\xfe]"),
+    "big5": re.compile(rb"[\xa4-\xc6][\x40-\x7e\xa1-\xfe]"),
+}
+FITS = 0.75
 OTHER_HINT = "Save it as UTF-8, or name its encoding."
 _MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
+# Latin code pages of names in zips.
+LATIN = ("cp1252", "cp1250", "mac_roman", "cp850", "cp1254")
 _HIGH, _ALONE = re.compile(rb"[\x80-\xff]"), re.compile(rb"(?<![\x80-\xff])[\x80-\xff](?![\x80-\xff])")
-_KANA = re.compile(r"[ぁ-んァ-ヶ]")
 # A symbol or a capital within a word: what a text looks like in the wrong code page.
 _ODD = re.compile(
     r"(?<=[^\W\d_])[^\x00-\x7f\w’–«»\s](?=[^\W\d_])|[a-zà-ÿ][À-ÞŠŽŒ]|[¹²³¿¯¥£Ÿ¢¼½¾](?=[^\W\d_])"
@@ -48,6 +69,13 @@ _FREQUENT = {
         "cp1251": rb"[\xa8\xb8\xc0-\xff]",
     }.items()
 }
+_LETTERS = re.compile(r"[^\W\d_]+")
+_SIGNS = "€£¥°²³µªº–—‘’“”„…«»§·×±®©™½¼¾\xa0"
+# What is not ASCII and no sign; next to letters signs come from the wrong encoding.
+_FOREIGN = re.compile(
+    rf"[^\x00-\x7f{_SIGNS}]|(?<=[^\W\d_])[^\x00-\x7f\w’](?=[^\W\d_])|[¼½¾±×®©²³](?=[^\W\d_])"
+)
+_TWO_SCRIPTS = re.compile(r"[A-Za-z][^\W\d_a-zA-Z]|[^\W\d_a-zA-Z][A-Za-z]")
 
 
 class ReadingError(ValueError):
@@ -148,27 +176,36 @@ def text_chunks(path: Path, encoding: Encoding, chunk_bytes: int = CHUNK_BYTES) 
 
 
 def guess(sample: bytes) -> str:
-    """Return the encoding in which a text that is not UTF-8 looks most like words."""
+    """Return the encoding in which the letters of a text are those of one language.
+
+    charset-normalizer needs whole sentences; it decides where no encoding fits.
+    """
+    fits: dict[str, float] = {}
+    for name, languages in LETTERS:
+        text = sample.decode(name, errors="replace")
+        # Small letters, the first may be a capital; words of capitals are less usual, and KOI8 least.
+        small = _LETTERS.sub(lambda one: one[0].lower() if one[0][1:].islower() else one[0], text)
+        capitals = _LETTERS.sub(lambda one: one[0].lower() if one[0].isupper() else one[0], small)
+        for weight, words in ((0.85 if name == "koi8_r" else 1.0, small), (0.9, capitals)):
+            found = _FOREIGN.findall(words.replace("i\u0307", "i"))
+            if languages > "\u0250":
+                found += _TWO_SCRIPTS.findall(words)
+            share = max(_share(each in of for each in found) for of in languages.split())
+            fits[name] = max(fits.get(name, 0.0), weight * share)
+    for name, usual in USUAL.items():
+        found = _FOREIGN.findall(sample.decode(name, errors="replace"))
+        fits[name] = _share(
+            each != "\ufffd" and usual.fullmatch(each.encode(name)) is not None for each in found
+        )
+    best = max(fits, key=lambda name: fits[name])
+    if fits[best] >= FITS:
+        return best
     try:
         from charset_normalizer import from_bytes
     except ImportError as error:
         raise NotInstalledError(f"Guessing an encoding needs charset-normalizer ({error}).") from error
-    # Charset-normalizer takes short EUC-JP for Big5; kana are sure signs.
-    japanese = sample.decode("euc_jp", errors="replace")
-    if len(_KANA.findall(japanese)) > 0.1 * len(_HIGH.findall(sample)) and japanese.count("�") < 3:
-        return "euc_jp"
-    # Of letters with accents few stand side by side; in other scripts most do.
-    num_high, num_alone = len(_HIGH.findall(sample)), len(_ALONE.findall(sample))
-    best = (
-        None
-        if num_high < 8 or num_alone > 0.6 * num_high
-        else from_bytes(sample, cp_isolation=list(GUESSED)).best()
-    )
-    if best is not None and best.encoding not in LATIN:
-        return best.encoding
-    # The Latin code pages decode any byte: count the characters that no word contains.
-    odd = {name: len(_ODD.findall(sample.decode(name, errors="replace"))) for name in LATIN}
-    return min(LATIN, key=lambda name: odd[name])
+    found_by_model = from_bytes(sample).best()
+    return best if found_by_model is None else found_by_model.encoding
 
 
 def guess_names(names: Sequence[bytes]) -> str:
@@ -193,3 +230,9 @@ def guess_names(names: Sequence[bytes]) -> str:
         return len(_ODD.findall(text)) + sum(not x.isascii() and not x.isalpha() for x in text)
 
     return min(("cp850", *LATIN), key=num_odd)
+
+
+def _share(tests: Iterable[bool]) -> float:
+    """Return the share of tests that hold; 1 of none."""
+    results = list(tests)
+    return sum(results) / len(results) if results else 1.0

@@ -33,6 +33,7 @@ MAX_EXAMINED = 1000  # characters of a cell that decide what its column holds
 CELLS_AT_ONCE = 2_000_000
 MIXED_FROM = 0.8  # this share of numbers: the rest are probably mistakes
 MIN_FOR_IDENTIFIER = 10
+MOST_PER_ID = 20  # rows; what occurs more often is a number or category
 MIN_TEXT_WORDS = 4.0
 MIN_IDEOGRAPHS = 5.0
 MAX_ONE_HOT = 32
@@ -41,26 +42,41 @@ LARGEST_NUMBER = 1e38
 SMALLEST_SPREAD = float(np.finfo(np.float32).tiny)
 SMALLEST_SHARE = 2.0**-44
 ID_NAMES = (
-    "id", "ids", "index", "idx", "uuid", "guid", "key", "row", "nr", "编号", "序号", "номер", "rownames",
+    "id", "ids", "index", "idx", "uuid", "guid", "key", "row", "nr", "no", "#", "编号", "序号", "学号",
+    "номер", "rownames",
 )  # fmt: skip
 ORDERED_NAMES = (
     "year", "jahr", "month", "day", "age", "time", "date", "x", "t", "step", "epoch", "hour", "week",
-    "quarter", "size",
+    "timestamp", "quarter", "size",
 )  # fmt: skip
 NAMELESS = r"column 1|unnamed: \d+|row name|index|level_\d|"
 IMAGES = r"\.(jpe?g|jfif|png|gif|bmp|webp|tiff?|ppm|pgm|pbm|heic|heif|avif)$"
 IDEOGRAPHS = r"[\x{3040}-\x{30ff}\x{3400}-\x{9fff}\x{ac00}-\x{d7af}\x{0e00}-\x{0e7f}]"
 _BODY = r"[0-9][0-9.,'’\x{a0}\x{202f} ]*(?:[eE][+-]?[0-9]+)?|[.,][0-9]+(?:[eE][+-]?[0-9]+)?"
 _NUMBER_HERE = "\u0001"  # stands for the number when the rest of a cell is looked at
-_SIGN = r"[-+−–(]?"
+_SIGN, _GAP = r"[-+−–(]?", r"[\s\x{a0}\x{202f}]*"
+# Letters before a number; other ones make it a name: A-17.
+_CURRENCIES = re.compile(
+    r"(?i)(?:[A-Z]{0,3}\$|kr\.?|s?fr\.?|rs\.?|zł|usd|eur|gbp|chf"
+    r"|jpy|cny|rmb|inr|sek|nok|dkk|pln|czk|huf|ron"
+    r"|rub|try|brl|mxn|cad|aud|nzd|zar|krw|sgd|hkd|ils|aed|ca\.|c\.)"
+)
 # Decimal mark, thousands separator. The first of those that fit as many cells is taken.
 _MARKS = ((",", ""), (".", ","), (",", "."), (".", " "), (",", " "), (".", "'"), (",", "'"), (".", ""))
 DATE_FORMATS = (
     "%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%m-%d-%Y",
     "%d.%m.%y", "%m/%d/%y", "%d/%m/%y", "%d-%m-%y", "%b %d %Y", "%d %b %Y", "%B %d %Y", "%d %B %Y",
-    "%b %d, %Y", "%B %d, %Y", "%d. %B %Y", "%d-%b-%Y", "%d-%b-%y", "%b-%d-%Y", "%a %b %d %Y", "%Y年%m月%d日",
-    "%Y-%m", "%b %Y", "%B %Y", "%m/%Y", "%Y%m%d",
+    "%b %d, %Y", "%B %d, %Y", "%d. %B %Y", "%d-%b-%Y", "%d-%b-%y", "%b-%d-%Y", "%a %b %d %Y", "%a, %d %b %Y",
+    "%Y年%m月%d日", "%Y-%m", "%b %Y", "%B %Y", "%m/%Y", "%Y%m%d",
 )  # fmt: skip
+DATE_LETTERS = (
+    ("%Y", "YYYY"), ("%y", "YY"), ("%m", "MM"), ("%d", "DD"), ("%b", "month"), ("%B", "month"),
+    ("%a", "weekday"),
+)  # fmt: skip
+_ARE_CODES = (
+    "min(length(v)) >= 4 AND min(length(v)) = max(length(v)) AND bool_or(starts_with(v, '0')) "
+    "AND NOT bool_or(contains(v, '.'))"
+)
 _LIKE_A_DATE = (
     r"(?i)[0-9]{1,4}[-/. ][0-9]{1,2}[-/. ][0-9]{1,4}.*|[0-9]{4}-[0-9]{1,2}|[0-9]{1,2}/[0-9]{4}|[12][0-9]{7}"
     r"|[0-9]{4}年.*"
@@ -76,10 +92,13 @@ class Notation:
     thousands: str = ""
     unit: str = ""
     is_plain: bool = False  # as programs write them: 1234.5, -1e-3
+    is_time: bool = False  # 13:45 or 1:45 PM, read as hours
 
     @property
     def pattern(self) -> str:
         """A regular expression that matches these numbers and nothing else."""
+        if self.is_time:
+            return r"(?i)[0-9]{1,3}:[0-5][0-9](?::[0-5][0-9](?:[.,][0-9]+)?)?(?:\s?[ap]\.?m\.?)?"
         point = re.escape(self.decimal)
         mark = {" ": r"[ \x{a0}\x{202f}]", "'": "['’]"}.get(self.thousands, re.escape(self.thousands))
         whole = "[0-9]+"
@@ -88,23 +107,34 @@ class Notation:
             whole = f"(?:[1-9][0-9]{{0,2}}(?:{mark}[0-9]{{3}})+|{indian}|[0-9]+)"
         unit = f"(?:{re.escape(self.unit)})?" if self.unit else ""
         number = rf"(?:{whole}(?:{point}[0-9]*)?|{point}[0-9]+)(?:[eE][+-]?[0-9]+)?"
-        return rf"{_SIGN}\s*{unit}\s*{_SIGN}\s*{number}\s*{unit}\)?"
+        return rf"{_SIGN}{_GAP}{unit}{_GAP}{_SIGN}{_GAP}{number}{_GAP}{unit}[)-]?"
 
     def sql(self, cell: str) -> str:
         """Return SQL of the cell as a number; NULL for what is none."""
         if self.is_plain:
             return f"TRY_CAST(translate({cell}, '_(', 'xx') AS DOUBLE)"  # 1_000 and nan(1) are names
+        matches = f"regexp_full_match({cell}, {literal(self.pattern)})"
+        if self.is_time:
+            parts = [
+                f"coalesce(TRY_CAST(replace(regexp_extract({cell}, '([0-9]+):([0-9]+):?([0-9.,]*)', {place}),"
+                f" ',', '.') AS DOUBLE), 0)"
+                for place in (1, 2, 3)
+            ]
+            half_day = f"CASE WHEN {cell} ILIKE '%p%m%' THEN 12 ELSE 0 END"
+            hours = f"CASE WHEN {cell} ILIKE '%m%' THEN {parts[0]} % 12 + {half_day} ELSE {parts[0]} END"
+            return f"CASE WHEN {matches} THEN {hours} + {parts[1]} / 60 + {parts[2]} / 3600 END"
         body = f"regexp_extract({cell}, {literal(_BODY)})"
         gone = {" ": " \u00a0\u202f", "'": "'’"}.get(self.thousands, self.thousands) + " \u00a0\u202f"
         body = f"translate({body}, {literal(gone)}, '')"
         if self.decimal == ",":
             body = f"replace({body}, ',', '.')"
-        sign = f"CASE WHEN regexp_matches({cell}, '^[^0-9]*[-−–(]') THEN -1 ELSE 1 END"
-        matches = f"regexp_full_match({cell}, {literal(self.pattern)})"
+        sign = f"CASE WHEN regexp_matches({cell}, '^[^0-9]*[-−–(]|-$') THEN -1 ELSE 1 END"
         return f"CASE WHEN {matches} THEN {sign} * TRY_CAST({body} AS DOUBLE) END"
 
     def words(self) -> str:
         """Return what is unusual about it; empty for plain numbers."""
+        if self.is_time:
+            return "hours and minutes"
         names = {",": "commas", ".": "points", " ": "spaces", "'": "apostrophes"}
         said = ["a decimal comma"] if self.decimal == "," else []
         said += [f"{names[self.thousands]} between thousands"] if self.thousands else []
@@ -188,8 +218,11 @@ class Column:
         if self.kind in (NUMBER, MIXED) and not self.notation.is_plain:
             what += f" with {self.notation.words()}, {self.example[0]} → {self.example[1]}"
         elif self.kind == DATE and not is_label:
-            what += f" ({self.date_format}): becomes year, month, weekday and elapsed days"
-        elif self.kind in LEFT_OUT and not is_label:
+            form = self.date_format
+            for code, letters in DATE_LETTERS:
+                form = form.replace(code, letters)
+            what += f" ({form}): becomes year, month, weekday and elapsed days"
+        elif self.kind in LEFT_OUT and self.kind != IGNORED and not is_label:
             what += ", ignored"
         if self.missing and self.num_missing:
             shown = ", ".join(f"‘{each}’" for each in self.missing[:3])
@@ -276,9 +309,11 @@ class _Batch:
             place: tuple(str(each).lower() for each in missing.get(name, ()))
             for place, name in zip(places, names, strict=True)
         }
+        self._codes: set[int] = set()
         self._profiles = self._count(places)
         self._spelled: dict[int, list[tuple[str, int]]] = {place: [] for place in places}
         self._shares: dict[int, _Shares] = {}
+        self._units: dict[int, list[str]] = {}  # of columns with several
 
     def columns(self) -> list[Column]:
         """Return what each column holds: number, date, text or category."""
@@ -287,6 +322,8 @@ class _Batch:
             is_plain = profile.num_numbers == profile.num_present
             if profile.num_present == 0:
                 found[place] = replace(profile, kind=EMPTY, reason="no cell has a value")
+            elif place in self._codes:
+                found[place] = replace(profile, kind=CATEGORY, reason="codes with leading zeros")
             elif (
                 is_plain
                 and not self._chosen[place]
@@ -312,10 +349,13 @@ class _Batch:
         rows = self._table.query(
             f"SELECT col, count(v), count(DISTINCT v), count({plain}), coalesce(avg(length(v)), 0), "
             f"coalesce(avg(length({start}) - length(replace({start}, ' ', '')) + 1), 0), "
-            f"coalesce(bool_or(isnan({plain})), false) FROM {long_cells(unread)} GROUP BY col"
+            f"coalesce(bool_or(isnan({plain})), false), coalesce({_ARE_CODES}, false)"
+            f" FROM {long_cells(unread)} GROUP BY col"
         )
         found = {}
-        for place, present, distinct, num_plain, characters, words, has_nan in sorted(rows):
+        for place, present, distinct, num_plain, characters, words, has_nan, has_zeros in sorted(rows):
+            if has_zeros and num_plain == present and not self._chosen[place]:
+                self._codes.add(place)
             nan: tuple[str, ...] = ()
             if has_nan:
                 spelled = self._table.query(
@@ -454,7 +494,7 @@ class _Batch:
         by_notations: dict[tuple[str, str], list[int]] = {}
         others = {}
         for place in able:
-            unit, others[place] = _unit_of(shapes[place])
+            unit, others[place], self._units[place] = _unit_of(shapes[place])
             decimal = {DECIMAL_COMMA: ",", DECIMAL_POINT: "."}.get(self._chosen[place], "")
             by_notations.setdefault((unit, decimal), []).append(place)
         found = {}
@@ -463,7 +503,7 @@ class _Batch:
                 Notation(decimal=point, thousands=mark, unit=unit)
                 for point, mark in _MARKS
                 if decimal in ("", point)
-            ]
+            ] + [Notation(is_time=True)]
             tests = [f"regexp_full_match(v, {literal(each.pattern)})" for each in notations]
             tests += [f"{PLAIN.sql('v')} IS NOT NULL", "regexp_matches(v, '^[-+]?[0-9]{4,}')"]
             for place, *fits, plain, num_long in self._table.query(
@@ -549,7 +589,12 @@ class _Batch:
         is_much = profile.num_distinct > 0.5 * profile.num_present or profile.num_distinct > 4 * MAX_ONE_HOT
         if is_long and is_much and profile.num_distinct > 1:
             return replace(self._with_missing(profile, ()), kind=TEXT)
-        return replace(self._with_missing(profile, MISSING), kind=CATEGORY)
+        category = replace(self._with_missing(profile, MISSING), kind=CATEGORY)
+        if units := self._units.get(profile.index):
+            reason = f"numbers with different units: {', '.join(units[:4])}"
+            kind = IGNORED if profile.num_distinct > MAX_ONE_HOT else CATEGORY
+            category = replace(category, kind=kind, reason=reason, confidence="low")
+        return category
 
     def _are_images(self, profile: Column) -> bool:
         return profile.characters < 300 and self._shares[profile.index].images >= 0.95 * profile.num_present
@@ -580,8 +625,8 @@ def _listed(places: Iterable[int]) -> str:
     return ", ".join(map(str, places))
 
 
-def _unit_of(shapes: Mapping[str, int]) -> tuple[str, dict[str, int]]:
-    """Return the unit next to the numbers of a column, and the cells without a number."""
+def _unit_of(shapes: Mapping[str, int]) -> tuple[str, dict[str, int], list[str]]:
+    """Return the unit next to the numbers of a column, the cells without a number, and different units."""
     units: dict[str, int] = {}
     others: dict[str, int] = {}
     num_bare = 0
@@ -589,17 +634,24 @@ def _unit_of(shapes: Mapping[str, int]) -> tuple[str, dict[str, int]]:
         if _NUMBER_HERE not in text:
             others[text] = count
             continue
-        unit = re.sub(rf"[-+−–()\s{_NUMBER_HERE}]", "", text) if text.count(_NUMBER_HERE) == 1 else "0"
+        before, _, after = (re.sub(r"[-+−–()\s]", "", part) for part in text.partition(_NUMBER_HERE))
+        unit = before + after
+        is_name = re.search(r"[^\W\d_]", before) and not _CURRENCIES.fullmatch(before)
         if unit == "":
             num_bare += count
-        elif not re.search(r"\d", unit) and len(unit) <= 12:
+        elif not is_name and not re.search(rf"[\d{_NUMBER_HERE}]", unit) and len(unit) <= 12:
             units[unit] = units.get(unit, 0) + count
     unit = max(units, key=lambda name: units[name], default="")
     num_like = num_bare + sum(units.values())
     is_usual = (
         bool(units) and units[unit] >= 0.2 * num_like and num_bare + units[unit] > MIXED_FROM * num_like
     )
-    return unit if is_usual else "", others
+    is_different = not is_usual and len(units) > 1 and units[unit] >= 0.1 * sum(shapes.values())
+    return (
+        unit if is_usual else "",
+        others,
+        list(units) if is_different and num_like > 0.8 * sum(shapes.values()) else [],
+    )
 
 
 def _is_ordinal(others: Mapping[str, int]) -> bool:
@@ -627,14 +679,19 @@ def _resolved(table: Table, columns: Sequence[Column]) -> list[Column]:
         if each.confidence == "medium" and each.notation.thousands == ",":
             notation = Notation(decimal=",", unit=each.notation.unit)
             found[each.index] = replace(each, notation=notation, reason=reason)
-    grouped = Notation(decimal=",", thousands=".")
-    fits = f"regexp_full_match(v, {literal(grouped.pattern)})"
-    for places in batches(table, [place for place, each in numbers.items() if each.notation.is_plain]):
-        for (place,) in table.query(
-            f"SELECT col FROM {long_cells(numbers[place] for place in places)} WHERE contains(v, '.') "
-            f"GROUP BY col HAVING bool_and({fits})"
-        ):
-            found[place] = replace(numbers[place], notation=grouped, confidence="medium", reason=reason)
+    by_unit: dict[str, list[int]] = {}
+    for place, each in numbers.items():
+        if each.notation in (PLAIN, Notation(unit=each.notation.unit)):
+            by_unit.setdefault(each.notation.unit, []).append(place)
+    for unit, some in by_unit.items():
+        grouped = Notation(decimal=",", thousands=".", unit=unit)
+        fits = f"regexp_full_match(v, {literal(grouped.pattern)})"
+        for places in batches(table, some):
+            for (place,) in table.query(
+                f"SELECT col FROM {long_cells(numbers[place] for place in places)} WHERE contains(v, '.') "
+                f"GROUP BY col HAVING bool_and({fits})"
+            ):
+                found[place] = replace(numbers[place], notation=grouped, confidence="medium", reason=reason)
     return [found[each.index] for each in columns]
 
 
@@ -693,7 +750,18 @@ def _without_names(table: Table, columns: Sequence[Column], has_others: bool) ->
         for each in columns
         if not each.is_chosen and each.num_present >= MIN_FOR_IDENTIFIER and each.all_different
     ]
-    found = {each.index: _by_name(each, each.index in table.index_columns) for each in able}
+    found = {each.index: _by_name(each, each.index in table.index_columns, has_others) for each in able}
+    for each in columns:
+        is_repeated = each.num_distinct < each.num_numbers < MOST_PER_ID * each.num_distinct
+        is_whole = each.kind == NUMBER and each.all_whole and each.notation.is_plain and not each.is_chosen
+        if (
+            is_whole
+            and is_repeated
+            and each.num_distinct > 2
+            and re.search(r"(^|[_\-. ])id$|Id$|ID$", each.name)
+        ):
+            reason = "whole numbers, called an identifier; rows with the same one may be alike"
+            found[each.index] = replace(each, kind=IDENTIFIER, reason=reason, confidence="medium")
     counting = {
         place: each
         for place, each in found.items()
@@ -714,11 +782,11 @@ def _without_names(table: Table, columns: Sequence[Column], has_others: bool) ->
     return [found.get(each.index, each) for each in columns]
 
 
-def _by_name(each: Column, is_declared: bool) -> Column:
+def _by_name(each: Column, is_declared: bool, has_others: bool) -> Column:
     """Return a column of different values as an index or identifier, if its name or the file says so."""
     if is_declared:
         return replace(each, kind=INDEX, reason="the file declares it as the index of its rows")
-    if each.kind == CATEGORY:
+    if each.kind == CATEGORY and each.confidence != "low":
         return replace(each, kind=IDENTIFIER, reason="all its values are different, like names of rows")
     if each.kind != NUMBER or not each.all_whole or not each.notation.is_plain:
         return each
@@ -726,6 +794,10 @@ def _by_name(each: Column, is_declared: bool) -> Column:
         return replace(
             each, kind=INDEX, reason="whole numbers, all different, in a first column without a name"
         )
+    is_row_number = each.lowest in (0, 1) and each.highest - each.lowest + 1 == each.num_rows
+    if is_row_number and has_others and each.name.lower() not in ORDERED_NAMES:
+        reason = "each whole number up to the number of rows, once"
+        return replace(each, kind=INDEX, reason=reason, confidence="medium")
     if is_id_name(each.name):
         return replace(each, kind=IDENTIFIER, reason="whole numbers, all different, and called an identifier")
     return each
@@ -733,5 +805,10 @@ def _by_name(each: Column, is_declared: bool) -> Column:
 
 def is_id_name(name: str) -> bool:
     """Return True for a name such as user_id, customerID or 编号."""
-    last = re.split(r"[_\-. ]", name.lower())[-1]
-    return last in ID_NAMES or name.endswith(("Id", "ID", "编号"))
+    parts = [part for part in re.split(r"[_\-. ]", name.lower()) if part] or [""]
+    return (
+        parts[-1] in ID_NAMES
+        or parts[0] in ("id", "uuid")
+        or name.endswith(("Id", "ID", "编号"))
+        or re.fullmatch(r".{3,}(nummer|number)", name.lower()) is not None
+    )

@@ -49,6 +49,8 @@ class Dialect:
     def reader(self, lines: Any) -> Any:
         """Return a `csv.reader` of this dialect."""
         is_doubled = self.escape == self.quote
+        if self.delimiter == " ":  # any number of spaces is one delimiter
+            lines = (" ".join(line.split()) + "\n" for line in lines)
         return csv.reader(
             lines,
             delimiter=self.delimiter,
@@ -141,26 +143,19 @@ def _with_header(dialect: Dialect, rows: list[Row], has_header: bool | None) -> 
     width = dialect.num_cells
     at = next(place for place, (_, cells) in enumerate(rows) if len(cells) == width)
     whole = [cells for _, cells in rows if len(cells) == width]
-    if (
-        len(whole) > 2
-        and width > 2
-        and sum(map(bool, whole[0])) == 1
-        and all(whole[1])
-        and _is_header(whole[1], whole[2:])
-    ):
-        whole, at = whole[1:], at + 1  # a title with empty cells
-    notes = []
+    groups: list[str] = []
+    if len(whole) > 2 and width > 2 and _is_above_header(whole):
+        groups = [next(filter(None, reversed(whole[0][: place + 1])), "") for place in range(width)]
+        whole, at = whole[1:], at + 1
+    notes: list[str] = []
     above = [cells for _, cells in rows[:at] if not cells[0].startswith(COMMENTS)]
     names: list[str] | None = None
     if has_header or (has_header is None and _is_header(whole[0], whole[1:])):
         names, at = whole[0], at + 1
-    elif has_header is None and above and len(above[-1]) == width - 1:
-        names = ["row name", *above.pop()]
-        notes.append(
-            "the first line has one name less than the rows have cells: the first column is row names."
-        )
-    elif has_header is None and above and len(above[-1]) > width and not any(above[-1][width:]):
-        names = above.pop()[:width]
+        if groups and len(set(names)) < width:
+            names = [f"{group} {name}".strip() for group, name in zip(groups, names, strict=True)]
+    elif above and has_header is None:
+        names = _names_above(above, whole, notes)
     if names is None:
         notes.append("there is no line with column names: the columns are numbered.")
     elif _is_second_header(names, [cells for _, cells in rows[at:] if len(cells) == width]):
@@ -168,7 +163,7 @@ def _with_header(dialect: Dialect, rows: list[Row], has_header: bool | None) -> 
         at += 1
     num_skipped = sum(1 for _, cells in rows[:at]) - (names is not None)
     if above or any(cells[0].startswith(COMMENTS) for _, cells in rows[: max(0, at - 1)]):
-        shown = " / ".join(", ".join(cells) for _, cells in rows[:num_skipped])
+        shown = " / ".join(", ".join(filter(None, cells)) for _, cells in rows[:num_skipped])
         notes.append(f"lines above the column names are skipped: {shown[:80]!r}.")
     if dialect.delimiter != ",":
         name = NAMES.get(dialect.delimiter, repr(dialect.delimiter))
@@ -183,6 +178,35 @@ def _with_header(dialect: Dialect, rows: list[Row], has_header: bool | None) -> 
         comment=comment,
         notes=tuple(notes),
     )
+
+
+def _is_above_header(rows: list[list[str]]) -> bool:
+    """Return True if the first row is a title with empty cells, or names of groups of columns."""
+    first, second, *rest = rows
+    num_filled = sum(map(bool, first))
+    is_title = num_filled == 1 and _is_header(second, rest)
+    return 0 < num_filled < len(first) and all(second) and (is_title or _is_second_header(first, rows[1:]))
+
+
+def _names_above(above: list[list[str]], rows: list[list[str]], notes: list[str]) -> list[str] | None:
+    """Return the column names of a header with fewer or more cells than the rows, or None."""
+    num_names, width = len(above[-1]), len(rows[0])
+    if num_names == width - 1 and not any(row[-1] for row in rows):
+        return [*above.pop(), ""]  # every row ends in a delimiter
+    if num_names == width - 1 and _are_different(rows):
+        notes.append(
+            "the first line has one name less than the rows have cells: the first column is row names."
+        )
+        return ["row name", *above.pop()]
+    if num_names > width and not any(above[-1][width:]):
+        return above.pop()[:width]
+    if 1 < num_names < width:
+        shown = ", ".join(above[-1])[:60]
+        notes.append(
+            f"the line {shown} has {num_names} cells and the rows have {width}: quote cells that contain the "
+            "delimiter, such as numbers with a decimal comma."
+        )
+    return None
 
 
 def _is_header(first: list[str], rest: list[list[str]]) -> bool:
@@ -205,6 +229,13 @@ def _is_header(first: list[str], rest: list[list[str]]) -> bool:
     if score == 0:
         return is_counted or (all(len(cell) < 60 for cell in first) and len(set(first)) == len(first))
     return score > 0
+
+
+def _are_different(rows: list[list[str]]) -> bool:
+    """Return True if the first cells can be names of rows, and not the parts before a decimal comma."""
+    is_decimal = all(re.fullmatch(r"-?\d{1,4}", row[0]) and re.fullmatch(r"\d{1,2}", row[1]) for row in rows)
+    is_counted = [row[0] for row in rows] == [str(number) for number in range(1, len(rows) + 1)]
+    return len({row[0] for row in rows}) == len(rows) and (is_counted or not is_decimal)
 
 
 def _is_second_header(names: list[str], rows: list[list[str]]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trainers.data.dataset import TABULAR_REGRESSION, TableColumn
+from trainers.data.dataset import TABULAR_REGRESSION
 from trainers.data.own.common.cache import require_space
 from trainers.data.own.common.limits import Progress
 from trainers.data.own.common.problems import quoted
@@ -45,19 +45,6 @@ class Scale:
 def feature_names(plan: Plan) -> list[str]:
     """Return the name of every number a row becomes."""
     return [name for feature in plan.features for name in feature.names]
-
-
-def columns_of(plan: Plan) -> list[TableColumn]:
-    """Return the columns that a model sees, as they were written."""
-    return [
-        TableColumn(
-            name=feature.name,
-            values=feature.values,
-            has_other=feature.has_other,
-            has_missing=feature.has_missing,
-        )
-        for feature in plan.features
-    ]
 
 
 def write_features(table: Table, plan: Plan, folder: Path) -> tuple[dict[str, Any], Scale]:
@@ -170,23 +157,18 @@ def _column(cells: npt.NDArray[Any], feature: Feature) -> Numbers:
 def _scale_of(raw: MappedArray, is_train: npt.NDArray[np.bool_]) -> tuple[Numbers, Numbers]:
     """Return mean and deviation of each column over the training rows, missing values left out.
 
-    Welford's update by pieces (Chan, Golub, LeVeque 1979): no digits are lost to large means.
+    The mean comes first: no digits of the deviation are lost to large means.
     """
-    count = np.zeros(raw.shape[1])
-    mean = np.zeros(raw.shape[1])
-    squares = np.zeros(raw.shape[1])
-    for start in range(0, len(raw), _ROWS_AT_ONCE):
-        piece = raw.slice(start, start + _ROWS_AT_ONCE)[is_train[start : start + _ROWS_AT_ONCE]]
-        is_there = ~np.isnan(piece)
-        new = is_there.sum(axis=0)
-        total = np.maximum(count + new, 1)
-        piece_mean = np.where(is_there, piece, 0.0).sum(axis=0) / np.maximum(new, 1)
-        distance = piece_mean - mean
-        squares += np.square(np.where(is_there, piece - piece_mean, 0.0)).sum(axis=0)
-        squares += distance**2 * count * new / total
-        mean += distance * new / total
-        count += new
-    std = np.sqrt(squares / np.maximum(count, 1))
+    starts = range(0, len(raw), _ROWS_AT_ONCE)
+    pieces = [slice(start, start + _ROWS_AT_ONCE) for start in starts]
+
+    def training(piece: slice) -> Numbers:
+        rows: Numbers = raw.slice(piece.start, piece.stop)[is_train[piece]]
+        return rows
+
+    count = np.maximum(sum((~np.isnan(training(piece))).sum(axis=0) for piece in pieces), 1)
+    mean = sum(np.nansum(training(piece) / count, axis=0) for piece in pieces)
+    std = np.sqrt(sum(np.nansum(np.square(training(piece) - mean), axis=0) for piece in pieces) / count)
     return mean, np.where(std > 0, std, 1.0)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,17 +10,12 @@ from trainers.data.dataset import TABULAR_REGRESSION
 from trainers.data.own.common.problems import Problems, quoted
 from trainers.data.own.tables import columns as kinds
 from trainers.data.own.tables.columns import Column, batches, long_cells
-from trainers.data.own.tables.table_file import Table, column, literal
+from trainers.data.own.tables.table_file import MAX_TOTAL, TOTALS, Table, column, literal
 from trainers.data.own.tables.table_plan import LABEL_NAMES, OTHER_LABEL_NAMES, Plan, patch
 
 MAX_CHECKED = 200  # columns
 FAR = 20.0  # times the distance between the quartiles
 SENTINELS = (-1, -9, -99, -999, -9999, 99, 999, 9999, 99999, 999999)
-TOTALS = re.compile(
-    r"((grand|sub)?\s*totals?|sum(me)?|gesamt(summe)?|insgesamt|overall|somme|suma|итого|合计|总计)\s*:?",
-    re.IGNORECASE,
-)
-MAX_TOTAL = 40  # characters
 LEAK = 0.999
 MIN_ROWS_FOR_LEAKS = 30
 
@@ -139,12 +133,13 @@ def _copies(table: Table, columns: Sequence[Column], plan: Plan, problems: Probl
     copies = table.num_rows - distinct
     if copies:
         what = "texts" if plan.texts else "rows"
+        are = "is an exact copy" if copies == 1 else "are exact copies"
         share = copies / table.num_rows
         message = (
-            f"{copies:,} of {table.num_rows:,} {what} are exact copies of others: some "
-            f"would be in training and in validation."
+            f"{copies:,} of {table.num_rows:,} {what} {are} of others: some would be in training and in "
+            "validation."
         )
-        action = f"Leave out the copies ({copies:,} rows, {share:.0%})"
+        action = f"Leave out the copies ({copies:,} {'row' if copies == 1 else 'rows'}, {share:.0%})"
         problems.note("the table", message, suggested=patch(leave_out_copies=True), action=action)
     if plan.texts and plan.class_names:
         texts = ", ".join(column(place) for place in plan.texts)
@@ -171,6 +166,8 @@ def leave_out(table: Table, plan: Plan, reading: Mapping[str, Any], problems: Pr
 
 
 def _outliers(table: Table, each: Column, problems: Problems) -> None:
+    if _sentinel(table, each, problems):
+        return
     low, middle, high = each.quartiles
     spread = high - low
     reach = max(abs(each.highest - middle), abs(each.lowest - middle))
@@ -181,19 +178,45 @@ def _outliers(table: Table, each: Column, problems: Problems) -> None:
     if count > 0.05 * table.num_rows:
         return
     shown, line = table.examples(each.cell, far)
-    spelled = table.query(
-        f"SELECT DISTINCT {each.cell} AS v, {each.number} FROM rows WHERE {far} ORDER BY v LIMIT 21"
-    )
-    is_sentinel = len(spelled) == 1 and spelled[0][1] in SENTINELS
+    spelled = table.query(f"SELECT DISTINCT {each.cell} AS v FROM rows WHERE {far} ORDER BY v LIMIT 21")
     message = (
         f"{count:,} of its values lie far from the others (half of them are from {low:.4g} "
         f"to {high:.4g}): {shown}."
     )
     suggested, action = {}, ""
-    if is_sentinel or count <= 20:
-        suggested = patch(missing={each.name: [str(value) for value, _ in spelled]})
+    if count <= 20:
+        suggested = patch(missing={each.name: [str(value) for (value,) in spelled]})
         action = f"Read {'it' if count == 1 else f'these {count:,} values'} as missing"
     problems.note(f"column {quoted(each.name)}", message, line=line, suggested=suggested, action=action)
+
+
+def _sentinel(table: Table, each: Column, problems: Problems) -> bool:
+    """Report a number such as -999 that probably stands for missing values; return True if there is one."""
+    for end, function in ((each.lowest, "min"), (each.highest, "max")):
+        if end not in SENTINELS or each.num_distinct < 5:
+            continue
+        is_end = f"{each.number} = {end!r}"
+        count, low, high = table.query(
+            f"SELECT count(*) FILTER ({is_end}), min({each.number}) FILTER (NOT {is_end}), "
+            f"max({each.number}) FILTER (NOT {is_end}) FROM rows"
+        )[0]
+        distance = low - end if function == "min" else end - high
+        if count < 2 or distance <= 2 * (high - low):
+            continue
+        shown, line = table.examples(each.cell, is_end)
+        spelled = table.query(
+            f"SELECT DISTINCT {each.cell} AS v FROM rows WHERE {is_end} ORDER BY v LIMIT 20"
+        )
+        problems.note(
+            f"column {quoted(each.name)}",
+            f"{count:,} of its values are {end:g}, far from the others ({low:.4g} to {high:.4g}): {shown}. "
+            "They may stand for missing values.",
+            line=line,
+            suggested=patch(missing={each.name: [str(value) for (value,) in spelled]}),
+            action=f"Read these {count:,} values as missing",
+        )
+        return True
+    return False
 
 
 def _leaks(table: Table, used: Sequence[Column], label: Column, plan: Plan) -> list[Column]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from trainers.data.own.tables.columns import (
     Column,
     read_columns,
 )
-from trainers.data.own.tables.features import TooFarError, columns_of, feature_names, rows_of, write_features
+from trainers.data.own.tables.features import TooFarError, feature_names, rows_of, write_features
 from trainers.data.own.tables.findings import leave_out, report_findings
 from trainers.data.own.tables.table_file import Table, column
 from trainers.data.own.tables.table_plan import Plan, label_place, make_plan
@@ -206,7 +206,9 @@ class TableData:
                 problems.fault(where, message, "Mend it, or take it out.")
                 raise DataError(str(self._path), problems.shown, problems.num_faults) from error
             self._check_classes(folder, arrays, plan, problems)
-            names, columns = feature_names(plan), [asdict(column) for column in columns_of(plan)]
+            written = [field.name for field in fields(TableColumn)]
+            columns = [{name: getattr(each, name) for name in written} for each in plan.features]
+            names = feature_names(plan)
             return {
                 "arrays": arrays,
                 "feature_names": names,

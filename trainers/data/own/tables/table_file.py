@@ -20,7 +20,7 @@ from trainers.data.own.common import limits, reading
 from trainers.data.own.common.cache import TemporaryFolder
 from trainers.data.own.common.problems import Problems, listed, quoted
 from trainers.data.own.common.reading import ReadingError
-from trainers.data.own.tables.dialect import Dialect, column_names, find_dialect
+from trainers.data.own.tables.dialect import LIKE_A_NUMBER, Dialect, column_names, find_dialect
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".tab")
 PARQUET_SUFFIXES = (".parquet", ".pq")
@@ -34,8 +34,15 @@ EXPRESSIONS_AT_ONCE = 250  # divides COLUMNS_PER_BLOCK
 MAX_ROW_BYTES = 16 * 2**20
 MAX_SHEET_BYTES = 512 * 2**20  # unpacked: calamine holds it whole
 MAX_REJECTED = 100_000
+MAX_FOOTER = 6  # lines
 DATABASE_MEMORY = "1GB"  # more goes to the disk
 AROUND_CELLS = " \t\r\n\u00a0\u202f\u200b\ufeff"
+TOTALS = re.compile(
+    r"((grand|sub)?[\s-]*total(s|e|en|i|es)?( \w+)?|totaal|sum(me|ma)?|gesamt(summe)?|insgesamt|overall|"
+    r"somme|suma|razem|celkem|итого|всего|合计|总计|合計|総計|합계|Σ)\s*:?",
+    re.IGNORECASE,
+)
+MAX_TOTAL = 40  # characters
 NESTED = ("STRUCT", "MAP", "UNION", "BLOB", "GEOMETRY", "VARIANT", "BIT")
 QUOTE_HINT = 'Quote cells that contain a delimiter or line end, and double a quote within: "".'
 AGAIN_HINT = "It may be cut off: write or copy it again."
@@ -266,6 +273,7 @@ class Table:
             problems.note(self._path.name, note)
         if dialect.ignores_space:
             dialect = _rewrite(text, dialect)
+        _hide_quotes_above(text, dialect.num_above)
         self._dialect = dialect
         self._load(dialect, skip, problems)
 
@@ -289,7 +297,83 @@ class Table:
         last = dialect.num_cells - 1
         if names and not "".join(names[last:]) and not self.value(f"SELECT count({column(last)}) FROM rows"):
             del self.names[last]
+        if names:
+            self._drop_names_again(names, problems)
         self._report_rejected(skip, problems)
+        self._drop_footer(problems)
+
+    def _drop_names_again(self, names: Sequence[str], problems: Problems) -> None:
+        """Leave out rows that are the column names: those of tables that were joined."""
+        again = " AND ".join(
+            f"{column(place)} IS NOT DISTINCT FROM nullif({literal(name)}, '')"
+            for place, name in enumerate(names[:COLUMNS_PER_BLOCK])
+        )
+        if self.value(f"SELECT count(*) FROM rows WHERE {again}"):
+            num = self.drop(again)
+            lines = "1 line" if num == 1 else f"{num:,} lines"
+            problems.note(self._path.name, f"{lines} with the column names again left out.")
+
+    def _drop_footer(self, problems: Problems) -> None:
+        """Leave out last rows of words in the first cell and nothing else, and incomplete totals."""
+        if len(self.names) < 3:
+            return
+        end = self.value("SELECT max(row) FROM rows")
+        if end is None:
+            return
+        cells = ["row", *(column(place) for place in range(len(self.names)))]
+        last = self.query_wide(cells, f"FROM rows WHERE row > {end - MAX_FOOTER - 1} ORDER BY row DESC")
+        found: list[str] = []
+        for (row, first, *others), (_, *above) in itertools.pairwise(last):
+            is_total = TOTALS.fullmatch(str(first)[:MAX_TOTAL]) is not None
+            is_incomplete = any(
+                cell is None and one is not None for cell, one in zip(others, above[1:], strict=True)
+            )
+            # Of other incomplete totals only a finding is made: they are rows that can be read.
+            is_unusable = others[-1] is None or LIKE_A_NUMBER.fullmatch(above[0] or "") is not None
+            is_incomplete = is_incomplete and is_unusable
+            if LIKE_A_NUMBER.fullmatch(first or "1") or not (is_incomplete if is_total else not any(others)):
+                break
+            found.append(", ".join(filter(None, [first, *others])))
+            self.drop(f"row = {row}")
+        if found:
+            self._note_footer(found[::-1], problems)
+
+    def _note_footer(self, texts: Sequence[str], problems: Problems) -> None:
+        shown = quoted(" / ".join(texts))
+        problems.note(self._path.name, f"below the table there is {shown}. It is left out.")
+
+    def _take_footer(self, rejected: list[Row], problems: Problems) -> None:
+        """Take lines of words below the table out of the rejected ones."""
+        assert self._dialect is not None
+        with (self._place / "text").open("rb") as file:
+            num_lines = sum(1 for _ in file)
+        found: list[str] = []
+        while rejected and rejected[-1][0] > num_lines - MAX_FOOTER:
+            _, kind, _, text, _ = rejected[-1]
+            cells = [cell.strip() for cell in str(text).split(self._dialect.delimiter) if cell.strip()]
+            if len(cells) != 1 or "COLUMNS" not in str(kind) or LIKE_A_NUMBER.fullmatch(cells[0]):
+                break
+            found.append(cells[0])
+            rejected.pop()
+        if found:
+            self._note_footer(found[::-1], problems)
+
+    def _report_wrong_width(self, num_wrong: int, line: int, skip: bool, problems: Problems) -> None:
+        assert self._dialect is not None
+        comments = "#" if self._dialect.comment else None
+        wrong = (
+            (at, f"line {at:,} has {len(cells):,}")
+            for at, cells in self._records(self._dialect)
+            if cells and not self._is_whole(cells) and not (comments and cells[0].startswith(comments))
+        )
+        some = list(itertools.islice(wrong, min(num_wrong, 5)))
+        which = "1 row has" if num_wrong == 1 else f"{num_wrong:,} rows have"
+        shown = ", ".join(text for _, text in some) + (
+            f" and {num_wrong - 5:,} more" if num_wrong > 5 else ""
+        )
+        message = f"{which} another number of cells than {self._dialect.num_cells}: {shown}."
+        line = some[0][0] if some else line
+        problems.unreadable(self._path.name, message, QUOTE_HINT, skip=skip, line=line, num_samples=num_wrong)
 
     def _report_rejected(self, skip: bool, problems: Problems) -> None:
         rejected = self.query(
@@ -300,28 +384,12 @@ class Table:
         if not rejected:
             return
         assert self._dialect is not None
-        records = self._records(self._dialect)
+        self._take_footer(rejected, problems)
+        if not rejected:
+            return
         num_wrong = sum("COLUMNS" in str(kind) for _, kind, *_ in rejected)
         if num_wrong:
-            some: list[tuple[int, str]] = []
-            for line, cells in records:
-                if (
-                    cells
-                    and not self._is_whole(cells)
-                    and not (self._dialect.comment and cells[0].startswith("#"))
-                ):
-                    some.append((line, f"line {line:,} has {len(cells):,}"))
-                if len(some) == min(num_wrong, 6):
-                    break
-            which = "1 row has" if num_wrong == 1 else f"{num_wrong:,} rows have"
-            shown = listed([text for _, text in some[:5]])
-            if num_wrong > 5:
-                shown = f"{', '.join(text for _, text in some[:5])} and {num_wrong - 5:,} more"
-            message = f"{which} another number of cells than {self._dialect.num_cells}: {shown}."
-            line = some[0][0] if some else rejected[0][0]
-            problems.unreadable(
-                self._path.name, message, QUOTE_HINT, skip=skip, line=line, num_samples=num_wrong
-            )
+            self._report_wrong_width(num_wrong, rejected[0][0], skip, problems)
         others = [each for each in rejected if "COLUMNS" not in str(each[1])]
         for line, kind, *_ in others:
             if "SIZE" in str(kind):
@@ -378,6 +446,10 @@ class Table:
             text = f"{quoted_name} ->> '$'" if is_json else f"CAST({quoted_name} AS VARCHAR)"
             cells.append(text)
             kept.append(str(name))
+        if is_json and not kept:
+            raise ReadingError(
+                "it holds lists or objects, not rows of cells.", "Write JSON with one object for each row."
+            )
         if len(kept) < 2:
             raise ReadingError(f"there are {len(kept)} columns.", "At least two columns are needed.")
         self._create(cells, scan)
@@ -402,16 +474,21 @@ def _rewrite(text: Path, dialect: Dialect) -> Dialect:
     ):
         for _ in range(dialect.num_above):
             to.write("\n" if file.readline() else "")
-        lines: Iterator[str] = file
-        if dialect.delimiter == " ":
-            lines = (" ".join(line.split()) + "\n" for line in file)
         writer = csv.writer(to, lineterminator="\n")
         try:
-            writer.writerows(dialect.reader(lines))
+            writer.writerows(dialect.reader(file))
         except csv.Error as error:
             raise ReadingError(f"its quotes cannot be read ({error}).", QUOTE_HINT) from error
     written.replace(text)
     return Dialect(**{**vars(dialect), "delimiter": ",", "quote": '"', "escape": '"', "ignores_space": False})
+
+
+def _hide_quotes_above(text: Path, num_above: int) -> None:
+    """Take the quotes out of the lines above the data: DuckDB skips records, not lines."""
+    with text.open("r+b") as file:
+        above = b"".join(file.readline() for _ in range(num_above))
+        file.seek(0)
+        file.write(above.replace(b'"', b" ").replace(b"'", b" "))
 
 
 def _write_sheet(path: Path, wanted: str, to: Path, problems: Problems) -> None:

@@ -11,7 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trainers.data.dataset import TABULAR_CLASSIFICATION, TABULAR_REGRESSION, TEXT_CLASSIFICATION, DataOptions
+from trainers.data.dataset import (
+    TABULAR_CLASSIFICATION,
+    TABULAR_REGRESSION,
+    TEXT_CLASSIFICATION,
+    DataOptions,
+    TableColumn,
+)
 from trainers.data.own.common.problems import Problems, listed, quoted
 from trainers.data.own.images import classes
 from trainers.data.own.tables import columns as kinds
@@ -42,23 +48,16 @@ _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Feature:
+class Feature(TableColumn):
     """One column a model sees, or one part of a date.
 
     Attributes:
         sql: the number, or the text of the category; NULL where it is missing.
-        values: the categories that get a number of their own; none for numbers.
-        has_other: the rest of the categories share one more.
-        has_missing: whether a cell is there is a feature, too.
         cell: SQL of the cell of a number that need not be one; a row with such a cell is unreadable.
     """
 
-    name: str
     sql: str
-    cell: str
-    values: tuple[str, ...] = ()
-    has_other: bool = False
-    has_missing: bool = False
+    cell: str = "NULL"
 
     @property
     def names(self) -> list[str]:
@@ -205,7 +204,7 @@ def _task(columns: Sequence[Column], label: Column, wanted: str, problems: Probl
     if label.kind == kinds.EMPTY:
         problems.fault(where, "the label column is empty.", "Choose another label column.")
         return None
-    is_name = label.kind == kinds.IDENTIFIER and wanted != TABULAR_REGRESSION
+    is_name = label.kind == kinds.IDENTIFIER and label.all_different and wanted != TABULAR_REGRESSION
     if label.kind in (kinds.TEXT, kinds.FILE_NAME) or is_name:
         message = "nearly all its values are different, so it cannot be the label."
         problems.fault(where, message, "Choose another label column.")
@@ -458,12 +457,8 @@ def _features(
         )[0]
         for (name, sql), distinct in zip(found.items(), spread, strict=True):
             if distinct > 1:
-                yield Feature(
-                    name=f"{each.name}: {name}",
-                    sql=f"CAST({sql} AS DOUBLE)",
-                    cell="NULL",
-                    has_missing=has_missing,
-                )
+                number = f"CAST({sql} AS DOUBLE)"
+                yield Feature(name=f"{each.name}: {name}", sql=number, has_missing=has_missing)
         return
     if each.num_distinct > MAX_ONE_HOT:
         common = common[: MAX_ONE_HOT - 1]
@@ -476,7 +471,6 @@ def _features(
     yield Feature(
         name=each.name,
         sql=each.cell,
-        cell="NULL",
         values=values,
         has_other=in_other > 0,
         has_missing=has_missing,
@@ -526,9 +520,7 @@ def _note_missing(table: Table, columns: Sequence[Column], problems: Problems) -
         return
     for each in some:
         lines = table.lines_where(f"{each.cell} IS NULL")
-        more = "" if each.num_missing <= len(lines) else " …"
-        message = (
-            f"{each.num_missing:,} of {each.num_rows:,} values are missing: lines {listed(lines)}{more}."
-        )
+        more = "." if each.num_missing <= len(lines) else ", …"
+        message = f"{each.num_missing:,} of {each.num_rows:,} values are missing: lines {listed(lines)}{more}"
         how = AS_CATEGORY if each.kind == kinds.CATEGORY else AS_MEAN
         problems.note(f"column {quoted(each.name)}", message, how, line=lines[0])

@@ -71,14 +71,25 @@ def check(
         assert written == pytest.approx(numbers[: len(written)]), told
 
 
-@pytest.mark.parametrize("code", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "cp1252"])
-@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|", "^", "~"])
+@pytest.mark.parametrize(
+    ("delimiter", "code"),
+    [
+        (",", "cp1252"),
+        (";", "utf-16"),
+        ("\t", "utf-8-sig"),
+        ("|", "utf-16-le"),
+        ("^", "utf-8"),
+        ("~", "cp1252"),
+    ],
+)
 def test_delimiters_and_encodings(tmp_path: Path, delimiter: str, code: str) -> None:
     check(read(tmp_path / "t.csv", text(rows(), delimiter), code))
 
 
-@pytest.mark.parametrize("suffix", [".txt", ".dat", ".data", "", ".tsv", ".tab"])
-@pytest.mark.parametrize("delimiter", [",", "\t", ";"])
+@pytest.mark.parametrize(
+    ("suffix", "delimiter"),
+    [(".txt", ","), (".dat", "\t"), (".data", ";"), ("", ","), (".tsv", ";"), (".tab", ",")],
+)
 def test_endings(tmp_path: Path, suffix: str, delimiter: str) -> None:
     check(read(tmp_path / f"t{suffix}", text(rows(), delimiter)))
 
@@ -126,7 +137,7 @@ NOTATIONS: dict[str, Callable[[int], str]] = {
 }
 
 
-@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("delimiter", [",", ";"])
 @pytest.mark.parametrize("name", NOTATIONS)
 def test_notations_of_numbers(tmp_path: Path, name: str, delimiter: str) -> None:
     check(read(tmp_path / "t.csv", text(rows(NOTATIONS[name]), delimiter)))
@@ -284,22 +295,7 @@ def test_no_header(tmp_path: Path, delimiter: str) -> None:
     assert "no line with column names" in said(answer)
 
 
-DATES = (
-    "%Y-%m-%d",
-    "%d.%m.%Y",
-    "%m/%d/%Y",
-    "%d/%m/%Y",
-    "%Y/%m/%d",
-    "%d.%m.%y",
-    "%Y-%m-%d %H:%M:%S",
-    "%Y-%m-%dT%H:%M:%SZ",
-    "%d.%m.%Y %H:%M",
-    "%b %d, %Y",
-    "%d %B %Y",
-    "%d-%b-%Y",
-    "%Y年%m月%d日",
-    "%Y-%m-%d %H:%M:%S.%f+02:00",
-)
+DATES = ("%Y/%m/%d", "%b %d, %Y", "%d %B %Y", "%Y-%m-%d %H:%M:%S.%f+02:00")  # others: test_table_variants.py
 
 
 @pytest.mark.parametrize("form", DATES)
@@ -405,12 +401,6 @@ def test_title_and_body_are_joined_by_a_click(tmp_path: Path) -> None:
     (click,) = [one for one in answer["problems"] if "data_reading" in one["suggested"]]
     joined = inspected(tmp_path / "t.csv", reading=click["suggested"]["data_reading"])
     assert [each["name"] for each in joined["columns"] if each["is_used"]] == ["title", "body", "label"]
-
-
-def test_text_with_a_score_is_reported(tmp_path: Path) -> None:
-    table = [[each, f"{n * 37 % 100 / 10}"] for n, each in enumerate(TEXTS)]
-    answer = read(tmp_path / "t.csv", text(table, header=("text", "score")))
-    assert not answer["ok"] and "cannot be predicted from texts here" in said(answer)
 
 
 FINDINGS: dict[str, tuple[Callable[[list[Row]], list[Row]], str]] = {
