@@ -59,7 +59,10 @@ def add_controls(form: Form) -> Controls:
             inspect_button = gr.Button("Inspect", size="md", elem_id="inspect-button")
         with gr.Group(elem_classes="ddp-fold"), gr.Row():
             form.add_controls("data_task", "label_column", "skip_unreadable")
-        with gr.Group(elem_classes="ddp-fold"), gr.Row():
+        # The inspection's clicks fill in both.
+        with gr.Accordion(
+            "Folder of the images, changes in how it is read", open=False, elem_classes="ddp-fold"
+        ):
             form.add_controls("images_path", "data_reading")
         result = gr.HTML(words.NOT_INSPECTED, elem_id="own-data-seen")
     return Controls(
