@@ -64,16 +64,7 @@ def references_of(config: Config) -> dict[str, Any]:
         ValueError, LookupError, OSError: when the data cannot be read here.
     """
     registry.discover_all()
-    dataset = registry.datasets()[config.dataset].create(
-        DataOptions(
-            path=config.data_path,
-            label_column=config.label_column,
-            task=config.data_task,
-            skip_unreadable=config.skip_unreadable,
-            sequence_length=config.sequence_length,
-            normalise=config.normalise,
-        )
-    )
+    dataset = registry.datasets()[config.dataset].create(DataOptions.of(config))
     if isinstance(dataset, Own) and cache.find(dataset.fingerprint) is None:
         raise ValueError("the data has not been prepared on this machine, or it has changed since")
     spec = dataset.spec()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from tests.unit.own_files import own_cache, write  # noqa: F401 - a fixture
 from trainers import registry
 from trainers.contract import config
 from trainers.data.dataset import DataOptions, DataSpec, Split, TensorSplit
@@ -82,3 +85,18 @@ def test_large_data_and_language_models_have_no_reference(monkeypatch: pytest.Mo
     assert references.reference(*loaded("iris")) == ("", {})
     answer = references.references_of(config.parse({"dataset": "iris", "model": "linear"}))
     assert answer == {"num_train": 120, "num_validation": 30, "references": []}
+
+
+def test_own_data_is_read_with_what_the_form_changed(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "a,b,y", *(f"{row},{row * 7 % 11},{3 * row}" for row in range(60)))
+    reading = json.dumps({"columns": {"a": "ignored"}})
+    changed = config.parse(
+        {"dataset": "own", "model": "linear", "data_path": str(path), "data_reading": reading}
+    )
+    with pytest.raises(ValueError, match="has not been prepared on this machine"):
+        references.references_of(changed)
+    registry.discover_all()
+    spec = registry.datasets()["own"].create(DataOptions.of(changed)).spec()  # prepares it, as training does
+    assert spec.input_shape == (1,), "only b is left"
+    (fitted,) = references.references_of(changed)["references"]
+    assert fitted["metrics"]["r2"] < 0.5, "y is three times the column that is ignored"
