@@ -156,6 +156,7 @@ def _not_learned(series: Series, codes: set[str], compared: Comparison) -> Verdi
         return Verdict(code=code, cause=cause, title=title, reason=" ".join((*reasons, words)))
 
     words, trivial, num_steps = _words_of(compared), compared.trivial, series.steps.length
+    trivial_loss = learning.trivial_train_loss(trivial)
     if compared.has_one_answer:
         return verdict("did_not_learn", "one_answer", "Nothing to learn: the answer is always the same.")
     if not trivial["inputs_differ"]:
@@ -176,12 +177,12 @@ def _not_learned(series: Series, codes: set[str], compared: Comparison) -> Verdi
     if _falls_to_the_end(series, medians):
         title, reason = "Too few steps: train longer.", f"The loss was falling to the end. {_fall(series)}"
         return verdict("still_improving", "too_few_steps", title, reason)
-    if num_steps < TELLING_STEPS and medians[-1] > BELOW_TRIVIAL * trivial["loss"]:
+    if num_steps < TELLING_STEPS and medians[-1] > BELOW_TRIVIAL * trivial_loss:
         title, reason = "Did not learn: too few steps.", f"It had {_steps(num_steps)}. {_fall(series)}"
         return verdict("did_not_learn", "too_few_steps", title, reason)
-    if medians[-1] > ABOVE_TRIVIAL * trivial["loss"]:
+    if medians[-1] > ABOVE_TRIVIAL * trivial_loss:
         title = "Did not learn: too few steps, or a rate that is too low."
-        reason = f"The training loss is still above that of the trivial predictor ({short(trivial['loss'])})."
+        reason = f"The training loss is still above that of the trivial predictor ({short(trivial_loss)})."
         return verdict("did_not_learn", "too_few_steps", title, reason, _fall(series))
     return verdict("did_not_learn", "data", *_of_the_data(series, compared, medians[-1]))
 
@@ -201,9 +202,10 @@ def _of_the_data(series: Series, compared: Comparison, last: float) -> tuple[str
         )
         return "No better than the most frequent class.", reason
     title = "Did not learn: the inputs may not determine the answer."
-    if last < BELOW_TRIVIAL * trivial["loss"]:
+    trivial_loss = learning.trivial_train_loss(trivial)
+    if last < BELOW_TRIVIAL * trivial_loss:
         return title, f"It only memorized the training data. {_fall(series)}"
-    words = f"The training loss ended at {short(last)}; the trivial predictor has {short(trivial['loss'])}."
+    words = f"The training loss ended at {short(last)}; the trivial predictor has {short(trivial_loss)}."
     return title, words
 
 

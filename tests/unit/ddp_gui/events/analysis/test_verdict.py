@@ -260,6 +260,14 @@ LETTERS = trivial("perplexity", 22.0, 0.062, 3.0911)
             id="R2 below 0",
         ),
         pytest.param(
+            trivial("rmse", 0.9, 0.054, 0.79, train_loss=1.0),
+            to(0.84, 1.2),
+            [0.93] * 4,
+            [0.86, 0.87, 0.87, 0.87],
+            "did_not_learn data",
+            id="validation is less spread",
+        ),
+        pytest.param(
             NUMBER, to(0.5, 1.0), [60, 56, 55.5, 55.4], [0.6, 0.53, 0.52, 0.52], "learnt None", id="number"
         ),
         pytest.param(
