@@ -24,7 +24,14 @@ Code = Literal[
     "too_early", "too_short", "learning", "learnt", "still_improving", "memorised", "did_not_learn"
 ]
 Cause = Literal[
-    "not_a_number", "rate_too_high", "too_few_steps", "data", "constant_input", "one_answer", "overfitting"
+    "not_a_number",
+    "rate_too_high",
+    "too_few_steps",
+    "data",
+    "constant_input",
+    "one_answer",
+    "outlier",
+    "overfitting",
 ]
 
 TELLING_STEPS = 100
@@ -35,6 +42,7 @@ FEWEST_CLASSES = 3
 CLEARLY_BETTER = 2.0  # standard errors: by chance in one of 40 cases
 ABOVE_TRIVIAL = 1.05
 BELOW_TRIVIAL = 0.9
+EXTREME = 100.0  # times the spread (the square root of the mean squared error): no split by chance
 LOWER_RATE = "Did not learn: the learning rate is too high. Start again with a lower rate."
 
 
@@ -129,14 +137,20 @@ def _while_it_runs(series: Series, codes: set[str], compared: Comparison | None)
 def _learned(series: Series, codes: set[str], compared: Comparison) -> Verdict:
     """Return the verdict on a run that ended better than the trivial predictor."""
     reason = f"{_words_of(compared)} {_fall(series)}"
-    best = learning.overfits_since(series)
+    best, jump = learning.overfits_since(series), learning.jump(series)
+    if best is not None and jump is not None:
+        # The validation of such a run goes up and down with the loss, which is not overfitting.
+        title = "Learned, but the loss jumped: the learning rate is too high."
+        return Verdict(code="learnt", cause="rate_too_high", title=title, reason=f"{jump} {reason}")
     if best is not None:
         return _overfitted(series, best, f"Overfitted: validation got worse from step {best['step']:,} on.")
     if "loss_rises" in codes:
         title = "Learned, but the loss rises: the learning rate is too high."
         return Verdict(code="learnt", cause="rate_too_high", title=title, reason=reason)
     medians = learning.medians_of_tenths(series.steps.column("loss"))
-    if medians is not None and _still_improves(series, medians):
+    if medians is not None and (
+        _still_improves(series, medians) or _has_hardly_begun(series, medians, compared)
+    ):
         return Verdict(
             code="still_improving",
             cause="too_few_steps",
@@ -163,6 +177,15 @@ def _not_learned(series: Series, codes: set[str], compared: Comparison) -> Verdi
         title = "Did not learn: all inputs are the same."
         reason = "Nothing in them tells one sample from another."
         return verdict("did_not_learn", "constant_input", title, reason)
+    spread = (max(trivial_loss, 1e-300) / max(trivial["loss"], 1e-300)) ** 0.5
+    if trivial["predictor"] == "mean" and not 1 / EXTREME < spread < EXTREME:
+        wide, narrow = ("training", "validation") if spread > 1 else ("validation", "training")
+        reason = (
+            f"The numbers to predict are spread {short(max(spread, 1 / spread))} times as widely in the {wide} "
+            f"split as in the {narrow} split: a few are extremely large, and they decide the loss. Check them."
+        )
+        title = "Did not learn: extreme values among the numbers to predict."
+        return verdict("did_not_learn", "outlier", title, reason)
     jump = learning.jump(series)
     if jump is not None or "loss_rises" in codes:
         return verdict("did_not_learn", "rate_too_high", LOWER_RATE, jump or _numbers(series))
@@ -291,6 +314,12 @@ def _still_improves(series: Series, medians: Sequence[float]) -> bool:
         return medians[-1] < STILL_FALLING * medians[-2]
     *before, newest = (float(event["loss"]) for event in evaluations)
     return newest < STILL_FALLING * min(before)
+
+
+def _has_hardly_begun(series: Series, medians: Sequence[float], compared: Comparison) -> bool:
+    """Return True if a run of few steps ended near the trivial predictor's training loss, while it fell."""
+    near = BELOW_TRIVIAL * learning.trivial_train_loss(compared.trivial)
+    return series.steps.length < TELLING_STEPS and near < medians[-1] < medians[-2]
 
 
 def _falls_to_the_end(series: Series, medians: Sequence[float]) -> bool:
