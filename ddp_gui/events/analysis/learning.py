@@ -86,7 +86,7 @@ def compare(series: Series, evaluation: Event | None = None) -> Comparison | Non
 
 
 def trivial_train_loss(trivial: Mapping[str, Any]) -> float:
-    """Return the training loss of the trivial predictor; runs that lack it have that on the validation split."""
+    """Return the trivial predictor's loss on the training split, or on validation if that is unknown."""
     return float(trivial.get("train_loss", trivial["loss"]))
 
 

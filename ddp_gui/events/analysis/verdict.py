@@ -181,8 +181,8 @@ def _not_learned(series: Series, codes: set[str], compared: Comparison) -> Verdi
     if trivial["predictor"] == "mean" and not 1 / EXTREME < spread < EXTREME:
         wide, narrow = ("training", "validation") if spread > 1 else ("validation", "training")
         reason = (
-            f"The numbers to predict are spread {short(max(spread, 1 / spread))} times as widely in the {wide} "
-            f"split as in the {narrow} split: a few are extremely large, and they decide the loss. Check them."
+            f"The numbers to predict are spread {short(max(spread, 1 / spread))} times as widely in the "
+            f"{wide} split as in the {narrow} split: a few are extremely large and decide the loss."
         )
         title = "Did not learn: extreme values among the numbers to predict."
         return verdict("did_not_learn", "outlier", title, reason)
