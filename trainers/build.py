@@ -176,22 +176,8 @@ def _trivial(spec: DataSpec, train: Split, validation: Split, reporter: NullRepo
 def create_dataset(config: Config, model_entry: ModelEntry, options: ModelOptions) -> Dataset:
     """Create the configured data set, read by the model's own tokenizer where it has one."""
     entry = pick(registry.datasets(), config.dataset, "dataset")
-    return entry.create(data_options(config, model_entry, options))
-
-
-def data_options(config: Config, model_entry: ModelEntry, options: ModelOptions) -> DataOptions:
-    """Return what the configuration says about the data."""
-    return DataOptions(
-        path=config.data_path,
-        label_column=config.label_column,
-        task=config.data_task,
-        skip_unreadable=config.skip_unreadable,
-        images_path=config.images_path,
-        reading=config.data_reading,
-        sequence_length=config.sequence_length,
-        normalise=config.normalise,
-        tokenizer=model_entry.tokenizer(options) if model_entry.tokenizer else None,
-    )
+    tokenizer = model_entry.tokenizer(options) if model_entry.tokenizer else None
+    return entry.create(DataOptions.of(config, tokenizer))
 
 
 def build_network(entry: ModelEntry, spec: DataSpec, options: ModelOptions) -> nn.Module:

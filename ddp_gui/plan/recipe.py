@@ -86,6 +86,7 @@ RULES: Mapping[str, Rule] = {
         most_steps=1500,
         largest_batch=32,
         warmup_ratio=0.05,
+        weight_decay=0.1,
     ),
     # Without a warm-up attention layers can settle in a bad place (Xiong et al. 2020).
     "transformer": Rule(learning_rate=0.001, least_steps=500, most_steps=1500, warmup_ratio=0.1),

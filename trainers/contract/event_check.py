@@ -87,7 +87,7 @@ def _is_trivial(value: Any) -> bool:
         dict.fromkeys(texts, _is_text)
         | dict.fromkeys(numbers, _is_number)
         | {"answer": _is_plain, "inputs_differ": lambda differ: isinstance(differ, bool)},
-    )
+    ) and _is_number(value.get("train_loss", 0.0))  # it was added later
 
 
 def _is_count_or_none(value: Any) -> bool:

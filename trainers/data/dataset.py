@@ -12,6 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from trainers.contract.config import Config
 from trainers.files.paths import ASSETS
 
 ASSETS_DATA = ASSETS / "data"
@@ -79,6 +80,21 @@ class DataOptions:
     sequence_length: int | None = None
     normalise: bool = True
     tokenizer: Tokenizer | None = None
+
+    @classmethod
+    def of(cls, config: Config, tokenizer: Tokenizer | None = None) -> DataOptions:
+        """Return what a configuration says about the data."""
+        return cls(
+            path=config.data_path,
+            label_column=config.label_column,
+            task=config.data_task,
+            skip_unreadable=config.skip_unreadable,
+            images_path=config.images_path,
+            reading=config.data_reading,
+            sequence_length=config.sequence_length,
+            normalise=config.normalise,
+            tokenizer=tokenizer,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # Layers, heads, width.
 SHAPES = {"tiny": (4, 4, 64), "small": (6, 4, 192), "base": (12, 12, 768)}
 SQUARES_A_SIDE = 7
+SMALLEST_SIDE = 2  # pixels: a square of one pixel is a number, and 64 of them cost four times as much as 16
 
 
 class Vit(nn.Module):
@@ -29,7 +30,7 @@ class Vit(nn.Module):
     ) -> None:
         super().__init__()
         channels, height, length = image_shape
-        self.side = max(1, round(max(height, length) / SQUARES_A_SIDE))
+        self.side = max(SMALLEST_SIDE, round(max(height, length) / SQUARES_A_SIDE))
         rows, columns = -(-height // self.side), -(-length // self.side)
         self.squares = nn.Conv2d(channels, width, kernel_size=self.side, stride=self.side)
         self.places = nn.Parameter(torch.empty(rows * columns, width))
@@ -69,5 +70,5 @@ class Vit(nn.Module):
     },
 )
 def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
-    """Build a vision transformer with squares of a seventh of the image's longer side."""
+    """Build a vision transformer with squares of a seventh of the image's longer side, at least 2 pixels."""
     return Vit(spec.input_shape, spec.num_classes, *SHAPES[options.size or "tiny"])

@@ -35,6 +35,7 @@ from trainers.data.dataset import (
 )
 from trainers.data.own.common import cache
 from trainers.data.own.dataset import Own
+from trainers.data.text import CharacterTokenizer
 from trainers.files.json_files import parse_json
 
 LOWEST_PRIORITY = 19
@@ -42,7 +43,9 @@ MOST_CPU_S = 60
 # What one pass over the data multiplies: input numbers, or tokens of texts, × classes.
 MOST_PRODUCTS = 2**24
 MOST_ITERATIONS = 300
-ON_INPUTS, ON_TOKENS = "logistic regression", "logistic regression on word counts"
+ON_INPUTS, ON_WORDS = "logistic regression", "logistic regression on word counts"
+MOST_CHARACTERS = 3
+ON_CHARACTERS = f"logistic regression on 1 to {MOST_CHARACTERS} characters"
 LEAST_SQUARES = "linear least squares"
 
 
@@ -64,16 +67,7 @@ def references_of(config: Config) -> dict[str, Any]:
         ValueError, LookupError, OSError: when the data cannot be read here.
     """
     registry.discover_all()
-    dataset = registry.datasets()[config.dataset].create(
-        DataOptions(
-            path=config.data_path,
-            label_column=config.label_column,
-            task=config.data_task,
-            skip_unreadable=config.skip_unreadable,
-            sequence_length=config.sequence_length,
-            normalise=config.normalise,
-        )
-    )
+    dataset = registry.datasets()[config.dataset].create(DataOptions.of(config))
     if isinstance(dataset, Own) and cache.find(dataset.fingerprint) is None:
         raise ValueError("the data has not been prepared on this machine, or it has changed since")
     spec = dataset.spec()
@@ -96,13 +90,17 @@ def reference(spec: DataSpec, train: Split, validation: Split) -> tuple[str, dic
     if spec.task not in (TABULAR_CLASSIFICATION, IMAGE_CLASSIFICATION, TEXT_CLASSIFICATION):
         return "", {}
     is_text = spec.task == TEXT_CLASSIFICATION
-    features = tf_idf(spec, train, validation) if is_text else standardised(train, validation)
+    # The decoder of a data set that is read by characters is a method of its tokenizer.
+    is_characters = isinstance(getattr(spec.decode, "__self__", None), CharacterTokenizer)
+    most = MOST_CHARACTERS if is_characters else 1
+    features = tf_idf(spec, train, validation, most) if is_text else standardised(train, validation)
     targets = train.targets_of(torch.arange(len(train)))
     weights, bias = fit_logistic(features[0], targets, spec.num_classes)
     scores = features[1] @ weights + bias
     predicted = (scores[:, 0] > 0).long() if weights.shape[1] == 1 else scores.argmax(1)
     right = predicted == validation.targets_of(torch.arange(len(validation)))
-    return ON_TOKENS if is_text else ON_INPUTS, {"accuracy": float(right.double().mean())}
+    label = (ON_CHARACTERS if is_characters else ON_WORDS) if is_text else ON_INPUTS
+    return label, {"accuracy": float(right.double().mean())}
 
 
 def standardised(train: Split, validation: Split) -> tuple[Tensor, Tensor]:
@@ -113,14 +111,16 @@ def standardised(train: Split, validation: Split) -> tuple[Tensor, Tensor]:
     return (inputs - mean) / std, (others - mean) / std
 
 
-def tf_idf(spec: DataSpec, train: Split, validation: Split) -> tuple[Tensor, Tensor]:
-    """Return the token counts of both splits weighted by rarity, sparse (samples, vocabulary).
+def tf_idf(spec: DataSpec, train: Split, validation: Split, most: int = 1) -> tuple[Tensor, Tensor]:
+    """Return the counts of both splits' tokens weighted by rarity, sparse (samples, kinds).
+
+    The kinds are the runs of 1 to `most` tokens that are in the training split.
 
     Each row has length 1. The weight of a token is ln((1 + texts) / (1 + texts with it)) + 1, as in
     scikit-learn's TfidfVectorizer.
     """
-    counts = [_counts(spec, split) for split in (train, validation)]
-    num_with = torch.bincount(counts[0].indices()[1], minlength=spec.vocabulary_size)
+    counts = _counts(spec, train, validation, most)
+    num_with = torch.bincount(counts[0].indices()[1], minlength=counts[0].shape[1])
     rarity = ((1 + len(train)) / (1 + num_with.double())).log() + 1
     weighted = []
     for count in counts:
@@ -192,15 +192,35 @@ def _least_squares(spec: DataSpec, train: Split, validation: Split) -> dict[str,
     return metrics | ({"r2": 1 - float(squares / spread)} if spread > 0 else {})
 
 
-def _counts(spec: DataSpec, split: Split) -> Tensor:
-    """Return how often each token is in each text, sparse (texts, vocabulary), without padding."""
+def _counts(spec: DataSpec, train: Split, validation: Split, most: int) -> tuple[Tensor, Tensor]:
+    """Return how often each kind of token run is in each text of both splits, sparse (texts, kinds)."""
+    found = [_runs(spec, split, most) for split in (train, validation)]
+    kinds = found[0][1].unique()  # sorted
+    counts = []
+    for split, (rows, runs) in zip((train, validation), found, strict=True):
+        columns = torch.searchsorted(kinds, runs).clamp_max(len(kinds) - 1)
+        is_known = kinds[columns] == runs
+        places = torch.stack([rows[is_known], columns[is_known]])
+        ones = torch.ones(places.shape[1], dtype=torch.float64)
+        shape = (len(split), len(kinds))
+        counts.append(torch.sparse_coo_tensor(places, ones, shape, check_invariants=False).coalesce())
+    return counts[0], counts[1]
+
+
+def _runs(spec: DataSpec, split: Split, most: int) -> tuple[Tensor, Tensor]:
+    """Return the text and the number of each run of 1 to `most` tokens without padding, both (runs,)."""
     tokens = split.batch(torch.arange(len(split)))[0].long()
-    rows = torch.arange(len(tokens)).unsqueeze(1).expand_as(tokens)
-    is_real = tokens != spec.padding
-    places = torch.stack([rows[is_real], tokens[is_real]])
-    ones = torch.ones(places.shape[1], dtype=torch.float64)
-    shape = (len(split), spec.vocabulary_size)
-    return torch.sparse_coo_tensor(places, ones, shape, check_invariants=False).coalesce()
+    assert (spec.vocabulary_size + 1) ** most < 2**63
+    rows, runs = [], []
+    for length in range(1, min(most, tokens.shape[1]) + 1):
+        windows = tokens.unfold(1, length, 1)
+        number = torch.zeros_like(windows[..., 0])
+        for place in range(length):
+            number = number * (spec.vocabulary_size + 1) + windows[..., place] + 1  # 0: a shorter run
+        text, start = ((windows != spec.padding).all(-1)).nonzero(as_tuple=True)
+        rows.append(text)
+        runs.append(number[text, start])
+    return torch.cat(rows), torch.cat(runs)
 
 
 def _prepared(split: Split) -> Tensor:

@@ -31,6 +31,7 @@ class Trivial:
         answer: the class or the number that it always predicts; None for a unigram.
         metric: the task's main metric, of which `value` is reached, with its `standard_error`.
         loss: of predicting the frequencies of the classes or tokens, or the mean.
+        train_loss: the same on the training split, whose classes or numbers may be spread differently.
         inputs_differ: False if all training inputs are the same.
     """
 
@@ -40,12 +41,14 @@ class Trivial:
     value: float
     standard_error: float
     loss: float
+    train_loss: float
     inputs_differ: bool
 
 
 def most_frequent_class(spec: DataSpec, train: Split, validation: Split) -> Trivial:
     """Return what always predicting the most frequent class of the validation split reaches."""
     counts = torch.bincount(_targets(validation), minlength=spec.num_classes).double()
+    trained = torch.bincount(_targets(train), minlength=spec.num_classes).double()
     shares = counts / counts.sum()
     answer = int(shares.argmax())
     share = float(shares[answer])
@@ -57,13 +60,15 @@ def most_frequent_class(spec: DataSpec, train: Split, validation: Split) -> Triv
         value=share,
         standard_error=math.sqrt(share * (1 - share) / float(counts.sum())),
         loss=float(torch.special.entr(shares).sum()),
+        train_loss=float(torch.special.entr(trained / trained.sum()).sum()),
         inputs_differ=inputs_differ(train),
     )
 
 
 def unigram(spec: DataSpec, train: Split, validation: Split) -> Trivial:
     """Return what predicting each token by its frequency in the training split reaches."""
-    counts = torch.bincount(_targets(train), minlength=spec.num_classes)
+    trained = _targets(train)
+    counts = torch.bincount(trained, minlength=spec.num_classes)
     # One is added to each count, so that no token is impossible.
     shares = (counts + 1).double() / (counts.sum() + len(counts))
     surprise = -shares.log()[_targets(validation)]
@@ -76,6 +81,7 @@ def unigram(spec: DataSpec, train: Split, validation: Split) -> Trivial:
         value=perplexity,
         standard_error=perplexity * _standard_error(surprise),
         loss=loss,
+        train_loss=float(-shares.log()[trained].mean()),
         inputs_differ=inputs_differ(train),
     )
 
@@ -95,6 +101,7 @@ def mean(spec: DataSpec, train: Split, validation: Split) -> Trivial:
         # Of a square root: that of the mean squared error, divided by twice the root.
         standard_error=_standard_error(errors) / (2 * rmse) * spec.target_std if rmse > 0 else 0.0,
         loss=loss,
+        train_loss=float(_targets(train).double().var(correction=0)),
         inputs_differ=inputs_differ(train),
     )
 

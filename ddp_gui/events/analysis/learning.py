@@ -85,6 +85,11 @@ def compare(series: Series, evaluation: Event | None = None) -> Comparison | Non
     return Comparison(trivial=trivial, value=value, num_errors=num_errors, step=evaluation["step"])
 
 
+def trivial_train_loss(trivial: Mapping[str, Any]) -> float:
+    """Return the trivial predictor's loss on the training split, or on validation if that is unknown."""
+    return float(trivial.get("train_loss", trivial["loss"]))
+
+
 def loss_in_parts(series: Series) -> list[float] | None:
     """Return the loss of the first step and the median of each tenth of the run, once it can be judged."""
     loss = series.steps.column("loss")
@@ -118,7 +123,7 @@ def jump(series: Series) -> str | None:
     if len(finite) <= STEPS_OF_A_JUMP:
         return None
     trivial = series.plan.get("trivial") or {}
-    began = max(float(loss[finite[0]]), trivial.get("loss", 0.0))
+    began = max(float(loss[finite[0]]), trivial_train_loss(trivial) if trivial else 0.0)
     lowest_of_five = np.lib.stride_tricks.sliding_window_view(loss[finite], STEPS_OF_A_JUMP).min(axis=1)
     worst = int(np.argmax(lowest_of_five))
     if lowest_of_five[worst] <= FAR_ABOVE * began + SMALL_RISE:

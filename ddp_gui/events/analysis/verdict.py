@@ -24,7 +24,14 @@ Code = Literal[
     "too_early", "too_short", "learning", "learnt", "still_improving", "memorised", "did_not_learn"
 ]
 Cause = Literal[
-    "not_a_number", "rate_too_high", "too_few_steps", "data", "constant_input", "one_answer", "overfitting"
+    "not_a_number",
+    "rate_too_high",
+    "too_few_steps",
+    "data",
+    "constant_input",
+    "one_answer",
+    "outlier",
+    "overfitting",
 ]
 
 TELLING_STEPS = 100
@@ -35,6 +42,7 @@ FEWEST_CLASSES = 3
 CLEARLY_BETTER = 2.0  # standard errors: by chance in one of 40 cases
 ABOVE_TRIVIAL = 1.05
 BELOW_TRIVIAL = 0.9
+EXTREME = 100.0  # times the spread (the square root of the mean squared error): no split by chance
 LOWER_RATE = "Did not learn: the learning rate is too high. Start again with a lower rate."
 
 
@@ -129,14 +137,20 @@ def _while_it_runs(series: Series, codes: set[str], compared: Comparison | None)
 def _learned(series: Series, codes: set[str], compared: Comparison) -> Verdict:
     """Return the verdict on a run that ended better than the trivial predictor."""
     reason = f"{_words_of(compared)} {_fall(series)}"
-    best = learning.overfits_since(series)
+    best, jump = learning.overfits_since(series), learning.jump(series)
+    if best is not None and jump is not None:
+        # The validation of such a run goes up and down with the loss, which is not overfitting.
+        title = "Learned, but the loss jumped: the learning rate is too high."
+        return Verdict(code="learnt", cause="rate_too_high", title=title, reason=f"{jump} {reason}")
     if best is not None:
         return _overfitted(series, best, f"Overfitted: validation got worse from step {best['step']:,} on.")
     if "loss_rises" in codes:
         title = "Learned, but the loss rises: the learning rate is too high."
         return Verdict(code="learnt", cause="rate_too_high", title=title, reason=reason)
     medians = learning.medians_of_tenths(series.steps.column("loss"))
-    if medians is not None and _still_improves(series, medians):
+    if medians is not None and (
+        _still_improves(series, medians) or _has_hardly_begun(series, medians, compared)
+    ):
         return Verdict(
             code="still_improving",
             cause="too_few_steps",
@@ -156,12 +170,22 @@ def _not_learned(series: Series, codes: set[str], compared: Comparison) -> Verdi
         return Verdict(code=code, cause=cause, title=title, reason=" ".join((*reasons, words)))
 
     words, trivial, num_steps = _words_of(compared), compared.trivial, series.steps.length
+    trivial_loss = learning.trivial_train_loss(trivial)
     if compared.has_one_answer:
         return verdict("did_not_learn", "one_answer", "Nothing to learn: the answer is always the same.")
     if not trivial["inputs_differ"]:
         title = "Did not learn: all inputs are the same."
         reason = "Nothing in them tells one sample from another."
         return verdict("did_not_learn", "constant_input", title, reason)
+    spread = (max(trivial_loss, 1e-300) / max(trivial["loss"], 1e-300)) ** 0.5
+    if trivial["predictor"] == "mean" and not 1 / EXTREME < spread < EXTREME:
+        wide, narrow = ("training", "validation") if spread > 1 else ("validation", "training")
+        reason = (
+            f"The numbers to predict are spread {short(max(spread, 1 / spread))} times as widely in the "
+            f"{wide} split as in the {narrow} split: a few are extremely large and decide the loss."
+        )
+        title = "Did not learn: extreme values among the numbers to predict."
+        return verdict("did_not_learn", "outlier", title, reason)
     jump = learning.jump(series)
     if jump is not None or "loss_rises" in codes:
         return verdict("did_not_learn", "rate_too_high", LOWER_RATE, jump or _numbers(series))
@@ -176,12 +200,12 @@ def _not_learned(series: Series, codes: set[str], compared: Comparison) -> Verdi
     if _falls_to_the_end(series, medians):
         title, reason = "Too few steps: train longer.", f"The loss was falling to the end. {_fall(series)}"
         return verdict("still_improving", "too_few_steps", title, reason)
-    if num_steps < TELLING_STEPS and medians[-1] > BELOW_TRIVIAL * trivial["loss"]:
+    if num_steps < TELLING_STEPS and medians[-1] > BELOW_TRIVIAL * trivial_loss:
         title, reason = "Did not learn: too few steps.", f"It had {_steps(num_steps)}. {_fall(series)}"
         return verdict("did_not_learn", "too_few_steps", title, reason)
-    if medians[-1] > ABOVE_TRIVIAL * trivial["loss"]:
+    if medians[-1] > ABOVE_TRIVIAL * trivial_loss:
         title = "Did not learn: too few steps, or a rate that is too low."
-        reason = f"The training loss is still above that of the trivial predictor ({short(trivial['loss'])})."
+        reason = f"The training loss is still above that of the trivial predictor ({short(trivial_loss)})."
         return verdict("did_not_learn", "too_few_steps", title, reason, _fall(series))
     return verdict("did_not_learn", "data", *_of_the_data(series, compared, medians[-1]))
 
@@ -201,9 +225,10 @@ def _of_the_data(series: Series, compared: Comparison, last: float) -> tuple[str
         )
         return "No better than the most frequent class.", reason
     title = "Did not learn: the inputs may not determine the answer."
-    if last < BELOW_TRIVIAL * trivial["loss"]:
+    trivial_loss = learning.trivial_train_loss(trivial)
+    if last < BELOW_TRIVIAL * trivial_loss:
         return title, f"It only memorized the training data. {_fall(series)}"
-    words = f"The training loss ended at {short(last)}; the trivial predictor has {short(trivial['loss'])}."
+    words = f"The training loss ended at {short(last)}; the trivial predictor has {short(trivial_loss)}."
     return title, words
 
 
@@ -289,6 +314,12 @@ def _still_improves(series: Series, medians: Sequence[float]) -> bool:
         return medians[-1] < STILL_FALLING * medians[-2]
     *before, newest = (float(event["loss"]) for event in evaluations)
     return newest < STILL_FALLING * min(before)
+
+
+def _has_hardly_begun(series: Series, medians: Sequence[float], compared: Comparison) -> bool:
+    """Return True if a run of few steps ended near the trivial predictor's training loss, while it fell."""
+    near = BELOW_TRIVIAL * learning.trivial_train_loss(compared.trivial)
+    return series.steps.length < TELLING_STEPS and near < medians[-1] < medians[-2]
 
 
 def _falls_to_the_end(series: Series, medians: Sequence[float]) -> bool:

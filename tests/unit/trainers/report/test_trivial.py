@@ -52,10 +52,15 @@ def test_no_constant_class_is_better_whatever_the_training_split() -> None:
     )
     assert found.standard_error == pytest.approx(math.sqrt(0.25 / 4))
     assert found.loss == pytest.approx(0.5 * math.log(2) + 0.5 * math.log(4)), "the entropy of the classes"
+    train_entropy = 0.75 * math.log(4 / 3) + 0.25 * math.log(4)
+    assert found.train_loss == pytest.approx(train_entropy), "the training split has other shares"
     plan = {"seq": 0, "time_unix_s": 0.0, "kind": "plan", "num_train": 4, "num_steps": 1}
     assert event_check.is_whole(plan | {"trivial": asdict(found)})
     assert not event_check.is_whole(plan | {"trivial": asdict(found) | {"value": None}})
     assert not event_check.is_whole(plan | {"trivial": asdict(found) | {"value": "0.5"}})
+    assert not event_check.is_whole(plan | {"trivial": asdict(found) | {"train_loss": "0.5"}})
+    older = {name: value for name, value in asdict(found).items() if name != "train_loss"}
+    assert event_check.is_whole(plan | {"trivial": older})
 
 
 def test_the_mean_has_an_r2_of_zero_in_the_targets_own_units() -> None:
@@ -65,6 +70,7 @@ def test_the_mean_has_an_r2_of_zero_in_the_targets_own_units() -> None:
     assert found is not None and (found.predictor, found.metric) == ("mean", "rmse")
     assert found.answer == pytest.approx(12.0)
     assert found.loss == pytest.approx(8 / 3) and found.value == pytest.approx(2 * math.sqrt(8 / 3))
+    assert found.train_loss == pytest.approx(0.25), "the variance of the training targets"
     # Squared errors 4, 0, 4: deviation 1.89, of three 1.09; of the root half of it over 1.63.
     assert found.standard_error == pytest.approx(2 * 1.0887 / (2 * 1.633), rel=1e-3)
 
@@ -84,6 +90,7 @@ def test_a_unigram_is_counted_on_the_training_text(monkeypatch: pytest.MonkeyPat
     validation = CharacterSplit(torch.zeros(41, dtype=torch.int64), sequence_length=4, device=CPU)
     found = trivial.unigram(spec, train, validation)
     assert found.loss == pytest.approx(math.log(2), abs=0.01) and found.value == pytest.approx(2, abs=0.02)
+    assert found.train_loss == pytest.approx(math.log(2), abs=0.01)
     monkeypatch.setattr(trivial, "MOST_TARGETS", 8)
     assert trivial.unigram(spec, train, validation).loss == pytest.approx(math.log(2), abs=0.01), "a sample"
 

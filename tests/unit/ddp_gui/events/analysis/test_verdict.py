@@ -260,6 +260,22 @@ LETTERS = trivial("perplexity", 22.0, 0.062, 3.0911)
             id="R2 below 0",
         ),
         pytest.param(
+            trivial("rmse", 0.9, 0.054, 0.79, train_loss=1.0),
+            to(0.84, 1.2),
+            [0.93] * 4,
+            [0.86, 0.87, 0.87, 0.87],
+            "did_not_learn data",
+            id="validation is less spread",
+        ),
+        pytest.param(
+            trivial("rmse", 2.3, 0.14, 2.6e-15, train_loss=1.0),
+            to(0.004, 0.04),
+            [3e6, 2e6, 1.9e6, 1.8e6],
+            [0.0017] * 4,
+            "did_not_learn outlier",
+            id="one number of 1e9",
+        ),
+        pytest.param(
             NUMBER, to(0.5, 1.0), [60, 56, 55.5, 55.4], [0.6, 0.53, 0.52, 0.52], "learnt None", id="number"
         ),
         pytest.param(
@@ -415,6 +431,22 @@ def test_few_steps_are_named_as_such() -> None:
         "Validation accuracy is 36.0%; always predicting the most frequent class (healthy) gives 33.3% "
         "(standard error 8.6%)." in said.reason
     )
+
+
+def test_few_steps_that_learn_already_are_told_to_go_on() -> None:
+    many_classes = trivial("accuracy", 0.117, 0.017, 2.296)
+    trained = [step(n, n, loss=2.33 - n / 200) for n in range(1, 26)]
+    said = judged([many_classes, *trained, *measured("accuracy", [0.61], [2.18])], "finished")
+    assert said is not None and (said.code, said.cause) == ("still_improving", "too_few_steps")
+
+
+def test_a_loss_that_jumped_is_no_overfitting() -> None:
+    values, losses = [25.0, 2.2, 0.79, 1.7, 4.8, 1.4, 1.2, 1.2], [25.0, 2.2, 0.79, 1.7, 4.8, 1.4, 1.2, 1.2]
+    for peak, cause in ((1100.0, "rate_too_high"), (1.2, "overfitting")):
+        trained = [step(n, n, loss=peak * 0.98**n if n > 5 else 1.0) for n in range(1, 801)]
+        plan = trivial("rmse", 5.0, 0.1, 1.0)
+        said = judged([plan, *trained, *measured("rmse", values, losses)], "finished")
+        assert said is not None and said.cause == cause, said
 
 
 def test_between_one_and_two_standard_errors_it_learned_little() -> None:
