@@ -111,6 +111,7 @@ OPERATORS: dict[str, Callable[[Tensor], object]] = {
     "fft": lambda x: torch.fft.fft(x.float()).real,
     "topk": lambda x: x.topk(3).values,
     "scatter": lambda x: torch.zeros_like(x).scatter_add_(0, x % 3, x),
+    "kernel compiled by NVRTC": lambda x: torch.special.entr(x.double()),
 }
 
 
