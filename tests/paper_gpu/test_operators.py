@@ -126,6 +126,15 @@ def test_an_operator_gives_what_it_gives_on_the_cpu(name: str) -> None:
         assert found == expected
 
 
+def test_memory_that_deterministic_algorithms_fill_is_not_filled_after_its_result() -> None:
+    torch.use_deterministic_algorithms(True)
+    try:
+        counts = torch.bincount(torch.tensor([2, 0, 2], device="cuda"))
+        assert counts.tolist() == [1, 0, 2]
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_autocast_with_a_scaler_trains(dtype: torch.dtype) -> None:
     net = nn.Sequential(nn.Conv1d(1, 4, 1), nn.Flatten(), nn.Linear(16, 4)).cuda()
