@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.test_bad_plugin import CopyWith, copy_with, misbehaving
-from tests.faults.test_hang import LIMIT_S
+from tests.faults.test_hang import LIMIT_S, dump_of
 from tests.gpu.clicks import served
 from tests.gpu.looked_at import look_at, overlapped
 from tests.gpu.place import Place, somebody_on
@@ -153,19 +153,24 @@ def test_a_rank_that_blocks_on_a_full_launch_queue_is_not_blamed(
 ) -> None:
     """Rank 0 launches more of the next step than its GPU's queue holds, behind the all-reduce that waits."""
     launches = (
-        'if os.environ["RANK"] == "0" and self.num_steps > 5:\n'
+        'if os.environ["RANK"] == "0" and self.num_steps > 15:\n'
         "            for _ in range(5000):\n"
         "                x = x + x\n"
         "        return self.network(x)"
     )
+    # In the first ten steps, and in every hundredth, DDP waits for the GPU to measure it: there no queue fills.
+    changes = {"self.num_steps == 5": "self.num_steps == 15", "return self.network(x)": launches}
     files = misbehaving(SLEEP)
-    files = {name: text.replace("return self.network(x)", launches) for name, text in files.items()}
+    for old, new in changes.items():
+        files = {name: text.replace(old, new) for name, text in files.items()}
     live = copy_with(files).start(model="misbehaves", hang_timeout_s=LIMIT_S, device="cuda")
     live.wait_for("step", lambda event: event["step"] >= 1)
     assert live.is_over_within(HANG_S).state == "failed", live.story()
     (error,) = live.events("error")
     assert (error["code"], error["rank"]) == ("hang", 1), error
     assert "rank 1 is stuck, and the others wait" in error["message"], error
+    of_rank_0, _of_rank_1 = dump_of(live).split("===== rank 1")
+    assert "misbehaves.py" in of_rank_0, f"it blocks where it launches: {of_rank_0}"
 
 
 def test_a_trace_tells_products_computed_while_gradients_travel() -> None:
