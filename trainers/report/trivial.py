@@ -46,7 +46,8 @@ class Trivial:
 def most_frequent_class(spec: DataSpec, train: Split, validation: Split) -> Trivial:
     """Return what always predicting the most frequent class of the validation split reaches."""
     # On the CPU: a GPU would compile a kernel for `entr` (NVRTC), and be waited for at each number.
-    counts = torch.bincount(_targets(validation), minlength=spec.num_classes).cpu().double()
+    targets, num_classes = _targets(validation).cpu().double(), spec.num_classes
+    counts = torch.histc(targets, num_classes, -0.5, num_classes - 0.5)
     shares = counts / counts.sum()
     answer = int(shares.argmax())
     share = float(shares[answer])
