@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,11 +47,18 @@ SPIN = '__import__("torch").cuda._sleep(2**62)'
 SLEEP = "time.sleep(3600)"
 
 
+def on_many(chosen: str, strategies: Iterable[str]) -> list[Any]:
+    """Return parameters, of which this one also runs on more than two paper GPUs."""
+    marks = {chosen: [pytest.mark.many_gpus]}
+    return [pytest.param(strategy, marks=marks.get(strategy, [])) for strategy in strategies]
+
+
 def need(place: Place, num: int) -> None:
     if place.is_gpu and place.num < num:
         pytest.skip(f"torch sees {place.num} GPUs here, and this needs {num}")
 
 
+@pytest.mark.many_gpus
 def test_a_run_is_on_the_gpu_it_was_granted_while_the_first_is_somebody_else_s(
     seen: Place, two_gpus: Place, page_packages: None, tmp_path: Path
 ) -> None:
@@ -74,7 +83,7 @@ def test_a_run_is_on_the_gpu_it_was_granted_while_the_first_is_somebody_else_s(
         live.stop()
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", on_many("data_tensor", STRATEGIES))
 def test_each_process_is_on_exactly_one_gpu(
     launcher: Launcher, seen: Place, two: Place, strategy: str
 ) -> None:
@@ -95,7 +104,7 @@ def test_each_process_is_on_exactly_one_gpu(
     assert live.wait_for_end().state == "stopped", live.story()
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "zero1", "zero2", "zero3"])
+@pytest.mark.parametrize("strategy", on_many("zero3", ["ddp", "zero1", "zero2", "zero3"]))
 def test_resume_on_the_same_number_and_on_half(
     two: Place, page_packages: None, tmp_path: Path, strategy: str
 ) -> None:
@@ -158,7 +167,7 @@ def test_a_rank_that_blocks_on_a_full_launch_queue_is_not_blamed(
         "                x = x + x\n"
         "        return self.network(x)"
     )
-    # In the first ten steps, and in every hundredth, DDP waits for the GPU to measure it: there no queue fills.
+    # In the first ten steps, and in each hundredth, DDP waits for the GPU to measure it: no queue fills.
     changes = {"self.num_steps == 5": "self.num_steps == 15", "return self.network(x)": launches}
     files = misbehaving(SLEEP)
     for old, new in changes.items():
@@ -212,7 +221,7 @@ def test_zero3_needs_less_memory_in_bf16_than_in_fp32(launcher: Launcher, two_gp
     assert peaks["bf16"] < peaks["fp32"], peaks
 
 
-@pytest.mark.parametrize("strategy", REPLICATED)
+@pytest.mark.parametrize("strategy", on_many("data_tensor", REPLICATED))
 def test_replicated_weights_have_the_same_bits_after_many_steps(
     launcher: Launcher, two: Place, strategy: str
 ) -> None:
@@ -230,6 +239,7 @@ def test_replicated_weights_have_the_same_bits_after_many_steps(
         assert other["hashes"].keys() == first["hashes"].keys()
 
 
+@pytest.mark.many_gpus
 def test_groups_of_some_ranks_wait_as_long_as_the_job(launcher: Launcher, two: Place) -> None:
     """Two groups of each rank, along both dimensions; torch gives its own 10 minutes (NCCL) or 30 (gloo)."""
     need(two, 4)
