@@ -44,10 +44,16 @@ class Trivial:
 
 
 def most_frequent_class(spec: DataSpec, train: Split, validation: Split) -> Trivial:
-    """Return what always predicting the most frequent class of the validation split reaches."""
+    """Return what always predicting the most frequent class of the validation split reaches.
+
+    Raises:
+        ValueError: if no target is a class.
+    """
     # On the CPU: a GPU would compile a kernel for `entr` (NVRTC), and be waited for at each number.
     targets, num_classes = _targets(validation).cpu().double(), spec.num_classes
     counts = torch.histc(targets, num_classes, -0.5, num_classes - 0.5)
+    if not counts.any():
+        raise ValueError(f"no validation target is a class, a whole number from 0 to {num_classes - 1}")
     shares = counts / counts.sum()
     answer = int(shares.argmax())
     share = float(shares[answer])
