@@ -27,11 +27,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip on paper GPUs what needs real ones, and on many of them what does not depend on their number."""
     if not os.environ.get("PAPER_GPU"):
         return
+
+    def is_here(item: pytest.Item) -> bool:
+        return Path(__file__).parent in item.path.parents
+
     has_many = len(hardware.visible_gpus()) > FEW
     for item in items:
         if (marker := item.get_closest_marker("real_gpu")) is not None:
             item.add_marker(pytest.mark.skip(reason=f"needs a real GPU: {marker.args[0]}"))
-        elif has_many and item.get_closest_marker("gpu") and not item.get_closest_marker("many_gpus"):
+        elif has_many and is_here(item) and item.get_closest_marker("many_gpus") is None:
             item.add_marker(pytest.mark.skip(reason="runs on one and two paper GPUs"))
 
 
