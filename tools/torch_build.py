@@ -1,42 +1,28 @@
 """Choose and download the build of torch that this machine can use.
 
-`tools/venv.sh` runs this file before anything is installed, so it needs only the standard library:
+`tools/venv.sh` runs it before anything is installed, so it needs only the standard library:
 
-    python tools/torch_build.py fetch .venv-download cpu requirements.txt    # prints the path of the wheel
-    python tools/torch_build.py compare .venv            # prints advice if the GPUs need another build
-    python tools/torch_build.py is-installed .venv auto  # exits with 0 if torch need not be replaced
+    python -m tools.torch_build fetch .venv-download cpu requirements.txt    # prints the path of the wheel
+    python -m tools.torch_build compare .venv            # prints advice if the GPUs need another build
+    python -m tools.torch_build is-installed .venv auto  # exits with 0 if torch need not be replaced
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import http.client
 import os
-import platform
 import re
 import shutil
 import subprocess
 import sys
-import time
 import urllib.error
-import urllib.parse
-import urllib.request
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-INDEX = "https://download.pytorch.org/whl"
-# An index that does not answer within this time is not used.
-INDEX_TIMEOUT_S = 5.0
-# A page of the index that takes longer in all, or is larger, is not used either.
-INDEX_PAGE_S = 15.0
-INDEX_PAGE_BYTES = 20_000_000
-# A download that stalls for so long is requested again, from where it stopped.
-STALL_S = 30.0
-NUM_ATTEMPTS = 4
-PROGRESS_EVERY_S = 5.0
+from tools import wheel_download
 
+INDEX = "https://download.pytorch.org/whl"
 PROC_VERSION = Path("/proc/driver/nvidia/version")
 DEVICES = Path("/dev")
 PCI_DEVICES = Path("/sys/bus/pci/devices")
@@ -92,10 +78,6 @@ OTHER_PACKAGES_MB = {"requirements.txt": 110, "requirements-dev.txt": 140}
 # Needed during installation: downloaded wheels and unpacked files. 1.1 and 5.1 GB remain.
 CPU_DISK_MB = 1_500
 CUDA_DISK_MB = 8_000
-
-
-class UnusableError(Exception):
-    """An index or a download that cannot be used; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -268,222 +250,6 @@ def _text(version: CUDA) -> str:
     return ".".join(map(str, version))
 
 
-@dataclass(frozen=True)
-class Wheel:
-    """A wheel of an index: its address, size and the SHA-256 that the index names, if any."""
-
-    name: str
-    url: str
-    num_bytes: int
-    sha256: str | None
-
-    @property
-    def host(self) -> str:
-        return urllib.parse.urlsplit(self.url).netloc
-
-
-def find_wheel(index: str, build: str) -> Wheel:
-    """Return the wheel of this interpreter's torch in PyTorch's index.
-
-    Raises:
-        UnusableError: when the index does not answer in time, refuses, or has no such wheel.
-        urllib.error.HTTPError: when the server refuses this build.
-    """
-    page = f"{index}/{build}/torch/"
-    text = _read_page(page)
-    python = f"cp{sys.version_info[0]}{sys.version_info[1]}"
-    name = re.compile(
-        rf"torch-{re.escape(TORCH)}\+{build}-{python}-{python}-"
-        rf"(?:linux|manylinux_(\d+)_(\d+))_{re.escape(platform.machine())}\.whl"
-    )
-    for link in re.findall(r"""href=["']?([^"'\s>]+)""", text):
-        url, _, fragment = urllib.parse.urljoin(page, link.replace("&amp;", "&")).partition("#")
-        found = name.fullmatch(urllib.parse.unquote(url.rsplit("/", 1)[-1]))
-        if found and (found[1] is None or (int(found[1]), int(found[2])) <= _glibc()):
-            sha256 = re.match(r"sha256=([0-9a-f]{64})", fragment)
-            return Wheel(found[0], url, _size(url), sha256[1] if sha256 else None)
-    what = f"torch {TORCH}+{build} for Python {_text(sys.version_info[:2])} on {platform.machine()}"
-    raise UnusableError(f"{page} lists no {what}")
-
-
-def _glibc() -> tuple[int, ...]:
-    return tuple(int(part) for part in platform.libc_ver()[1].split(".") if part.isdigit())
-
-
-def _request(url: str, timeout_s: float, *, method: str = "GET", offset: int = 0) -> http.client.HTTPResponse:
-    """Send a request.
-
-    Raises:
-        UnusableError: when nothing answers, or not in HTTP.
-        urllib.error.HTTPError: when the server refuses.
-    """
-    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-        raise UnusableError(f"{url} is neither http nor https")
-    request = urllib.request.Request(url, method=method, headers={"User-Agent": "torch-build"})
-    if offset:
-        request.add_header("Range", f"bytes={offset}-")
-    try:
-        response: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=timeout_s)  # nosec B310
-    except urllib.error.HTTPError:
-        raise
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise UnusableError(f"{urllib.parse.urlsplit(url).netloc}: {_reason(error)}") from error
-    return response
-
-
-def _reason(error: Exception) -> str:
-    cause = error.reason if isinstance(error, urllib.error.URLError) else error
-    if isinstance(cause, TimeoutError):
-        return "no answer"
-    return str(cause) or type(cause).__name__
-
-
-def _read_page(url: str) -> str:
-    deadline = time.monotonic() + INDEX_PAGE_S
-    page = bytearray()
-    with _request(url, INDEX_TIMEOUT_S) as response:
-        try:
-            while data := response.read1(1 << 16):
-                page += data
-                if time.monotonic() > deadline or len(page) > INDEX_PAGE_BYTES:
-                    raise UnusableError(
-                        f"{url} sends more than {INDEX_PAGE_S:.0f} s or {INDEX_PAGE_BYTES} bytes"
-                    )
-        except (OSError, http.client.HTTPException) as error:
-            raise UnusableError(f"{url}: {_reason(error)}") from error
-    return page.decode("utf-8", "replace")
-
-
-def _size(url: str) -> int:
-    with _request(url, INDEX_TIMEOUT_S, method="HEAD") as response:
-        length = response.headers.get("Content-Length", "")
-    if not length.isdigit() or length == "0":
-        raise UnusableError(f"{url} does not say its size")
-    return int(length)
-
-
-def first_wheel(index: str, names: Iterable[str]) -> Wheel:
-    """Return the wheel of the first build that the index has.
-
-    Raises:
-        UnusableError: why there is none.
-    """
-    why = f"{index} has no build to try"
-    for name in names:
-        try:
-            return find_wheel(index, name)
-        except urllib.error.HTTPError as error:
-            # The index also answers 403 for a build that it never had, so the next one is tried.
-            why = f"{urllib.parse.urlsplit(error.url or index).netloc} answers {error.code} {error.reason}"
-        except UnusableError as error:
-            if "lists no" not in str(error):
-                raise
-            why = str(error)
-    raise UnusableError(why)
-
-
-def download(wheel: Wheel, folder: Path, report: Callable[[int, int], None]) -> Path:
-    """Download a wheel, or the missing part of it, and return its path.
-
-    An interrupted download stays in the folder as `.part`, and the next call continues it.
-
-    Raises:
-        UnusableError: when the server refuses or the connection is lost; the message says how far it is.
-        OSError: when the file cannot be written.
-    """
-    folder.mkdir(exist_ok=True)
-    done, part = folder / wheel.name, folder / f"{wheel.name}.part"
-    # Delete parts of other builds.
-    for other in folder.glob("torch-*"):
-        if other not in (done, part):
-            other.unlink()
-    if not done.exists():
-        why = ""
-        for attempt in range(NUM_ATTEMPTS):
-            have = part.stat().st_size if part.exists() else 0
-            if have >= wheel.num_bytes:
-                break
-            if attempt:
-                time.sleep(attempt)
-            try:
-                _append(wheel, part, have, report)
-            except UnusableError as error:
-                why = str(error)
-        have = part.stat().st_size if part.exists() else 0
-        if have < wheel.num_bytes:
-            why = why or f"{wheel.host} closed the connection"
-            raise UnusableError(f"{why}; {_mb(have)} of {_mb(wheel.num_bytes)} MB are here")
-        with part.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if have != wheel.num_bytes or (wheel.sha256 is not None and found != wheel.sha256):
-            part.unlink()
-            raise UnusableError(
-                f"{wheel.host} sent a file that does not match the index in SHA-256 or size; it was deleted"
-            )
-        part.rename(done)
-    return done
-
-
-def _append(wheel: Wheel, part: Path, have: int, report: Callable[[int, int], None]) -> None:
-    with _request(wheel.url, STALL_S, offset=have) as response:
-        # A server that ignores ranges sends the file from its beginning.
-        if have and response.status != http.HTTPStatus.PARTIAL_CONTENT:
-            have = 0
-        with part.open("r+b" if have else "wb") as file:
-            file.seek(have)
-            report(have, wheel.num_bytes)
-            while True:
-                try:
-                    data = response.read1(1 << 20)
-                except (OSError, http.client.HTTPException) as error:
-                    raise UnusableError(f"{wheel.host}: {_reason(error)}") from error
-                if not data:
-                    return
-                file.write(data)
-                have += len(data)
-                report(have, wheel.num_bytes)
-
-
-def _mb(num_bytes: int) -> str:
-    return f"{num_bytes / 1e6:.0f}"
-
-
-class Progress:
-    """Prints how far a download is: in place on a terminal, otherwise a line every few seconds."""
-
-    def __init__(self) -> None:
-        self._is_terminal = sys.stderr.isatty()
-        self._next_s = 0.0
-        self._begin: tuple[float, int] | None = None
-
-    def __call__(self, have: int, num_bytes: int) -> None:
-        """Print a line, unless the last one is recent."""
-        now = time.monotonic()
-        if self._begin is None:
-            self._begin = now, have
-        if now < self._next_s and have < num_bytes:
-            return
-        self._next_s = now + (0.2 if self._is_terminal else PROGRESS_EVERY_S)
-        line = f"torch: {_mb(have)} of {_mb(num_bytes)} MB"
-        began, first = self._begin
-        if have > first and now > began:
-            rate = (have - first) / (now - began)
-            line += f", {rate / 1e6:.1f} MB/s, {(num_bytes - have) / rate:.0f} s left"
-        end = "\r" if self._is_terminal and have < num_bytes else "\n"
-        print(f"{line:<60}" if self._is_terminal else line, end=end, file=sys.stderr, flush=True)
-
-
-def use_pips_proxy() -> None:
-    """Use the proxy and certificates that pip is configured to use, unless the environment names others."""
-    text = _output(sys.executable, "-m", "pip", "config", "list")
-    found = dict(re.findall(r"^(?:global|install|:env:)\.(proxy|cert)='([^']+)'$", text, re.MULTILINE))
-    if "proxy" in found:
-        for name in ("http_proxy", "https_proxy"):
-            os.environ.setdefault(name, found["proxy"])
-    if "cert" in found:
-        os.environ.setdefault("SSL_CERT_FILE", found["cert"])
-
-
 def fetch(folder: Path, wanted: str, files: list[str]) -> Path | None:
     """Announce and download the chosen build; return its wheel, None if pip takes torch from its own index.
 
@@ -498,22 +264,23 @@ def fetch(folder: Path, wanted: str, files: list[str]) -> Path | None:
     if not choice.names:
         _say_configured(f"torch {TORCH} comes from pip's configured index", others_mb, choice)
         return None
-    use_pips_proxy()
+    wheel_download.use_proxy_of_pip(_output(sys.executable, "-m", "pip", "config", "list"))
     index = os.environ.get("DDP_TORCH_INDEX", INDEX).rstrip("/")
     wheel = None
     try:
-        wheel = first_wheel(index, choice.names)
-        build = wheel.name.split("+")[1].split("-")[0]
-        packages = next((each.packages_mb for each in BUILDS if each.name == build), 0)
-        has = "the CPU build" if build == "cpu" else f"the build for CUDA {build[2:-1]}.{build[-1]}"
+        wheel = wheel_download.first_wheel(index, TORCH, choice.names)
+        packages = next((each.packages_mb for each in BUILDS if each.name == wheel.build), 0)
+        cuda = wheel.build.removeprefix("cu")
+        has = "the CPU build" if wheel.build == "cpu" else f"the build for CUDA {cuda[:-1]}.{cuda[-1]}"
         _say(f"torch {TORCH}: {has}, because {choice.why}. For another one: --torch-build (README).")
         further = f"{packages:,} MB of CUDA packages and {others_mb} MB of others"
         if not packages:
             further = f"{others_mb} MB of other packages"
-        _say(f"Download: {_mb(wheel.num_bytes)} MB from {wheel.host}, then about {further} by pip.")
+        wheel_mb = wheel_download.mb(wheel.num_bytes)
+        _say(f"Download: {wheel_mb} MB from {wheel.host}, then about {further} by pip.")
         _check_disk(folder, CUDA_DISK_MB if packages else CPU_DISK_MB)
-        return download(wheel, folder, Progress())
-    except (UnusableError, urllib.error.HTTPError) as error:
+        return wheel_download.download(wheel, folder, wheel_download.Progress())
+    except (wheel_download.UnusableError, urllib.error.HTTPError) as error:
         why = f"{index} cannot be used ({error})"
         part = wheel is not None and (folder / f"{wheel.name}.part")
         if part and part.exists() and part.stat().st_size:

@@ -94,7 +94,7 @@ why_not_installed() {
 # Whether everything is installed, with the build of torch that --torch-build names.
 is_complete() {
     is_installed "$@" || return 1
-    [ -z "$REPLACE_BY" ] || "$PYTHON" tools/torch_build.py is-installed .venv "$REPLACE_BY"
+    [ -z "$REPLACE_BY" ] || "$PYTHON" -m tools.torch_build is-installed .venv "$REPLACE_BY"
 }
 
 make_venv() {
@@ -119,7 +119,7 @@ make_venv() {
     fi
     # Reading these files takes no time; what they mean for torch is looked up only when they have changed.
     if [ "$(read_driver)" != "$(cat "$DRIVER" 2>/dev/null)" ] &&
-        "$PYTHON" tools/torch_build.py compare .venv && [ -w .venv ]; then
+        "$PYTHON" -m tools.torch_build compare .venv && [ -w .venv ]; then
         read_driver >"$DRIVER"
     fi
 }
@@ -216,14 +216,14 @@ install_into_venv() {
         [ ! -e .venv ] || echo "The environment in .venv is incomplete or unusable: it is replaced."
         make_empty_venv "$base" || return 1
     fi
-    if [ -n "$REPLACE_BY" ] && ! "$PYTHON" tools/torch_build.py is-installed .venv "$REPLACE_BY"; then
+    if [ -n "$REPLACE_BY" ] && ! "$PYTHON" -m tools.torch_build is-installed .venv "$REPLACE_BY"; then
         is_to_be_replaced=yes
     fi
     if [ -z "$is_to_be_replaced" ] && chosen=$(chosen_torch "$pinned"); then
         for file in "$@"; do arguments+=(-r "$(without_torch "$file")"); done
     else
         if [ -n "$is_to_be_replaced" ] || [ "$(torch_in_venv | cut -d+ -f1)" != "$pinned" ]; then
-            wheel=$("$PYTHON" tools/torch_build.py fetch "$DOWNLOADS" \
+            wheel=$("$PYTHON" -m tools.torch_build fetch "$DOWNLOADS" \
                 "${REPLACE_BY:-${DDP_TORCH_BUILD:-auto}}" "$@") || { say_if_full; return 1; }
         fi
         # A wheel goes with the line in the requirements that pins torch: 2.13.0+cpu is a 2.13.0.

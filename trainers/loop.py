@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from torch import Tensor
+from torch.optim import Optimizer
 
 from trainers.control import evaluate_unless_stopped, finish, obey, obey_within_step
 from trainers.job import Job, sample_now_and_then, save
@@ -43,7 +44,7 @@ def train(job: Job) -> None:
             job.meter.note_gradients(gradient_norm(job))
             lr = job.rate.apply(optimizer, progress)
             precision.step(optimizer)  # optimizer.step(); with fp16 only if all gradients are finite
-            optimizer.zero_grad()
+            clear_gradients(optimizer)  # optimizer.zero_grad()
             job.observer.optimizer_done()
 
             command = job.end_step(batch, lr)  # what the page asks: all ranks hear it at the same step
@@ -78,6 +79,16 @@ def gradient_norm(job: Job) -> Tensor | None:
     if job.is_step_reported() and (job.world.is_main or job.strategy.is_collective):
         return job.strategy.gradient_norm()
     return None
+
+
+def clear_gradients(optimizer: Optimizer) -> None:
+    """Set all gradients to None: `optimizer.zero_grad()` without its range for profilers.
+
+    That range costs the host 25 us per step, which a small model on a GPU waits for.
+    """
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = None
 
 
 def _is_due(step: int, every: int | None) -> bool:

@@ -23,6 +23,7 @@ STANDBY = "trainers.engines.local.warm_supervisor"
 # What the form calls the number of ranks, with GPUs and without.
 NUM_RANKS_LABELS = ("GPUs (up to", "CPU ranks (up to")
 END_S = 600.0
+ENDED = ("failed", "stopped", "finished")
 
 
 class ClickedRun:
@@ -47,11 +48,11 @@ class ClickedRun:
         return self.page.ask(endpoint, self.run.run_id, *arguments)
 
     def wait_for_state(self, *wanted: str, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait for one of these states; fail at once where it has failed."""
+        """Wait for one of these states; fail at once where the run has ended in another."""
 
         def is_there() -> bool:
             state = self.state()
-            assert state != "failed" or "failed" in wanted, self.story()
+            assert state in wanted or state not in ENDED, self.story()
             return state in wanted
 
         wait_until(f"run {self.run.run_id} being {' or '.join(wanted)}", is_there, timeout_s)
@@ -60,7 +61,7 @@ class ClickedRun:
         """Wait until this step was reported; fail at once where the run has ended."""
 
         def is_there() -> bool:
-            is_over = self.state() in ("failed", "stopped", "finished")
+            is_over = self.state() in ENDED
             has_come = max(self.losses(), default=0) >= step
             assert has_come or not is_over, self.story()
             return has_come

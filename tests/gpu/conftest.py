@@ -15,19 +15,28 @@ import pytest
 import torch
 
 from tests.gpu.place import Place, gpus, names_processes
+from trainers.machine import hardware
 
 ON_CPU = "GPU_TESTS_ON_CPU"
+FEW = 2
 CPU = Place(device="cpu", num=2)
 NEEDED_BY_THE_PAGE = ("gradio", "gradio_client", "plotly", "orjson", "tsdownsample", "playwright")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip on paper GPUs what needs real ones, with the reason that its marker gives."""
+    """Skip on paper GPUs what needs real ones, and on many of them what does not depend on their number."""
     if not os.environ.get("PAPER_GPU"):
         return
+
+    def is_here(item: pytest.Item) -> bool:
+        return Path(__file__).parent in item.path.parents
+
+    has_many = len(hardware.visible_gpus()) > FEW
     for item in items:
         if (marker := item.get_closest_marker("real_gpu")) is not None:
             item.add_marker(pytest.mark.skip(reason=f"needs a real GPU: {marker.args[0]}"))
+        elif has_many and is_here(item) and item.get_closest_marker("many_gpus") is None:
+            item.add_marker(pytest.mark.skip(reason="runs on one and two paper GPUs"))
 
 
 @pytest.fixture(scope="session")

@@ -43,6 +43,7 @@ def test_out_of_memory_is_told_with_what_helps(copy_with: CopyWith, seen: Place)
     assert "misbehaves.py" in error["traceback"]
 
 
+@pytest.mark.many_gpus
 def test_a_full_gpu_is_named_by_its_index_on_the_machine(
     copy_with: CopyWith, two_gpus: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

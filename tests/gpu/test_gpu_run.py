@@ -11,6 +11,7 @@ from tests.harness import Launcher, wait_until
 from trainers.machine import hardware
 
 
+@pytest.mark.many_gpus
 def test_run_on_every_gpu_finishes_and_reports_each_gpu(launcher: Launcher, place: Place) -> None:
     live = launcher.start(device=place.device, nproc_per_node=place.num, max_steps=200, num_epochs=1000)
     status = live.wait_for_end(300.0)
@@ -51,6 +52,7 @@ def test_gpus_tell_how_a_step_divides_by_their_own_clock(
         assert 0 <= entry["base_memory_bytes"] < entry["peak_memory_bytes"], entry
 
 
+@pytest.mark.many_gpus
 def test_more_ranks_than_gpus_fails_in_words(launcher: Launcher, gpu: Place) -> None:
     live = launcher.start(device="cuda", nproc_per_node=gpu.num + 1, max_steps=5)
     status = live.wait_for_end(300.0)

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.gpu.clicks import served
 from tests.gpu.place import Place
@@ -125,6 +126,7 @@ def test_a_cpu_run_beside_a_gpu_run_is_on_no_gpu_and_neither_waits(
         first.stop(save=False)
 
 
+@pytest.mark.many_gpus
 def test_a_second_run_waits_for_the_gpu_that_the_first_has_and_then_begins(
     seen: Place, gpu: Place, page_packages: None, tmp_path: Path
 ) -> None:

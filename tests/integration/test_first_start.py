@@ -69,7 +69,7 @@ class Checkout:
             "DISK_MB = 8_000": "DISK_MB = 0",
         }
         found = set()
-        for name in ("venv.sh", "torch_build.py"):
+        for name in ("venv.sh", "torch_build.py", "wheel_download.py"):
             text = (REPOSITORY / "tools" / name).read_text(encoding="utf-8")
             for old, new in replaced.items():
                 found |= {old} if old in text else set()

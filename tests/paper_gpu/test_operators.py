@@ -111,6 +111,7 @@ OPERATORS: dict[str, Callable[[Tensor], object]] = {
     "fft": lambda x: torch.fft.fft(x.float()).real,
     "topk": lambda x: x.topk(3).values,
     "scatter": lambda x: torch.zeros_like(x).scatter_add_(0, x % 3, x),
+    "kernel compiled by NVRTC": lambda x: torch.special.entr(x.double()),
 }
 
 
@@ -123,6 +124,15 @@ def test_an_operator_gives_what_it_gives_on_the_cpu(name: str) -> None:
         torch.testing.assert_close(found.cpu(), expected)
     else:
         assert found == expected
+
+
+def test_memory_that_deterministic_algorithms_fill_is_not_filled_after_its_result() -> None:
+    torch.use_deterministic_algorithms(True)
+    try:
+        counts = torch.bincount(torch.tensor([2, 0, 2], device="cuda"))
+        assert counts.tolist() == [1, 0, 2]
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -46,9 +46,13 @@ class Trivial:
 
 
 def most_frequent_class(spec: DataSpec, train: Split, validation: Split) -> Trivial:
-    """Return what always predicting the most frequent class of the validation split reaches."""
-    counts = torch.bincount(_targets(validation), minlength=spec.num_classes).double()
-    trained = torch.bincount(_targets(train), minlength=spec.num_classes).double()
+    """Return what always predicting the most frequent class of the validation split reaches.
+
+    Raises:
+        ValueError: if no target of a split is a class.
+    """
+    counts = _class_counts(validation, spec.num_classes)
+    trained = _class_counts(train, spec.num_classes)
     shares = counts / counts.sum()
     answer = int(shares.argmax())
     share = float(shares[answer])
@@ -116,6 +120,19 @@ def inputs_differ(split: Split) -> bool:
         if bool((inputs != first).any()):
             return True
     return False
+
+
+def _class_counts(split: Split, num_classes: int) -> Tensor:
+    """Return how often each class is a target of a split, (classes,) in double precision.
+
+    Raises:
+        ValueError: if no target is a class.
+    """
+    # On the CPU: a GPU would compile a kernel for `entr` (NVRTC), and be waited for at each number.
+    counts = torch.histc(_targets(split).cpu().double(), num_classes, -0.5, num_classes - 0.5)
+    if not counts.any():
+        raise ValueError(f"no target is a class, a whole number from 0 to {num_classes - 1}")
+    return counts
 
 
 def _targets(split: Split) -> Tensor:

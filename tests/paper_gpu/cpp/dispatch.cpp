@@ -274,7 +274,12 @@ class ComputedNow : public c10::OperatorKernel {
         stack->push_back(original->second);
       } else {
         Tensor found = result.toTensor();
-        Tensor made = at::empty_strided(found.sizes(), found.strides(), found.options().device(device));
+        Tensor made;
+        {
+          // With deterministic algorithms torch fills new memory: nested, that is not computed after the copy.
+          Nested nested;
+          made = at::empty_strided(found.sizes(), found.strides(), found.options().device(device));
+        }
         copy_result(alias_of(made), found, op.operator_name().name);
         stack->push_back(made);
       }

@@ -150,6 +150,13 @@ API CUresult cuTensorMapEncodeIm2col(CUtensorMap*, CUtensorMapDataType, cuuint32
   return CUDA_SUCCESS;
 }
 
+// NVRTC asks for a table of undocumented functions. Its first number is its size in bytes: it has none of them.
+API CUresult cuGetExportTable(const void** table, const CUuuid*) {
+  static const uint64_t empty = sizeof empty;
+  *table = &empty;
+  return CUDA_SUCCESS;
+}
+
 // Triton asks whether an argument is a device pointer, and for the address that kernels use.
 API CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdeviceptr address) {
   if (attribute != CU_POINTER_ATTRIBUTE_DEVICE_POINTER) return CUDA_ERROR_NOT_SUPPORTED;

@@ -14,7 +14,7 @@ import pytest
 
 from tests.harness import REPOSITORY
 from tests.wheel_index import Index, make_wheel, serving
-from tools import torch_build
+from tools import torch_build, wheel_download
 from tools.torch_build import Nvidia
 
 TORCH = torch_build.TORCH
@@ -214,12 +214,12 @@ def test_login_node_takes_the_build_for_the_nodes(machine: Path, gres: str, firs
 @pytest.fixture
 def index(machine: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
     """Serve the builds that PyTorch's index has of this torch, and others; with short time limits."""
-    monkeypatch.setattr(torch_build, "INDEX_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(torch_build, "STALL_S", 0.5)
+    monkeypatch.setattr(wheel_download, "INDEX_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(wheel_download, "STALL_S", 0.5)
     for name in ("CPU_DISK_MB", "CUDA_DISK_MB"):
         monkeypatch.setattr(torch_build, name, 0)
-    monkeypatch.setattr(torch_build.time, "sleep", lambda _: None)
-    monkeypatch.setattr(torch_build, "use_pips_proxy", lambda: None)
+    monkeypatch.setattr(wheel_download.time, "sleep", lambda _: None)
+    monkeypatch.setattr(wheel_download, "use_proxy_of_pip", lambda _: None)
     with serving() as index:
         for build in ("cpu", "cu126", "cu130", "cu132"):
             index.add_torch(f"2.12.0+{build}")
@@ -299,8 +299,8 @@ def test_configured_index_where_pytorchs_cannot_be_used(
         case "wheel refused":
             index.refused[path_of("cpu", index)] = 403
         case "download refused":
-            size = torch_build._size
-            monkeypatch.setattr(torch_build, "_size", lambda url: refuse_after(index, size(url)))
+            size = wheel_download._size
+            monkeypatch.setattr(wheel_download, "_size", lambda url: refuse_after(index, size(url)))
     began = time.monotonic()
     assert fetch(machine) is None
     assert time.monotonic() - began < 10
@@ -347,7 +347,7 @@ def test_next_start_continues_the_download(
 ) -> None:
     path = path_of("cpu", index)
     index.cut_after[path] = 100_000
-    monkeypatch.setattr(torch_build, "NUM_ATTEMPTS", 1)
+    monkeypatch.setattr(wheel_download, "NUM_ATTEMPTS", 1)
     with pytest.raises(
         ValueError, match=r"closed the connection; 0 of 0 MB are here. Start again, .*continues"
     ):
@@ -443,12 +443,11 @@ def test_builds_are_those_of_the_torch_that_is_pinned() -> None:
 
 def test_proxy_that_pip_uses_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "global.proxy='http://proxy:3128'\n:env:.cert='/etc/ssl/own.pem'\nglobal.index-url='https://x/simple'\n"
-    monkeypatch.setattr(torch_build, "_output", lambda *command: text)
     for name in ("http_proxy", "https_proxy", "SSL_CERT_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("http_proxy", "http://own")
-    torch_build.use_pips_proxy()
-    environ = torch_build.os.environ
+    wheel_download.use_proxy_of_pip(text)
+    environ = wheel_download.os.environ
     assert [environ[name] for name in ("http_proxy", "https_proxy", "SSL_CERT_FILE")] == [
         "http://own",
         "http://proxy:3128",

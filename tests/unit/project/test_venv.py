@@ -37,7 +37,7 @@ class Checkout:
         self.environment = folder / ".venv"
         self.notes = folder / "notes"
         (folder / "tools").mkdir()
-        for name in ("venv.sh", "torch_build.py"):
+        for name in ("venv.sh", "torch_build.py", "wheel_download.py"):
             shutil.copy(REPOSITORY / "tools" / name, folder / "tools")
         self.ask_for(REQUIREMENTS)
         python = folder / "bin" / "python3.13"

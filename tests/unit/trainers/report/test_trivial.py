@@ -63,6 +63,13 @@ def test_no_constant_class_is_better_whatever_the_training_split() -> None:
     assert event_check.is_whole(plan | {"trivial": older})
 
 
+def test_targets_that_are_no_class_are_not_counted() -> None:
+    found = trivial.most_frequent_class(SPEC, rows(0, 1), rows(2, 2, 1, -100, 7))
+    assert (found.answer, found.value) == ("c", pytest.approx(2 / 3))
+    with pytest.raises(ValueError, match="no target is a class, a whole number from 0 to 2"):
+        trivial.most_frequent_class(SPEC, rows(0, 1), rows(-100, 7))
+
+
 def test_the_mean_has_an_r2_of_zero_in_the_targets_own_units() -> None:
     registry.discover_all()
     spec = replace(SPEC, task=TABULAR_REGRESSION, num_classes=1, target_mean=10.0, target_std=2.0)
