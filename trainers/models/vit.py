@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Layers, heads, width.
 SHAPES = {"tiny": (4, 4, 64), "small": (6, 4, 192), "base": (12, 12, 768)}
 SQUARES_A_SIDE = 7
-SMALLEST_SIDE = 2  # pixels: a square of one pixel is a number, and 64 of them cost four times as much as 16
+SMALLEST_SIDE = 2  # pixels: a square of one pixel is a number, and 64 of them cost three times as much as 16
 
 
 class Vit(nn.Module):

@@ -75,6 +75,7 @@ _SIGNS = "€£¥°²³µªº–—‘’“”„…«»§·×±®©™½¼¾\x
 _FOREIGN = re.compile(
     rf"[^\x00-\x7f{_SIGNS}]|(?<=[^\W\d_])[^\x00-\x7f\w’](?=[^\W\d_])|[¼½¾±×®©²³](?=[^\W\d_])"
 )
+_TITLE_CASE = re.compile(r"\b[А-ЯЁ][а-яё]")
 _TWO_SCRIPTS = re.compile(r"[A-Za-z][^\W\d_a-zA-Z]|[^\W\d_a-zA-Z][A-Za-z]")
 
 
@@ -183,10 +184,12 @@ def guess(sample: bytes) -> str:
     fits: dict[str, float] = {}
     for name, languages in LETTERS:
         text = sample.decode(name, errors="replace")
-        # Small letters, the first may be a capital; words of capitals are less usual, and KOI8 least.
+        # Small letters, the first may be a capital; words of capitals are less usual. Capitals in cp1251 are
+        # small letters in KOI8, whose own texts have capitals at the beginning of words.
         small = _LETTERS.sub(lambda one: one[0].lower() if one[0][1:].islower() else one[0], text)
         capitals = _LETTERS.sub(lambda one: one[0].lower() if one[0].isupper() else one[0], small)
-        for weight, words in ((0.85 if name == "koi8_r" else 1.0, small), (0.9, capitals)):
+        usual_case = 0.85 if name == "koi8_r" and not _TITLE_CASE.search(text) else 1.0
+        for weight, words in ((usual_case, small), (0.9, capitals)):
             found = _FOREIGN.findall(words.replace("i\u0307", "i"))
             if languages > "\u0250":
                 found += _TWO_SCRIPTS.findall(words)
