@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from ddp_gui import login_node
 from ddp_gui.gradio_routes import uploads
-from ddp_gui.login_node import command as login_node
-from ddp_gui.login_node import lifeline
 from trainers.files import private_files
-from trainers.files.paths import REPOSITORY
+from trainers.files.plain_files import REPOSITORY
 from trainers.machine.os_errors import explain
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def main() -> None:
         check_address(arguments.host, arguments.port)
         options = checked_options(arguments)
         if arguments.until_silence:
-            lifeline.end_without(sys.stdin.fileno(), lambda: os.kill(os.getpid(), signal.SIGTERM))
+            login_node.end_without(sys.stdin.fileno(), lambda: os.kill(os.getpid(), signal.SIGTERM))
         check_files(options)
         _check_accounts(options.auth_file)
         # Gradio reads it at import; its default is a folder that all users of this machine share.
@@ -72,7 +71,7 @@ def main() -> None:
 
     _report("Importing Gradio, and reading which models, data sets and GPUs there are …")
     from ddp_gui.background import trainer_process
-    from ddp_gui.devices import usable_gpus
+    from ddp_gui.devices import capacity
     from ddp_gui.plan.catalogue import CatalogueError, CatalogueSource, default_cache_file
 
     catalogue = CatalogueSource(default_cache_file())
@@ -80,7 +79,7 @@ def main() -> None:
     # Reading the catalogue and importing Gradio each take seconds, so they run in parallel.
     threads = [
         threading.Thread(target=_ask_ahead, args=(catalogue,), daemon=True),
-        threading.Thread(target=usable_gpus.settle, args=(gpus_file,), daemon=True),
+        threading.Thread(target=capacity.settle_usable_gpus, args=(gpus_file,), daemon=True),
     ]
     for thread in threads:
         thread.start()

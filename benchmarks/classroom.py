@@ -28,9 +28,9 @@ from typing import Any
 import httpx
 
 from benchmarks.machine import Conditions, CpuMeter, resident_mb, spread
-from ddp_gui.auth import passwords
+from ddp_gui.auth import account_file
 from ddp_gui.auth.account_file import Account, AccountFile
-from ddp_gui.auth.current_user import Role
+from ddp_gui.auth.rights import Role
 from tools import page_driver
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
@@ -210,11 +210,11 @@ async def _visitors(address: str, secrets: dict[str, str], tally: Tally) -> Asyn
 def make_accounts(path: Path) -> dict[str, str]:
     """Write the accounts of a class and return everybody's password."""
     names = ["teacher", *(f"student-{number:02d}" for number in range(1, NUM_STUDENTS + 1))]
-    made = {name: passwords.made_up() for name in names}
+    made = {name: account_file.made_up() for name in names}
     with AccountFile(path).changing() as accounts:
         for name, password in made.items():
             role: Role = "teacher" if name == "teacher" else "student"
-            accounts[name] = Account(name=name, role=role, password=passwords.hashed(password))
+            accounts[name] = Account(name=name, role=role, password=account_file.hash_password(password))
     return made
 
 

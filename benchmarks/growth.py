@@ -30,7 +30,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.engines.local.torchrun import literal_command, torchrun_arguments
 from trainers.parallel import process_group
 from trainers.parallel.process_group import World
-from trainers.report import sample_board
+from trainers.report import samples as samples_module
 from trainers.report.meter import StepMeter
 from trainers.report.reporter import NullReporter, Reporter
 from trainers.report.step_clock import StepTimes
@@ -136,7 +136,7 @@ def simulated(num_ranks: int) -> dict[str, float]:
         reporter = Reporter(RunDirectory(Path(folder)))
         telemetry = Telemetry(world, reporter, Pulse())
         samples = [{**telemetry.sample_once()} for _ in range(RANKS_A_NODE)]
-        board, _file = sample_board.make(RANKS_A_NODE)
+        board, _file = samples_module.make_sample_board(RANKS_A_NODE)
         for place, sample in enumerate(samples):
             board.write(place, sample)
         for node in range(num_nodes):

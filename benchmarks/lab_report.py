@@ -18,13 +18,12 @@ from typing import Any
 
 from benchmarks import made_run
 from ddp_gui.background import trainer_process
-from ddp_gui.learn.library import Library
-from ddp_gui.learn.report import document, gather
-from ddp_gui.learn.report import request as request_module
+from ddp_gui.learn.learn_routes import Library
+from ddp_gui.learn.report import document, request
 from ddp_gui.plan.catalogue import CatalogueSource
 from ddp_gui.runs.runs import RunStore
 from trainers.contract.rundir import RunDirectory
-from trainers.files.paths import ASSETS
+from trainers.files.plain_files import ASSETS
 
 RUNS_OF_A_LESSON = 2
 SMALL_STEPS = 300
@@ -72,9 +71,9 @@ def _measure(folder: Path, num_lessons: int, num_steps: int) -> dict[str, Any]:
     }
     catalogue = CatalogueSource(trainer_process.default_cache_file("catalogue"))
     catalogue.get()
-    source = gather.Source(library=Library([lessons]), store=RunStore(runs_dir, catalogue))
+    source = request.Source(library=Library([lessons]), store=RunStore(runs_dir, catalogue))
     began = time.perf_counter()
-    gathered = gather.gather(source, request_module.parse(asked), time.time())
+    gathered = request.gather_inputs(source, request.parse(asked), time.time())
     size = sum(map(len, document.beside(gathered)))
     took_s = time.perf_counter() - began
     assert size <= document.MAX_BYTES, size

@@ -34,8 +34,8 @@ from benchmarks.pairs import Figures
 from benchmarks.rivals import lesson
 from benchmarks.unwatched_worker import NOTE_EVERY, cpu_ms_per_step
 from benchmarks.watching import unwatched, watched
-from trainers.machine import processor, threads
-from trainers.parallel import host_memory, memory_format
+from trainers.machine import host, threads
+from trainers.parallel import devices
 
 BARE = "bare minimum"
 WAYS: dict[str, Callable[[Namespace], Figures]] = {"watched": watched, "unwatched": unwatched}
@@ -111,8 +111,8 @@ def _keep_barrier(barrier: Barrier) -> None:
 def _train(case: Case, num_steps: int) -> Figures:
     """Train the model of a case as one process."""
     device = torch.device("cpu")
-    torch.set_num_threads(threads.choose(NUM_RANKS, processor.num_cores()))
-    host_memory.keep_what_is_freed()
+    torch.set_num_threads(threads.choose(NUM_RANKS, host.num_cores()))
+    devices.keep_what_is_freed()
     torch.manual_seed(SEED)
     chosen = Namespace(model=case.model, model_size=case.size, dataset=case.dataset)
     samples, spec = lesson.load(chosen)
@@ -121,7 +121,7 @@ def _train(case: Case, num_steps: int) -> Figures:
         for picked in torch.randperm(len(samples))[: NUM_BATCHES * case.batch_size].split(case.batch_size)
     ]
     network, objective = lesson.build(chosen, spec).train(), lesson.criterion(spec)
-    memory_format.put_channels_last(network, device, "fp32")
+    devices.put_channels_last(network, device, "fp32")
     optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=0.0, fused=True)
     moments = []
     assert _barrier is not None

@@ -38,11 +38,11 @@ from benchmarks import made_up_runs
 from ddp_gui import server
 from ddp_gui.auth.login import Login
 from ddp_gui.background.loop_delay import LIMIT_S, LoopDelay
-from ddp_gui.gradio_routes.allowlist import is_open
+from ddp_gui.gradio_routes.gate import is_open
 from ddp_gui.gradio_routes.sent_values import LONG_CALLS
-from ddp_gui.http import json_body
+from ddp_gui.http import front
 from ddp_gui.http.connections import BoundedProtocol
-from ddp_gui.http.limits import MAX_BODY_BYTES, MAX_HEADER_BYTES
+from ddp_gui.http.front import MAX_BODY_BYTES, MAX_HEADER_BYTES
 from ddp_gui.http.listening import Listener
 from ddp_gui.options import Options
 from ddp_gui.plan.catalogue import CatalogueSource, default_cache_file
@@ -230,8 +230,8 @@ def texts(size: int) -> Mapping[str, str]:
 def values(size: int) -> Mapping[str, str]:
     """Return JSON values of at most that many bytes, with as many parts as are let in."""
     num_parts, num_values = (
-        min(size // 5, json_body.MAX_PARTS - 60),
-        min(size // 9, json_body.MAX_VALUES - 100),
+        min(size // 5, front.MAX_PARTS - 60),
+        min(size // 9, front.MAX_VALUES - 100),
     )
     file = {"meta": {"_type": "gradio.FileData"}}
     return {
@@ -363,9 +363,7 @@ def _of_path(method: str, path: str, known: Mapping[str, str], names: list[str] 
 
 
 def _of_bodies(method: str, path: str, put: Callable[[str], str], target: str = "") -> Iterator[Request]:
-    sized = [
-        (what, value) for size in (json_body.MAX_BYTES, BODY_BYTES) for what, value in values(size).items()
-    ]
+    sized = [(what, value) for size in (front.MAX_BYTES, BODY_BYTES) for what, value in values(size).items()]
     for what, value in sized:
         body = put(value).encode()
         yield Request(target=target or f"{method} {path}", what=what, data=request(method, path, body))
@@ -416,7 +414,7 @@ def _of_functions(page: Page) -> Iterator[Request]:
             )
             # Longer ones are refused whichever function is called, but for those that take many ids.
             is_long = number == 0 or function.api_name in LONG_CALLS
-            for size in (json_body.MAX_BYTES - 2_000, *([BODY_BYTES] if is_long else [])):
+            for size in (front.MAX_BYTES - 2_000, *([BODY_BYTES] if is_long else [])):
                 for what, value in values(size).items():
                     body = f'{{"data":[{value}{",null" * (num - 1)}]{more}}}'.encode()
                     sent = request("POST", path, body)

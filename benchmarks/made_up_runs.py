@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from trainers.contract import config as config_module
-from trainers.contract.event_lines import encode
-from trainers.contract.events import State
+from trainers.contract.events import State, encode_event
 from trainers.contract.rundir import RunDirectory, Status
 
 CHOICES = (
@@ -72,7 +71,7 @@ def make_one(folder: Path, number: int, num_steps: int, began: float, chance: ra
     ending = chance.choice(ENDINGS)
     lines = []
     for seq, (time_unix_s, kind, fields) in enumerate(_happened(num_steps, began, ending, chance)):
-        lines.append(encode({"seq": seq, "time_unix_s": round(time_unix_s, 4), "kind": kind, **fields}))
+        lines.append(encode_event({"seq": seq, "time_unix_s": round(time_unix_s, 4), "kind": kind, **fields}))
     run.events.write_bytes(b"\n".join(lines) + b"\n")
     ended = began + num_steps * STEP_TIME_S + 2
     status = Status(state=ending, exit_code=int(ending == "failed"), started_unix_s=began, ended_unix_s=ended)

@@ -28,7 +28,7 @@ import numpy as np
 from PIL import Image
 
 from tests.harness import Launcher
-from trainers.data.own.common import cache
+from trainers.data.own import cache
 from trainers.datasets.austen import whole_text
 
 NUM_CLASSES = 50

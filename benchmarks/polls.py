@@ -25,9 +25,9 @@ from typing import Any
 import httpx
 
 from benchmarks.machine import Conditions, percentile
-from ddp_gui.auth import passwords
+from ddp_gui.auth import account_file
 from ddp_gui.auth.account_file import Account, AccountFile
-from ddp_gui.auth.current_user import Role
+from ddp_gui.auth.rights import Role
 from tools import page_driver
 
 LESSON = "global-batch"
@@ -60,7 +60,7 @@ def main() -> None:
 
 def make_accounts(path: Path, names: Sequence[str], password: str) -> None:
     """Write accounts that all have one password: it is hashed once."""
-    hashed = passwords.hashed(password)
+    hashed = account_file.hash_password(password)
     with AccountFile(path).changing() as accounts:
         for name in names:
             role: Role = "teacher" if name == TEACHER else "student"

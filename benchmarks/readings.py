@@ -16,7 +16,7 @@ from typing import Any
 from tests.unit.own_files import inspected
 from tests.unit.trainers.data.own.test_people_files import FILES
 from tests.unit.trainers.data.own.test_table_variants import CASES, make
-from trainers.data.own.common.cache import CACHE_VARIABLE
+from trainers.data.own.cache import CACHE_VARIABLE
 
 MAX_CELL = 160
 

@@ -38,7 +38,7 @@ from trainers import registry
 from trainers.contract import events, rundir
 from trainers.data import LANGUAGE_MODELLING, TABULAR_REGRESSION, TEXT_CLASSIFICATION, DataOptions
 from trainers.data.text import CharacterTokenizer
-from trainers.files.paths import REPOSITORY
+from trainers.files.plain_files import REPOSITORY
 
 DOCS = REPOSITORY / "docs" / "recipes.md"
 BEGIN, END = (f"<!-- made by benchmarks/recipes.py: {edge} -->" for edge in ("begin", "end"))

@@ -20,7 +20,7 @@ from trainers.contract import rundir
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.local.stopping.stop_requests import StopRequests
+from trainers.engines.local.stopping import StopRequests
 from trainers.engines.several_nodes.reports import NodesFolder
 from trainers.files.json_files import read_json, write_json_atomically
 

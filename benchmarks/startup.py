@@ -27,7 +27,7 @@ from benchmarks.watch import FIRST_POINT
 from tools import page_driver
 from tools.page_driver import NO_STANDBY, Server
 from trainers.contract.rundir import RunDirectory
-from trainers.machine import process_title
+from trainers.machine import processes
 
 READY_WITHIN_S = 60.0
 QUIET_PERCENT = 5.0
@@ -109,7 +109,7 @@ def wait_until_ready(server: Server) -> None:
     deadline = time.monotonic() + READY_WITHIN_S
     while time.monotonic() < deadline:
         children = psutil.Process(server.process.pid).children(recursive=True)
-        ranks = [child for child in children if process_title.title_of(child.cmdline()) is not None]
+        ranks = [child for child in children if processes.title_of(child.cmdline()) is not None]
         for rank in ranks:
             rank.cpu_percent()
         time.sleep(LOOK_S)

@@ -19,9 +19,8 @@ from torch import Tensor
 from trainers import build, worker
 from trainers.contract.commands import Command
 from trainers.report import reporter
-from trainers.report.fingerprints import Fingerprints, NullFingerprints
 from trainers.report.meter import StepMeter
-from trainers.report.observer import NullObserver, Observer
+from trainers.report.observer import Fingerprints, NullFingerprints, NullObserver, Observer
 from trainers.report.reporter import NullReporter
 from trainers.report.telemetry import Telemetry
 

@@ -10,9 +10,9 @@ import sys
 import unicodedata
 from pathlib import Path
 
-from ddp_gui.auth import passwords
+from ddp_gui.auth import account_file
 from ddp_gui.auth.account_file import Account, AccountError, AccountFile, Accounts, checked_name
-from ddp_gui.auth.current_user import ROLES, Role
+from ddp_gui.auth.rights import ROLES, Role
 from trainers.machine.os_errors import explain
 
 SPELT = {"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss", "ø": "o", "æ": "ae", "å": "a", "ł": "l"}
@@ -68,7 +68,7 @@ def _add(file: AccountFile, name: str, role: Role) -> None:
     small = checked_name(name)
     if file.path.exists() and small in file.read():
         raise AccountError(f"the account {small} exists already; set-password changes its password")
-    password = passwords.hashed(_asked_password(small))
+    password = account_file.hash_password(_asked_password(small))
     with file.changing() as accounts:
         accounts[small] = Account(name=small, role=role, password=password)
     print(f"{small} may log in as a {role}.")
@@ -83,8 +83,8 @@ def _add_class(file: AccountFile, names: Path, role: Role) -> None:
             if name in accounts:
                 print(f"{name} exists already and stays as it is.", file=sys.stderr)
                 continue
-            password = passwords.made_up()
-            accounts[name] = Account(name=name, role=role, password=passwords.hashed(password))
+            password = account_file.made_up()
+            accounts[name] = Account(name=name, role=role, password=account_file.hash_password(password))
             made.append((name, password))
     print(f"{len(made)} new accounts. The passwords are shown only now and stored nowhere:", file=sys.stderr)
     width = max((len(name) for name, _ in made), default=0)
@@ -95,7 +95,7 @@ def _add_class(file: AccountFile, names: Path, role: Role) -> None:
 def _set_password(file: AccountFile, name: str) -> None:
     small = checked_name(name)
     _found(file.read(), small)
-    password = passwords.hashed(_asked_password(small))
+    password = account_file.hash_password(_asked_password(small))
     with file.changing() as accounts:
         before = _found(accounts, small)
         accounts[small] = Account(name=small, role=before.role, password=password)

@@ -12,11 +12,11 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddp_gui.http import local_users
-from ddp_gui.http.hosts import LAST_PORT
-from trainers.contract import run_ids
+from ddp_gui.http import listening as listening_module
+from ddp_gui.http.front import LAST_PORT
+from trainers.contract import rundir
 from trainers.contract.status import LOCAL
-from trainers.machine import processor
+from trainers.machine import host as host_module
 
 SLURM = "slurm"
 SSH = "ssh"
@@ -77,7 +77,7 @@ class Options:
         """How many CPU ranks the queue allocates at once: with a login at most the number of cores."""
         if self.cpu_ranks is not None or not self.has_login:
             return self.cpu_ranks
-        return max(FEWEST_CPU_RANKS_OF_A_CLASS, processor.num_cores())
+        return max(FEWEST_CPU_RANKS_OF_A_CLASS, host_module.num_cores())
 
     @property
     def is_one_users(self) -> bool:
@@ -214,7 +214,7 @@ def _reaches_polls_alone(options: Options) -> bool:
     """
     if not options.lets_phones_in or options.allowed_hosts or options.trusted_proxies:
         return False
-    if not local_users.knows_others():
+    if not listening_module.knows_others():
         raise ValueError(
             "--polls lets phones answer polls and do nothing else, but this system does not say who made a "
             "connection (Linux does): add --insecure if everybody there may do everything, or use accounts"
@@ -226,7 +226,7 @@ def _check_paths(options: Options) -> None:
     """Refuse paths that JSON cannot hold: every page shows the paths of runs and data."""
     named = [("--runs-dir", options.runs_dir), ("--lessons", options.lessons)]
     for option, path in [*named, *(("--data-dir", path) for path in options.data_dirs)]:
-        if path is not None and not run_ids.is_shown(str(path)):
+        if path is not None and not rundir.is_shown(str(path)):
             raise ValueError(
                 f"{option} is {os.fsencode(path)!r}: the path contains bytes that are not UTF-8 or invisible "
                 "characters. Rename that folder, or choose another one"

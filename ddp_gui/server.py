@@ -15,71 +15,54 @@ import uvicorn
 from fastapi import FastAPI
 
 from ddp_gui import lifespan
-from ddp_gui.auth import current_user, login_routes
+from ddp_gui.auth import login_routes, rights
 from ddp_gui.auth.account_file import AccountFile
-from ddp_gui.auth.data_access import DataAccess
-from ddp_gui.auth.header_gate import HeaderGate
 from ddp_gui.auth.login import Login
-from ddp_gui.auth.session_gate import SessionGate
+from ddp_gui.auth.login_routes import HeaderGate, SessionGate
+from ddp_gui.auth.rights import DataAccess
 from ddp_gui.background.loop_delay import LoopDelay
-from ddp_gui.gradio_routes import allowlist, light, sessions, uploads
+from ddp_gui.gradio_routes import endpoints, gate, uploads
 from ddp_gui.gradio_routes.gate import Gate
 from ddp_gui.gradio_routes.uploads import Uploads
-from ddp_gui.http import glossary, shell, static
-from ddp_gui.http.asgi import App
+from ddp_gui.http import shell
 from ddp_gui.http.connections import BoundedProtocol
-from ddp_gui.http.front import Front
+from ddp_gui.http.front import App, Front
 from ddp_gui.http.listening import Listener
-from ddp_gui.launch.user_errors import answer_os_error
-from ddp_gui.learn import learn_routes
-from ddp_gui.learn.learn_api import LearnApi
-from ddp_gui.learn.library import Library
-from ddp_gui.learn.polls import poll_routes
-from ddp_gui.learn.polls.phone_gate import PhoneGate
-from ddp_gui.learn.polls.polls_api import PollRuns, PollsApi
-from ddp_gui.learn.polls.rooms import Rooms
-from ddp_gui.learn.progress import progress_routes
-from ddp_gui.learn.progress.progress_api import ProgressApi
-from ddp_gui.learn.progress.progress_files import ProgressFiles
-from ddp_gui.learn.report import report_routes
+from ddp_gui.launch.launcher import answer_os_error
+from ddp_gui.learn import learn_routes, poll_routes
+from ddp_gui.learn import progress as progress_module
+from ddp_gui.learn.learn_routes import LearnApi, Library
+from ddp_gui.learn.poll_routes import PhoneGate, PollRuns, PollsApi
+from ddp_gui.learn.polls import Rooms
+from ddp_gui.learn.progress import ProgressApi, ProgressFiles
+from ddp_gui.learn.report import request
 from ddp_gui.machine import machine_routes
-from ddp_gui.machine.communication import CommunicationChecks
-from ddp_gui.machine.link_check import LinkChecks
-from ddp_gui.machine.machine_api import MachineApi
+from ddp_gui.machine.communication import CommunicationChecks, LinkChecks
 from ddp_gui.machine.machine_check import MachineChecks
+from ddp_gui.machine.machine_routes import MachineApi
 from ddp_gui.machine.report import MachineReport
 from ddp_gui.options import SLURM, SSH, Options, bind, family_of
 from ddp_gui.plan.catalogue import CatalogueSource
 from ddp_gui.plan.package_install import PackageInstalls
 from ddp_gui.queue import queue_routes
-from ddp_gui.queue.devices import Devices
+from ddp_gui.queue.policy import Devices
 from ddp_gui.queue.presenter import QueuePresenter
-from ddp_gui.queue.queue_api import QueueApi
+from ddp_gui.queue.queue_routes import QueueApi
 from ddp_gui.queue.scheduler import Scheduler
-from ddp_gui.run import (
-    downloads,
-    elsewhere_routes,
-    log_routes,
-    recording_routes,
-    references,
-    sample_routes,
-    stream,
-)
-from ddp_gui.runs import list_routes
-from ddp_gui.runs.class_api import ClassApi
-from ddp_gui.runs.exports import export_routes
-from ddp_gui.runs.run_admin_api import RunAdminApi
+from ddp_gui.run import downloads, logs, recordings, references, samples, stream
+from ddp_gui.runs import exports, run_list_routes
+from ddp_gui.runs.run_list_routes import ClassApi, RunAdminApi
 from ddp_gui.runs.runs import RunStore
-from ddp_gui.train import page as train_page
+from ddp_gui.train import page
 from ddp_gui.train.api import Api
-from ddp_gui.train.theme import make_theme
+from ddp_gui.train.page import make_theme
 from trainers.engines import registry
 from trainers.engines.base import Engine
 from trainers.engines.local.engine import LocalEngine
 from trainers.engines.local.warm_pool import WarmPool
 from trainers.engines.slurm.engine import SlurmEngine
 from trainers.engines.ssh.of_site import engine_of
-from trainers.files.paths import ASSETS
+from trainers.files.plain_files import ASSETS
 from trainers.machine.os_errors import explain
 
 # Python's own is 5 ms, for which the loop that answers waits at each of its reads and writes behind each
@@ -135,7 +118,7 @@ def _login(options: Options) -> Login | None:
     """Return who may log in here; None where nobody has to, or a proxy does that."""
     if options.has_login:
         # Work that no request asked for is nobody's, unless it says otherwise.
-        current_user.nobody_by_default()
+        rights.nobody_by_default()
     if options.auth_file is None:
         return None
     return Login(AccountFile(options.auth_file), f"ddp_session_{options.port}")
@@ -182,7 +165,7 @@ def _engine(options: Options) -> Engine:
 
 def build_app(options: Options, catalogue: CatalogueSource, login: Login | None = None) -> FastAPI:
     """Build the whole web app: our routes, and Gradio mounted below them."""
-    light.lighten()
+    gate.shorten_session_starts()
     store = RunStore(options.runs_dir, catalogue)
     store.needs.ask_ahead()
     checks = CommunicationChecks()
@@ -215,25 +198,25 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     tended = lifespan.tending(store, uploaded, (checks, machine_checks, installs), line, engine, delay)
     app = FastAPI(lifespan=tended, docs_url=None, redoc_url=None, openapi_url=None)
     app.add_exception_handler(OSError, answer_os_error)
-    app.include_router(static.make_router())
-    app.include_router(glossary.make_router())
-    static.mount_assets(app)
+    app.include_router(shell.make_static_router())
+    app.include_router(shell.make_glossary_router())
+    shell.mount_assets(app)
     app.include_router(login_routes.make_router(login, has_header=options.auth_header is not None))
-    app.include_router(list_routes.make_router(store, view.places))
-    app.include_router(export_routes.make_router(store))
+    app.include_router(run_list_routes.make_list_router(store, view.places))
+    app.include_router(exports.make_export_router(store))
     app.include_router(stream.make_router(store))
-    app.include_router(log_routes.make_router(store))
-    app.include_router(downloads.make_router(store))
-    app.include_router(elsewhere_routes.make_router(store))
-    app.include_router(recording_routes.make_router(store))
+    app.include_router(logs.make_log_router(store))
+    app.include_router(downloads.make_download_router(store))
+    app.include_router(downloads.make_elsewhere_router(store))
+    app.include_router(recordings.make_recording_router(store))
     app.include_router(references.make_router(store))
-    app.include_router(sample_routes.make_router(store))
+    app.include_router(samples.make_sample_router(store))
     app.include_router(machine_routes.make_router(report, store, machine_checks))
     app.include_router(queue_routes.make_router(view, store))
     app.include_router(learn_routes.make_router(library, api, store))
-    app.include_router(progress_routes.make_router(progress, library, has_login=options.has_login))
+    app.include_router(progress_module.make_progress_router(progress, library, has_login=options.has_login))
     app.include_router(poll_routes.make_router(rooms, options))
-    app.include_router(report_routes.make_router(library, store))
+    app.include_router(request.make_report_router(library, store))
     app.include_router(shell.make_router())
     with gr.Blocks(title=shell.TITLE, analytics_enabled=False) as demo:
         # First, so that no handler of a page can take an endpoint's name.
@@ -245,9 +228,9 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         lessons.register()
         ProgressApi(progress, library).register()
         PollsApi(rooms, library).register()
-        train_page.build(demo, api, store, uploaded, catalogue, line.capacity(), engine)
+        page.build(demo, api, store, uploaded, catalogue, line.capacity(), engine)
     # Anybody may name new ones; before it comes to this, `forget_oldest` takes those of whoever has most.
-    demo.state_session_capacity = 2 * sessions.MAX_SESSIONS
+    demo.state_session_capacity = 2 * endpoints.MAX_SESSIONS
     mounted: FastAPI = gr.mount_gradio_app(
         app,
         demo,
@@ -264,7 +247,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     # Gradio checks the paths it is sent only where it believes that it was launched: mounting does not count.
     demo.has_launched = True
     calm(demo)
-    allowlist.close(mounted, demo, uploaded)
+    gate.protect_routes(mounted, demo, uploaded)
     return mounted
 
 

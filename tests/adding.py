@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.harness import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "adding.md"
-CHARTS = "ddp_gui/events/charts.py"
+CHARTS = "ddp_gui/events/tables.py"
 INSIGHTS = "ddp_gui/events/analysis/insights.py"
 COMMANDS = "trainers/contract/commands.py"
 HANDLERS = "trainers/control.py"

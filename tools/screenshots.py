@@ -18,8 +18,8 @@ from pathlib import Path
 from gradio_client import Client
 from playwright.sync_api import Browser, Page
 
+from ddp_gui.learn.learn_routes import Library
 from ddp_gui.learn.lesson import Lesson
-from ddp_gui.learn.library import Library
 from ddp_gui.server import LESSONS as LESSON_FILES
 from tools import page_driver
 from tools.page_driver import Server

@@ -16,28 +16,26 @@ from torch import Tensor, nn
 from trainers import registry
 from trainers.checkpoint import save_and_restore
 from trainers.checkpoint.save_and_restore import Checkpointer, Progress
-from trainers.checkpoint.step_start import StepStart
+from trainers.checkpoint.snapshot import StepStart
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.data.dataset import DataOptions, Dataset, DataSpec, Split, digest
-from trainers.data.loading import Loader
-from trainers.data.sharding import ShardedBatches
+from trainers.data.loading import Loader, ShardedBatches
 from trainers.job import Job, SaveAnswers
-from trainers.machine import hardware, processor
+from trainers.machine import hardware, host
 from trainers.optimisation import compiling, optimizers
 from trainers.optimisation.objective import Evaluator, Objective
 from trainers.optimisation.optimizers import LearningRate
-from trainers.parallel import memory_format, process_group
-from trainers.parallel.precision import Precision
+from trainers.parallel import devices, process_group
+from trainers.parallel.devices import Precision
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
 from trainers.registry import ModelEntry, ModelOptions
-from trainers.report.fingerprints import Fingerprints
 from trainers.report.meter import StepMeter
-from trainers.report.observer import Observer
+from trainers.report.metrics import Trivial
+from trainers.report.observer import Fingerprints, Observer
 from trainers.report.reporter import NullReporter
 from trainers.report.telemetry import Pulse
-from trainers.report.trivial import Trivial
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +94,7 @@ def build_job(
     torch.manual_seed(config.seed + 1 + strategy.replica)
     strategy.autocast = bits.autocast
     if strategy.takes_any_layout:
-        memory_format.put_channels_last(network, world.device, config.precision)
+        devices.put_channels_last(network, world.device, config.precision)
     strategy.wrap(network)
     if config.compile:
         _compile(config, strategy, objective, train, reporter)
@@ -306,7 +304,7 @@ def _say_what_is_wrong(config: Config, world: World, reporter: NullReporter) -> 
         if found is not None:
             code = "tf32_idle" if config.precision == "tf32" else "bf16_emulated"
             reporter.warning(code, found.reason, found.remedy)
-    if config.precision == "bf16" and world.device.type == "cpu" and processor.has_bf16() is False:
+    if config.precision == "bf16" and world.device.type == "cpu" and host.has_bf16() is False:
         reporter.warning(
             "bf16_emulated",
             "This CPU has no bf16 arithmetic (AMX, AVX512-BF16): torch emulates it, slower than fp32.",

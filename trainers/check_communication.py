@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from trainers.contract.library_words import in_words
+from trainers.contract.rundir import library_error_text
 from trainers.engines.local.torchrun import by_hand
 from trainers.machine.lifeline import die_with_parent, parent_by_name
 
@@ -42,7 +42,7 @@ def main() -> None:
     try:
         measure_all(options.device, options.seconds_per_size, options.up_to_bytes)
     except BaseException as error:  # noqa: BLE001 - a rank's main: whatever it was is said, and the job ends
-        words = f"{type(error).__name__}: {in_words(error)}"[:MAX_ERROR_LENGTH]
+        words = f"{type(error).__name__}: {library_error_text(error)}"[:MAX_ERROR_LENGTH]
         say({"error": words, "rank": int(os.environ["RANK"])})
         # Not the interpreter's exit: a broken process group can hang or abort in its destructor.
         os._exit(1)

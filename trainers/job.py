@@ -13,25 +13,24 @@ from torch.utils.hooks import RemovableHandle
 from trainers import registry
 from trainers.checkpoint.checkpoint_files import NoSpaceError, PeersGoneError
 from trainers.checkpoint.save_and_restore import Checkpointer, CheckpointError, Outcome, Progress
-from trainers.checkpoint.step_start import StepStart
+from trainers.checkpoint.snapshot import StepStart
 from trainers.contract.commands import Command
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.data.dataset import DataSpec, Split
 from trainers.data.loading import Batch, Loader
-from trainers.engines.heartbeats import beats
-from trainers.engines.heartbeats.heartbeat_board import EVALUATING, SAMPLING, SAVING
+from trainers.engines import heartbeats
+from trainers.engines.heartbeats import EVALUATING, SAMPLING, SAVING
 from trainers.optimisation import compiling, objective
 from trainers.optimisation.objective import Evaluator, Objective
 from trainers.optimisation.optimizers import LearningRate
-from trainers.parallel.precision import Precision
+from trainers.parallel.devices import Precision
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
-from trainers.report.fingerprints import NullFingerprints
 from trainers.report.meter import StepMeter
-from trainers.report.observer import NullObserver
+from trainers.report.metrics import Trivial
+from trainers.report.observer import NullFingerprints, NullObserver
 from trainers.report.reporter import NullReporter
-from trainers.report.trivial import Trivial
 
 log = logging.getLogger(__name__)
 
@@ -238,7 +237,7 @@ def evaluate(job: Job) -> bool:
         return True
     with job.observer.standing_still():
         job.meter.finish_report()
-        beats.beat(EVALUATING)
+        heartbeats.write_heartbeat(EVALUATING)
         found = job.evaluator.evaluate(
             job.validation,
             batch_size=objective.evaluation_batch(job.spec, job.config.batch_size),
@@ -272,7 +271,7 @@ def take_sample(job: Job) -> None:
     Nothing is compiled for it: the others wait meanwhile, and not for as long as a compiler can take.
     """
     started = time.perf_counter()
-    beats.beat(SAMPLING)
+    heartbeats.write_heartbeat(SAMPLING)
     if not (job.world.is_main or job.strategy.is_collective):
         job.meter.note_sample(0.0)
         return
@@ -304,7 +303,7 @@ def save(job: Job, reason: str) -> None:
     """Save a checkpoint of this step; training stands still only while its state is copied."""
     with job.observer.standing_still():
         job.meter.flush()
-        beats.beat(SAVING)
+        heartbeats.write_heartbeat(SAVING)
         job.checkpointer.save(job.progress, reason)
 
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from trainers.contract.config import ConfigError
-from trainers.contract.config.formulas import Check
-from trainers.contract.config.settings import Problem
+from trainers.contract.config.options import Check, Problem
 from trainers.machine.os_errors import explain
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from trainers.contract.config import Config
     from trainers.data.dataset import DataOptions, Dataset, DataSpec, Tokenizer
     from trainers.parallel.strategy import Strategy
-    from trainers.report.task import Task
+    from trainers.report.metrics import Task
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,18 +18,17 @@ from multiprocessing import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
+from trainers.contract import commands, fence, manifests, rundir
 from trainers.contract import config as config_module
-from trainers.contract import fence, manifests, rundir, tickets
-from trainers.contract.library_words import in_words
-from trainers.contract.rundir import RunDirectory
-from trainers.engines.heartbeats import beats, heartbeat_board
-from trainers.engines.local import rank_temp
-from trainers.engines.local.orders import COMMANDS_OFFSET, IS_WARM, SUPERVISED
+from trainers.contract.rundir import RunDirectory, library_error_text
+from trainers.engines import heartbeats
+from trainers.engines.local import torchrun_process
 from trainers.engines.local.torchrun import by_hand
+from trainers.engines.local.warm_pool import COMMANDS_OFFSET, IS_WARM, SUPERVISED
 from trainers.files import private_files
 from trainers.files.json_files import parse_json
 from trainers.files.plain_files import open_to_append
-from trainers.machine import os_errors, out_of_memory, process_title
+from trainers.machine import host, os_errors, processes
 from trainers.machine.lifeline import die_with_parent, parent_by_name
 from trainers.machine.os_errors import explain
 
@@ -68,11 +67,11 @@ def work(run: RunDirectory, resume_step: int | None) -> int:
     private_files.begin(run.path.parent)
     fence.enter_by_environment(run.path)
     redirect_output(run)
-    process_title.show_rank(run.run_id, int(os.environ["RANK"]))
+    processes.show_rank(run.run_id, int(os.environ["RANK"]))
     die_with_parent(parent_by_name())
-    out_of_memory.be_ended_first()
-    rank_temp.use_folder()
-    beats.begin()
+    host.be_ended_first()
+    torchrun_process.use_folder()
+    heartbeats.begin_heartbeats()
     try:
         is_done = run_recorded(run, resume_step)
     except BaseException:  # noqa: BLE001 - the worker's main: whatever it was, the log has it
@@ -104,7 +103,7 @@ def end_at_once(exit_code: int) -> NoReturn:
     """End the process and what it started, without taking anything apart."""
     for child in multiprocessing.active_children():
         child.terminate()
-    rank_temp.remove_own()
+    torchrun_process.remove_own()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(exit_code)
@@ -207,20 +206,20 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
     config = run.read_config()
     world = process_group.join(
         config.device,
-        beats.patience(config),
+        heartbeats.silence_limit(config),
         most_threads=granted_threads(run),
         recorded_threads=manifests.recorded_threads(run, resume_step, config.world_size),
     )
-    beats.beat(heartbeat_board.BUILDING)
+    heartbeats.write_heartbeat(heartbeats.BUILDING)
     if world.device.type == "cuda":
-        beats.note_gpu()
+        heartbeats.note_gpu()
     set_up_log(world.rank)
     place = devices.described(world.device)
     log.info("process %d, rank %d of %d, on %s", os.getpid(), world.rank, world.world_size, place)
     lock = None
     if world.is_main and SUPERVISED not in os.environ:
         lock = run.acquire_lock()
-        tickets.claim(run, None)
+        commands.claim_ticket(run, None)
     offset = os.environ.get(COMMANDS_OFFSET)
     voice = reporter.create(
         run, is_main=world.is_main, commands_offset=None if offset is None else int(offset)
@@ -239,10 +238,10 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
         _train(run, resume_step, voice, pulse, world)
     except BaseException as error:
         if lock is not None:
-            voice.state("failed", f"{type(error).__name__}: {in_words(error)}")
+            voice.state("failed", f"{type(error).__name__}: {library_error_text(error)}")
         raise
     finally:
-        beats.beat(heartbeat_board.ENDING)
+        heartbeats.write_heartbeat(heartbeats.ENDING)
         telemetry.stop()
         voice.close()
     process_group.leave()
@@ -252,8 +251,8 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
 def granted_threads(run: RunDirectory) -> int | None:
     """Return the most threads of each rank that the queue has granted; None: it did not say."""
     try:
-        ticket = tickets.read_granted(run)
-    except (tickets.TicketError, OSError) as error:
+        ticket = commands.read_granted(run)
+    except (commands.TicketError, OSError) as error:
         log.warning("the number of threads that was granted is not known: %s", error)
         return None
     return None if ticket is None or ticket.grant is None else ticket.grant.num_threads
@@ -275,7 +274,7 @@ def _train(
     except Stopped as stopped:
         stopped_because = str(stopped)
     finally:
-        beats.beat(heartbeat_board.SAVING)
+        heartbeats.write_heartbeat(heartbeats.SAVING)
         job.checkpointer.close()
     step = job.progress.step
     log.info("%s after step %d", "finished" if stopped_because is None else "stopped", step)

@@ -34,7 +34,7 @@ from benchmarks.gpu.checks import Found
 from benchmarks.gpu.job import Window
 from benchmarks.machine import Conditions
 from tests.harness import Launcher
-from trainers.data.own.common.cache import CACHE_VARIABLE
+from trainers.data.own.cache import CACHE_VARIABLE
 from trainers.machine import hardware
 
 CHECKS: Mapping[str, tuple[str, Callable[[Bench], Found]]] = {

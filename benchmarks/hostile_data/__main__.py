@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.hostile_data import archives, images, paths, tables
 from benchmarks.hostile_data.attack import Attack
-from trainers.data.own.common.cache import CACHE_VARIABLE
+from trainers.data.own.cache import CACHE_VARIABLE
 
 MAX_S = 300.0
 # Python with torch takes some 300 MB by itself; the limit is on what comes on top.

@@ -21,10 +21,9 @@ from typing import Any
 from benchmarks.machine import Conditions
 from ddp_gui.events.run_view import RunView
 from ddp_gui.learn import outcome
-from ddp_gui.learn.conditions import RunName
+from ddp_gui.learn.learn_routes import Library
 from ddp_gui.learn.lesson import Choice, Lesson, LessonRun
-from ddp_gui.learn.library import Library
-from ddp_gui.learn.measures import RunNumbers
+from ddp_gui.learn.measures import RunName, RunNumbers
 from ddp_gui.plan import recipe
 from ddp_gui.server import LESSONS
 from tools import page_driver

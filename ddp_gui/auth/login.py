@@ -1,4 +1,4 @@
-"""Login: passwords are checked in threads, a few at a time, with limits on failed attempts."""
+"""Log-in: limits, checks and page."""
 
 from __future__ import annotations
 
@@ -8,17 +8,180 @@ import hmac
 import math
 import secrets
 import threading
-from collections import Counter
-from collections.abc import Iterator
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from html import escape
 from weakref import WeakValueDictionary
 
-from ddp_gui.auth import passwords
+from ddp_gui.auth import account_file
 from ddp_gui.auth.account_file import Account, AccountFile
-from ddp_gui.auth.current_user import Person
-from ddp_gui.auth.login_limits import LoginLimits, TooManyTriesError
+from ddp_gui.auth.rights import Person
 from ddp_gui.auth.sessions import Sessions, sessions_path
-from ddp_gui.http.hosts import network_of
+from ddp_gui.http import shell
+from ddp_gui.http.front import network_of
+
+# Of a name from one address or device.
+FREE_FAILURES = 5
+# Of a name from all addresses: guesses that are spread over many.
+FREE_FAILURES_OF_A_NAME = 50
+LONGEST_WAIT_S = 60.0
+FORGOTTEN_AFTER_S = 15 * 60.0
+MAX_REMEMBERED = 10_000
+
+
+class TooManyTriesError(Exception):
+    """Too many failed attempts; says how long to wait."""
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(f"wait {wait_s:.0f} s")
+        self.wait_s = wait_s
+
+
+@dataclass
+class _Failures:
+    count: int = 0
+    newest_s: float = 0.0
+    free_again_s: float = 0.0
+
+
+Key = tuple[str, ...]
+
+
+class Failures:
+    """Failed tries by key; remembers a bounded number of them for a bounded time."""
+
+    def __init__(self, free: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._free = free
+        self._clock = clock
+        self._found: OrderedDict[Key, _Failures] = OrderedDict()
+
+    def wait_s(self, key: Key) -> float:
+        """Return the seconds until the next attempt is allowed."""
+        self._forget_old()
+        found = self._found.get(key)
+        return max(0.0, found.free_again_s - self._clock()) if found else 0.0
+
+    def add(self, key: Key) -> None:
+        """Count a failure."""
+        found = self._found.setdefault(key, _Failures())
+        self._found.move_to_end(key)
+        found.count += 1
+        found.newest_s = now = self._clock()
+        beyond = found.count - self._free
+        if beyond >= 0:
+            found.free_again_s = now + min(LONGEST_WAIT_S, 2.0 ** min(beyond, 10))
+        while len(self._found) > MAX_REMEMBERED:
+            self._found.popitem(last=False)
+
+    def forget(self, key: Key) -> None:
+        """Forget the failures of this key."""
+        self._found.pop(key, None)
+
+    def _forget_old(self) -> None:
+        oldest_s = self._clock() - FORGOTTEN_AFTER_S
+        while self._found and next(iter(self._found.values())).newest_s < oldest_s:
+            self._found.popitem(last=False)
+
+
+class LoginLimits:
+    """The limits of a name from one source, and of a name from all strangers together; thread-safe.
+
+    There is none of an address: one phone's failures must not lock out a class behind the same address. A
+    source is an address, or a device on which the account has logged in before.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._lock = threading.Lock()
+        self._pairs = Failures(FREE_FAILURES, clock)
+        self._names = Failures(FREE_FAILURES_OF_A_NAME, clock)
+
+    def check(self, name: str, source: str, *, is_known: bool = False) -> None:
+        """Require that a password may be tried.
+
+        Args:
+            is_known: the source is a known device, so that failures elsewhere do not count.
+
+        Raises:
+            TooManyTriesError: when it has to wait.
+        """
+        with self._lock:
+            wait_s = self._pairs.wait_s((name, source))
+            if not is_known:
+                wait_s = max(wait_s, self._names.wait_s((name,)))
+        if wait_s > 0:
+            raise TooManyTriesError(wait_s)
+
+    def count(self, name: str, source: str, *, is_right: bool, is_known: bool = False) -> None:
+        """Count an attempt that was checked; a right password clears the failures of its source."""
+        with self._lock:
+            if is_right:
+                self._pairs.forget((name, source))
+                return
+            self._pairs.add((name, source))
+            if not is_known:
+                self._names.add((name,))
+
+
+TITLE = "Log in · DDP, live"
+# The only files served without a session, besides the page itself.
+FILES = (
+    "live/assets/css/shared/colours.css",
+    "live/assets/css/auth/login.css",
+    "live/assets/icons/favicon.svg",
+    "live/assets/js/first.js",
+    shell.TYPEFACE,
+)
+
+
+def render_login_page(wished: str, name: str = "", problem: str = "") -> str:
+    """Return the page.
+
+    Args:
+        wished: where to go afterwards.
+        name: what was typed before.
+        problem: why that did not work.
+    """
+    alert = f'<p class="ddp-login-problem" role="alert" id="problem">{escape(problem)}</p>' if problem else ""
+    described = ' aria-describedby="problem" aria-invalid="true"' if problem else ""
+    # With a name filled in, the focus is on the password.
+    focus_name, focus_password = ("", " autofocus") if name else (" autofocus", "")
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{TITLE}</title>
+<link rel="stylesheet" href="./{FILES[0]}">
+<link rel="stylesheet" href="./{FILES[1]}">
+<link rel="icon" href="./{FILES[2]}">
+<script src="./{FILES[3]}"></script>
+</head>
+<body class="ddp-login-body">
+<main class="ddp-login">
+<p class="ddp-login-brand">DDP, live</p>
+<h1>Log in</h1>
+<p class="ddp-login-words">Train networks on several GPUs at once, and watch it happen.</p>
+{alert}
+<form method="post" action="./login">
+<input type="hidden" name="next" value="{escape(wished, quote=True)}">
+<label for="username">Name</label>
+<input id="username" name="username" value="{escape(name, quote=True)}"
+ autocomplete="username" autocapitalize="none" spellcheck="false" maxlength="80"
+ required{focus_name}{described}>
+<label for="password">Password</label>
+<input id="password" name="password" type="password" autocomplete="current-password" maxlength="200"
+ required{focus_password}{described}>
+<button type="submit">Log in</button>
+</form>
+<p class="ddp-login-words">No account, or forgot your password? Ask the person who set up this page.</p>
+</main>
+</body>
+</html>
+"""
+
 
 # Each check takes 32 MiB and a core: training needs the others.
 AT_ONCE = 2
@@ -135,7 +298,9 @@ class Login:
         with lock:
             self._limits.check(name, source, is_known=is_known)
             # An unknown name takes as long, so that timing does not reveal which accounts exist.
-            is_right = passwords.fits(password, passwords.NOBODYS if account is None else account.password)
+            is_right = account_file.fits_password(
+                password, account_file.NOBODYS if account is None else account.password
+            )
             self._limits.count(name, source, is_right=is_right and account is not None, is_known=is_known)
         return is_right
 

@@ -1,22 +1,197 @@
-"""The routes to log in and out, for browsers and for `gradio_client` alike."""
+"""Gates that turn a request into a user, and the routes of log-in and log-out."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote
 
+import orjson
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
-from ddp_gui.auth import login_page
-from ddp_gui.auth.current_user import current_user
+from ddp_gui.auth import login as login_module
+from ddp_gui.auth import rights
+from ddp_gui.auth.account_file import AccountError, checked_name
 from ddp_gui.auth.login import DEVICE_FOR_S, Login, LoginError
-from ddp_gui.http import front, policies
+from ddp_gui.auth.rights import Person, current_user
+from ddp_gui.http import front
+from ddp_gui.http.front import MAX_AT_ONCE_OF_ONE, App, AtOnce, Message, Receive, Refused, Scope, Send
+
+OPEN_PATHS = frozenset({"/login", *(f"/{file}" for file in login_module.FILES)})
+NO_PAGES = ("/live/", "/gradio_api/", "/config", "/heartbeat", "/assets/", "/static/", "/theme.css")
+# How soon an open stream ends after its session.
+POLL_EVERY_S = 2.0
+NOT_LOGGED_IN = "You are not logged in, or no longer. Log in, then try again."
+
+
+class SessionGate:
+    """ASGI middleware: requires a session and sets the current user."""
+
+    def __init__(self, app: App, login: Login) -> None:
+        self._app = app
+        self._login = login
+        self._at_once = AtOnce(MAX_AT_ONCE_OF_ONE, "from you")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or require a login."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        token = front.cookies(scope["headers"]).get(self._login.cookie_name)
+        person = self._login.person(token)
+        path = str(scope["path"]).removeprefix(str(scope.get("root_path", "")))
+        if person is None and path not in OPEN_PATHS:
+            await _refuse(scope, headers, path, send)
+            return
+        scope[rights.SCOPE_KEY] = asker = person or rights.NOBODY
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(rights.asked_by(asker))
+            if person is not None:
+                stack.enter_context(self._at_once.one_more(person.name))
+            if person is not None and scope["method"] == "GET":
+                await self._serve_while_logged_in(token, scope, receive, send)
+            else:
+                await self._app(scope, receive, send)
+
+    async def _serve_while_logged_in(
+        self, token: str | None, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Serve a long-lived request; it ends with the session."""
+        answer = _Answer(send)
+        serving = asyncio.ensure_future(self._app(scope, receive, answer.send))
+        try:
+            while not (await asyncio.wait({serving}, timeout=POLL_EVERY_S))[0]:
+                if self._login.person(token, is_seen=False) is None:
+                    break
+        finally:
+            if not serving.done():
+                serving.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await serving
+        if serving.cancelled():
+            await answer.finish()
+        else:
+            serving.result()
+
+
+class _Answer:
+    """Tracks what has been sent, so that an interrupted response can be completed correctly."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._is_open = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = not_kept(list(message.get("headers", [])))
+            self._is_open = True
+        elif not message.get("more_body", False):
+            self._is_open = False
+        await self._send(message)
+
+    async def finish(self) -> None:
+        if self._is_open:
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def not_kept(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Forbid caching: the next person at this computer must not see these pages with the back button."""
+    if not any(name.lower() == b"content-type" and value.startswith(b"text/html") for name, value in headers):
+        return headers
+    others = [(name, value) for name, value in headers if name.lower() != b"cache-control"]
+    return [*others, (b"cache-control", b"no-store")]
+
+
+async def _refuse(scope: Scope, headers: dict[bytes, str], path: str, send: Send) -> None:
+    """Redirect a browser to the login page; answer a program with 401."""
+    asks_for_page = scope["method"] in ("GET", "HEAD") and "text/html" in headers.get(b"accept", "")
+    is_page = asks_for_page and not path.startswith(NO_PAGES)
+    if is_page:
+        query = scope.get("query_string", b"").decode("latin-1")
+        wished = f"{path.lstrip('/')}{'?' if query else ''}{query}"
+        asks_more = f"?next={quote(wished, safe='')}" if wished else ""
+        location = f"{scope.get('root_path', '')}/login{asks_more}".encode("latin-1", errors="replace")
+        status, more, body = 303, [(b"location", location)], b""
+    else:
+        status, more, body = 401, [], orjson.dumps({"detail": NOT_LOGGED_IN})
+    answer_headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+        *more,
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": answer_headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+class HeaderGate:
+    """ASGI middleware: requires the proxy's header and sets the current user; students but for `teachers`."""
+
+    def __init__(self, app: App, header: str, teachers: frozenset[str]) -> None:
+        self._app = app
+        self._header = header
+        self._teachers = teachers
+        self._at_once = AtOnce(MAX_AT_ONCE_OF_ONE, "from you")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request.
+
+        Raises:
+            Refused: when the proxy does not name exactly one person.
+        """
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_not_kept(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = not_kept(list(message.get("headers", [])))
+            await send(message)
+
+        scope[rights.SCOPE_KEY] = person = self._take_person(scope)
+        with rights.asked_by(person), self._at_once.one_more(person.name):
+            await self._app(scope, receive, send_not_kept)
+
+    def _take_person(self, scope: Scope) -> Person:
+        """Return the person named, and remove the header: nothing behind this reads it."""
+        wanted = self._header.lower().encode("ascii")
+        values = [value for name, value in scope["headers"] if name.lower() == wanted]
+        scope["headers"] = [(name, value) for name, value in scope["headers"] if name.lower() != wanted]
+        name = _name(values, self._header)
+        return Person(name=name, role="teacher" if name in self._teachers else "student")
+
+
+def _name(values: list[bytes], header: str) -> str:
+    """Return the account name that these values of the header are.
+
+    Raises:
+        Refused: when they are not exactly one name.
+    """
+    if not any(values):
+        raise Refused(
+            401, f"You are not logged in: the proxy in front of this page sent no name in {header}."
+        )
+    if len(values) > 1 or b"," in values[0]:
+        raise Refused(400, f"The proxy in front of this page must send exactly one name in {header}.")
+    written = values[0].decode("latin-1")
+    if not (written.isascii() and written.isprintable()):
+        raise Refused(
+            400, f"The name in {header} has letters other than ASCII. The proxy must send a plain name."
+        )
+    try:
+        return checked_name(written)
+    except AccountError as error:
+        hint = " The proxy should send the part before the @." if "@" in written else ""
+        raise Refused(403, f"The name in {header} cannot be used: {error}.{hint}") from error
+
 
 MAX_FORM_BYTES = 4096
 MAX_FIELDS = 10
 NO_STORE = {"Cache-Control": "no-store"}
-PAGE = NO_STORE | {policies.POLICY_HEADER.decode(): policies.own_page()}
+PAGE = NO_STORE | {front.POLICY_HEADER.decode(): front.own_page()}
 
 
 def make_router(login: Login | None, *, has_header: bool = False) -> APIRouter:
@@ -48,7 +223,7 @@ def _add_login(router: APIRouter, login: Login) -> None:
     def show(request: Request, next: str = "") -> Response:  # noqa: A002 - the address's own word
         if login.person(_cookies(request).get(login.cookie_name)) is not None:
             return _to(request, next)
-        return HTMLResponse(login_page.render(next), headers=PAGE)
+        return HTMLResponse(login_module.render_login_page(next), headers=PAGE)
 
     @router.post("/login", include_in_schema=False)
     async def log_in(request: Request) -> Response:
@@ -61,7 +236,9 @@ def _add_login(router: APIRouter, login: Login) -> None:
             wished, name = form.get("next", ""), form["username"]
             token = await login.begin(name, form["password"], address, device)
         except LoginError as error:
-            return _refused(error, login_page.render(wished, name, str(error)) if is_person else None)
+            return _refused(
+                error, login_module.render_login_page(wished, name, str(error)) if is_person else None
+            )
         # Always a new token, so that a planted one is never promoted (session fixation).
         login.end(given.get(login.cookie_name))
         response = _to(request, wished) if is_person else JSONResponse({"success": True}, headers=NO_STORE)

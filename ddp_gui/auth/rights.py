@@ -1,9 +1,175 @@
-"""Permissions of the current user: which runs they may view and change."""
+"""Who may do what: the current user, owners of runs, settings of the class, access to data."""
 
 from __future__ import annotations
 
-from ddp_gui.auth.class_settings import ClassSettings
-from ddp_gui.auth.current_user import current_user
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from trainers.contract.config import Config, ConfigError, Problem
+from trainers.contract.rundir import RunDirectory
+from trainers.files import private_files
+from trainers.files.json_files import read_json, write_json_atomically
+from trainers.files.plain_files import REPOSITORY
+
+OWNER_FILE = "owner.json"
+MAX_NAME = 320  # the longest address of e-mail
+
+
+def owner_of(run: RunDirectory) -> str | None:
+    """Return the name of the run's owner; None if it has none."""
+    try:
+        owner = read_json(run.path / OWNER_FILE)["owner"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return owner if isinstance(owner, str) and 0 < len(owner) <= MAX_NAME else None
+
+
+def note_owner(run: RunDirectory, name: str) -> None:
+    """Record the owner of a run.
+
+    Raises:
+        OSError: when the run's directory cannot be written.
+    """
+    write_json_atomically(run.path / OWNER_FILE, {"owner": name})
+
+
+Role = Literal["teacher", "student"]
+ROLES: tuple[Role, ...] = ("teacher", "student")
+
+# The key of the current user in a request's scope, for handlers that run in another task.
+SCOPE_KEY = "ddp_person"
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody with an account; the name is empty where nobody has to log in."""
+
+    name: str
+    role: Role
+
+    @property
+    def is_teacher(self) -> bool:
+        return self.role == "teacher"
+
+
+# The current user without a login: whoever reaches the page may do everything.
+EVERYBODY = Person(name="", role="teacher")
+# The current user with a login but no session: owns nothing and may change nothing.
+NOBODY = Person(name="", role="student")
+
+# No default: the context of a request begins empty, and must not hold the rights of a page without logins.
+_asking: ContextVar[Person] = ContextVar("ddp_asking")
+_default = EVERYBODY
+
+
+def current_user() -> Person:
+    """Return the current user."""
+    return _asking.get(_default)
+
+
+def nobody_by_default() -> None:
+    """Make `NOBODY` the default user from now on."""
+    global _default
+    _default = NOBODY
+
+
+@contextlib.contextmanager
+def asked_by(person: Person) -> Iterator[None]:
+    """Let `current_user` return this person inside the block."""
+    token = _asking.set(person)
+    try:
+        yield
+    finally:
+        _asking.reset(token)
+
+
+# Not a valid run id.
+FOLDER = ".class"
+CLASS_SETTINGS_FILE = "settings.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassSettings:
+    """Applies only with a login."""
+
+    # Whether everybody may view all runs, or only their owners (and teachers).
+    everyone_sees: bool = True
+
+
+# The settings while the file is invalid: nothing is shown by mistake.
+STRICTEST = ClassSettings(everyone_sees=False)
+
+
+class ClassSettingsFile:
+    """Reads and changes the settings; changes by others take effect at the next read."""
+
+    def __init__(self, runs_dir: Path) -> None:
+        self.path = runs_dir / FOLDER / CLASS_SETTINGS_FILE
+        self._lock = threading.Lock()
+        self._mark: tuple[int, int, int] | None = None
+        self._read = ClassSettings()
+
+    def read(self) -> ClassSettings:
+        """Return the settings as they are now."""
+        mark = self._mark_now()
+        with self._lock:
+            if mark != self._mark:
+                self._mark, self._read = mark, self._from_file()
+            return self._read
+
+    def change(self, **values: Any) -> ClassSettings:
+        """Change the settings that are named.
+
+        Raises:
+            ValueError: naming the field, the value and what is allowed.
+            OSError: when they cannot be written.
+        """
+        changed = settings_of(asdict(self.read()) | values)
+        private_files.make_folder(self.path.parent)
+        write_json_atomically(self.path, asdict(changed), mode=0o600)
+        return changed
+
+    def _from_file(self) -> ClassSettings:
+        try:
+            return settings_of(read_json(self.path, must_be_ours=True))
+        except FileNotFoundError:
+            return ClassSettings()
+        except private_files.ForeignFileError as error:
+            print(f"{error}. Until then nobody sees the runs of others.", flush=True)
+            return STRICTEST
+        except (OSError, ValueError, TypeError):
+            return STRICTEST
+
+    def _mark_now(self) -> tuple[int, int, int] | None:
+        try:
+            about = self.path.stat()
+        except FileNotFoundError:
+            return None
+        except OSError:
+            return 0, 0, 0  # not a file: reading it returns the fallback
+        return about.st_ino, about.st_size, about.st_mtime_ns
+
+
+def settings_of(values: Any) -> ClassSettings:
+    """Return settings of these values.
+
+    Raises:
+        ValueError: naming the field, the value and what is allowed.
+    """
+    if not isinstance(values, dict):
+        raise ValueError(f"the settings are {str(values)[:80]!r}, but allowed is: one object")
+    known = {field.name for field in fields(ClassSettings)}
+    for name, value in values.items():
+        if name not in known:
+            raise ValueError(f"{str(name)[:80]!r} is no setting, but allowed is: {', '.join(sorted(known))}")
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} is {str(value)[:80]!r}, but allowed is: true or false")
+    return ClassSettings(**values)
 
 
 class NotAllowedError(ValueError):
@@ -40,3 +206,69 @@ def require_teacher(what: str) -> None:
     """
     if not current_user().is_teacher:
         raise NotAllowedError(f"only a teacher can {what}")
+
+
+# Without a login, uploads lie beside it.
+PEOPLE = "people"
+# The fields of a configuration that name a file or a folder of this machine.
+PATH_FIELDS = ("data_path", "images_path", "pretrained_path")
+MAX_PATH_LENGTH = 4_096  # what Linux accepts
+NOT_PLAIN = f"a path of at most {MAX_PATH_LENGTH:,} characters without “..”"
+
+
+def is_plain_path(path: Any) -> bool:
+    """Return True if a value is a path that may be looked up: short, and without `..`.
+
+    Resolving a path costs a call of the system for each of its parts.
+    """
+    return isinstance(path, str) and len(path) <= MAX_PATH_LENGTH and ".." not in path.split("/")
+
+
+class DataAccess:
+    """The folders of uploads, and those that were named when the page was started."""
+
+    def __init__(self, uploads: Path, allowed: Sequence[Path] = ()) -> None:
+        self._uploads = uploads
+        self._allowed = tuple(allowed)
+
+    def own_uploads(self) -> Path:
+        """Return the current user's folder of uploads."""
+        name = current_user().name
+        return self._uploads / PEOPLE / name if name else self._uploads
+
+    def check(self, config: Config) -> None:
+        """Refuse files that the current user may not read; they are reported as not existing.
+
+        Raises:
+            ConfigError: naming the field, the path and what is allowed.
+        """
+        faulty = [
+            Problem(field=field, value=path, allowed=NOT_PLAIN)
+            for field in PATH_FIELDS
+            if not is_plain_path(path := getattr(config, field))
+        ]
+        if faulty:
+            raise ConfigError(faulty)
+        if current_user().is_teacher:
+            return
+        problems = [
+            Problem(field=field, value=path, allowed=self._in_words())
+            for field in PATH_FIELDS
+            if (path := getattr(config, field)) and not self._may_read(path)
+        ]
+        if problems:
+            raise ConfigError(problems)
+
+    def _may_read(self, path: str) -> bool:
+        try:
+            # Resolved as training resolves it: relative to its directory, links followed.
+            wanted = Path(REPOSITORY, Path(path).expanduser()).resolve()
+            own = [self.own_uploads()] if current_user().name else []
+            folders = [folder.resolve() for folder in (*own, *self._allowed)]
+        except (OSError, ValueError, RuntimeError):
+            return False
+        return any(wanted.is_relative_to(folder) for folder in folders)
+
+    def _in_words(self) -> str:
+        folders = " or ".join(str(folder) for folder in self._allowed)
+        return "a file that you uploaded here" + (f", or one below {folders}" if folders else "")

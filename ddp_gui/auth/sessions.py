@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ddp_gui.auth.account_file import Account, AccountFile
-from ddp_gui.auth.current_user import Person
+from ddp_gui.auth.rights import Person
 from trainers.files.json_files import read_json, write_json_atomically
 from trainers.machine.os_errors import explain
 

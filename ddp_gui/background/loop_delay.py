@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ddp_gui.http.asgi import Scope
+from ddp_gui.http.front import Scope
 
 LIMIT_S = 0.05
 TICK_S = 0.02

@@ -1,19 +1,23 @@
-"""Runs a short-lived training process that prints JSON, and caches the answer until its files change."""
+"""Processes that import torch for the page: questions to trainers, and the inspection of own data."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainers.contract.library_words import without_advice
-from trainers.files import fingerprint, private_files
+from ddp_gui.background.workers import make_nice
+from trainers.contract.config import Config
+from trainers.contract.rundir import without_advice
+from trainers.files import plain_files, private_files
 from trainers.files.json_files import read_json, write_json_atomically
-from trainers.files.paths import REPOSITORY
+from trainers.files.plain_files import REPOSITORY
 from trainers.machine import cuda_environment, environment
 from trainers.machine.os_errors import explain
 
@@ -62,7 +66,7 @@ def ask(module: str, *, sees_gpus: bool = False) -> dict[str, Any]:
 def current_key(answer: Answer) -> str:
     """Return the cache key of an answer: path, time and size of every file it depends on, as they are now."""
     watched = [Path(path) for path in answer.get("watched_paths", [])]
-    return fingerprint.of_code(watched)
+    return plain_files.fingerprint_of_code(watched)
 
 
 def remembered(cache_file: Path | None) -> Answer | None:
@@ -98,3 +102,87 @@ def default_cache_file(name: str) -> Path | None:
     """Return the cache file of this checkout; None if no folder is writable."""
     folder = private_files.cache_folder()
     return None if folder is None else folder / f"{name}.json"
+
+
+TIME_LIMIT_S = 540.0
+# It ends itself at its time limit, with a message; after this grace period it is killed.
+GRACE_S = 60.0
+END_S = 5.0
+MAX_WORDS = 1000
+
+
+class InspectionError(RuntimeError):
+    """The inspecting process failed; the message is the end of its output."""
+
+
+def inspect_data(config: Config) -> dict[str, Any]:
+    """Return the inspection of the data that a configuration names, as printed by the process.
+
+    Raises:
+        InspectionError: when it failed, or took too long.
+    """
+    return _answer_of(_command(config), TIME_LIMIT_S + GRACE_S)
+
+
+def _command(config: Config) -> list[str]:
+    # With "=", so that no path can be parsed as an option.
+    asked = [f"--path={config.data_path}", f"--task={config.data_task}", f"--time-limit-s={TIME_LIMIT_S}"]
+    asked += [f"--label-column={config.label_column}"] if config.label_column else []
+    asked += [f"--images-path={config.images_path}"] if config.images_path else []
+    asked += [f"--reading={config.data_reading}"] if config.data_reading else []
+    asked += ["--skip-unreadable"] if config.skip_unreadable else []
+    asked += [f"--sequence-length={config.sequence_length}"] if config.sequence_length else []
+    python = sys.executable
+    lifeline = [python, "-m", "trainers.machine.lifeline", str(os.getpid())]
+    return [*lifeline, python, "-m", "trainers.plugins.inspect_data", *asked]
+
+
+def _answer_of(command: list[str], time_limit_s: float) -> dict[str, Any]:
+    # Its temporary files are in a folder of this process: a process that is killed removes nothing.
+    with (
+        tempfile.TemporaryDirectory(prefix="ddp-inspection-", ignore_cleanup_errors=True) as folder,
+        subprocess.Popen(
+            command,
+            cwd=REPOSITORY,
+            env=environment.for_a_child(cuda_environment.none_visible()) | {"TMPDIR": folder},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process,
+    ):
+        make_nice(process)
+        try:
+            said, complaints = process.communicate(timeout=time_limit_s)
+        except subprocess.TimeoutExpired as error:
+            minutes = f"{time_limit_s / 60:,.0f} minutes"
+            raise InspectionError(f"inspecting the data took more than {minutes} and was stopped") from error
+        finally:
+            if process.poll() is None:
+                _end(process)
+    if process.returncode != 0:
+        raise InspectionError(_last_words(process.returncode, complaints))
+    answer: dict[str, Any] = json.loads(said)
+    return answer
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Terminate it, so that it removes unfinished files; then kill it."""
+    process.terminate()
+    try:
+        process.communicate(timeout=END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+
+
+def _last_words(exit_code: int, complaints: bytes) -> str:
+    if exit_code == -signal.SIGKILL:
+        return (
+            "the process that inspected the data was killed, most likely because the memory ran out: "
+            "make the data smaller"
+        )
+    if exit_code < 0:
+        name = signal.Signals(-exit_code).name
+        return f"the process that inspected the data broke down ({name}): the data seems to be damaged"
+    words = without_advice(complaints.decode("utf-8", errors="replace")).strip()[-MAX_WORDS:]
+    return f"the data could not be inspected:\n{words}"

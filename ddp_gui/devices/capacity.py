@@ -1,16 +1,173 @@
-"""What an engine offers a run: GPUs, or ranks on the CPU."""
+"""Devices of this machine: which GPUs torch can use, who uses them, and how many ranks fit."""
 
 from __future__ import annotations
 
+import os
+import threading
+import time
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from ddp_gui.background import trainer_process
+from ddp_gui.background.trainer_process import AskError
 from trainers.contract.config import Config
+from trainers.contract.rundir import is_run_id
 from trainers.contract.status import LOCAL
 from trainers.engines import registry
-from trainers.engines.base import Engine
-from trainers.engines.reports import THIS_MACHINE
-from trainers.machine import cuda_environment, hardware
+from trainers.engines.base import THIS_MACHINE, Engine
+from trainers.machine import cuda_environment, hardware, processes
 from trainers.machine.cuda_environment import Obstacle
+from trainers.machine.processes import ProcessFacts
+
+OURS = "trainers."
+LOGS = "logs"
+# Between fork and exec a process still has its parent's command line.
+SETTLED_AFTER_S = 5.0
+MAX_PARENTS = 50
+
+
+class Owners:
+    """Looks up the runs of processes and caches what cannot change, so that looking up all is cheap."""
+
+    def __init__(self, runs_dir: Path) -> None:
+        self._runs_dir = runs_dir.resolve()
+        self._known: dict[int, tuple[float, str | None]] = {}
+        self._lock = threading.Lock()
+
+    def run_of(self, pid: int) -> str | None:
+        """Return the id of the run that a process belongs to; None if it belongs to none."""
+        for _ in range(MAX_PARENTS):
+            facts = processes.inspect(pid)
+            if facts is None or pid <= 1:
+                return None
+            run_id = self._run_named_by(facts)
+            if run_id is not None:
+                return run_id
+            pid = facts.parent_pid
+        return None
+
+    def live_runs(self) -> dict[str, list[int]]:
+        """Return the processes of every live run here, by the run's id."""
+        pids = set(processes.all_pids())
+        found: dict[str, list[int]] = {}
+        with self._lock:
+            self._known = {pid: known for pid, known in self._known.items() if pid in pids}
+            for pid in sorted(pids):
+                run_id = self._remembered_run_of(pid)
+                if run_id is not None:
+                    found.setdefault(run_id, []).append(pid)
+        return found
+
+    def _remembered_run_of(self, pid: int) -> str | None:
+        known = self._known.get(pid)
+        if known is not None and known[1] is None:
+            return None
+        facts = processes.inspect(pid)
+        if facts is None:
+            return None
+        if known is not None and known[0] == facts.started_unix_s:
+            return known[1]
+        run_id = self.run_of(pid)
+        # Warm workers belong to no run yet.
+        is_settled = time.time() - facts.started_unix_s > SETTLED_AFTER_S and not _is_ours(facts)
+        if run_id is not None or is_settled:
+            self._known[pid] = (facts.started_unix_s, run_id)
+        return run_id
+
+    def _run_named_by(self, facts: ProcessFacts) -> str | None:
+        """Return the run whose directory is an argument of one of our programs, or holds its output."""
+        if not _is_ours(facts):
+            return None
+        base = Path(facts.working_directory or "/")
+        for word in facts.command_line[1:]:
+            path = Path(base, word)
+            if is_run_id(path.name) and path.parent.resolve() == self._runs_dir:
+                return path.name
+        output = processes.output_of(facts.pid)
+        if output is not None and output.parent.name == LOGS and output.parents[2] == self._runs_dir:
+            return output.parents[1].name
+        return None
+
+
+def _is_ours(facts: ProcessFacts) -> bool:
+    words = facts.command_line
+    return processes.title_of(words) is not None or any(word.startswith(OURS) for word in words)
+
+
+MODULE = "trainers.parallel.usable_gpus"
+# The form and the queue count the GPUs once, when the page starts, so a running page does not ask again.
+AGAIN = "Restart the page. If that does not help, restart the machine or reinstall NVIDIA's driver."
+
+MAX_LAST_WORDS = 300
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+def settle_usable_gpus(cache_file: Path | None) -> None:
+    """Limit this process and its children to the usable GPUs.
+
+    Without GPUs in the driver, torch is not asked.
+    """
+    visible = hardware.visible_gpus()
+    if visible:
+        divided = any(gpu.is_part for gpu in visible)
+        known = () if divided else hardware.all_uuids()
+        answer = _answer(cache_file)
+        for name in answer.get("left_out", ()):
+            print(f"{name} is left out: this build of torch does not support it.", flush=True)
+        os.environ.update(variables_for(answer, known))
+
+
+def variables_for(answer: Mapping[str, Any], known: Collection[str]) -> dict[str, str]:
+    """Return the environment variables for this answer.
+
+    Args:
+        known: the GPUs identified by UUID; MIG instances are left as they were named.
+    """
+    if answer["obstacle"] is not None:
+        return cuda_environment.with_obstacle(Obstacle(**answer["obstacle"]))
+    uuids = answer["uuids"]
+    return cuda_environment.only(uuids) if uuids and set(uuids) <= set(known) else {}
+
+
+def _answer(cache_file: Path | None) -> Mapping[str, Any]:
+    """Return the answer, from the cache if this machine has not changed since boot.
+
+    Only a positive answer is cached: a negative one will probably be fixed soon.
+    """
+    machine = _machine()
+    kept = trainer_process.remembered(cache_file)
+    if kept is not None and kept.get("machine") == machine:
+        return kept
+    print("Asking torch which GPUs it can use …", flush=True)
+    try:
+        answer = {**trainer_process.ask(MODULE, sees_gpus=True), "machine": machine}
+    except AskError as error:
+        print(f"{error}", flush=True)
+        return {
+            "obstacle": {"reason": f"torch could not be asked for GPUs: {_last_line(error)}", "remedy": AGAIN}
+        }
+    if answer["obstacle"] is None:
+        trainer_process.remember(cache_file, answer)
+    return answer
+
+
+def _last_line(error: AskError) -> str:
+    """Return the last line of the process's output: the error without its traceback."""
+    words = str(error).strip().splitlines()[-1].strip()[:MAX_LAST_WORDS]
+    return words if words.endswith((".", "!", "?")) else f"{words}."
+
+
+def _machine() -> list[Any]:
+    """Return what an answer depends on besides files: GPUs, driver, visible devices, and this boot."""
+    try:
+        boot = _BOOT.read_text(encoding="ascii").strip()
+    except OSError:
+        boot = ""
+    named = [os.environ.get(name) for name in cuda_environment.OF_A_RUN]
+    return [hardware.all_uuids(), list(hardware.driver_versions()), named, boot]
+
 
 FEWEST_CPU_RANKS_OFFERED = 4
 RANKS_BY_DEFAULT = 2

@@ -1,15 +1,21 @@
-"""Reads a run's events fast: whole batches at once, or a sample of a file that is too long to wait for."""
+"""Reads events of runs: complete files for views, digests for lists, numbers for exports."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
 import orjson
 
+from ddp_gui.events import fold
+from ddp_gui.events.fold import Fold
+from ddp_gui.events.tables import Curve
 from trainers.contract import events
-from trainers.contract.event_check import is_whole
-from trainers.contract.events import Event
+from trainers.contract.events import Event, is_complete_event
 from trainers.files.json_files import is_too_large, read_lines
 from trainers.files.plain_files import open_plain
 
@@ -50,7 +56,7 @@ def read_carefully(path: Path, offset: int) -> tuple[list[Event], int, int]:
     return batch, end, num_lines - len(batch)
 
 
-def taste(path: Path) -> list[Event]:
+def sample_events(path: Path) -> list[Event]:
     """Return a sample of events spread over a file, in order, without reading the whole file."""
     size = path.stat().st_size
     found: list[Event] = []
@@ -97,8 +103,206 @@ def _may_be_shown(batch: list[Event]) -> bool:
             return False
         if event["kind"] == "step":
             step = event
-        elif is_whole(event) and (step is None or is_whole(step)):
+        elif is_complete_event(event) and (step is None or is_complete_event(step)):
             step = None
         else:
             return False
-    return step is None or is_whole(step)
+    return step is None or is_complete_event(step)
+
+
+DEVICE_KINDS = ("cpu", "cuda")
+
+
+@dataclass
+class Digest(Fold):
+    """The newest numbers of a run, its best evaluation, its duration and its sparkline."""
+
+    offset: int = 0
+    inode: int = 0
+    num_steps: int | None = None
+    loss: float | None = None
+    device_kind: str | None = None
+    curve: Curve = field(default_factory=Curve)
+    # A damaged line was found: from then on each line is validated.
+    is_careful: bool = False
+
+    @property
+    def took_s(self) -> float | None:
+        """The seconds the run was active, without the time between stop and resume."""
+        return None if self.began_unix_s is None else self.active_s()
+
+    def folded(self) -> str:
+        """Serialise the digest as a short text."""
+        return orjson.dumps(asdict(self)).decode()
+
+    @classmethod
+    def unfolded(cls, text: str) -> Digest:
+        """Return the digest that `folded` serialised.
+
+        Raises:
+            ValueError, LookupError, TypeError: when it was not.
+        """
+        raw = orjson.loads(text)
+        records = [(int(step), float(value)) for step, value in raw["records"]]
+        return cls(**raw | {"curve": Curve(**raw["curve"]), "records": records})
+
+    def is_of_another_file(self, path: Path) -> bool:
+        """Tell whether the id now belongs to another run: deleted and created again."""
+        if self.offset == 0:
+            return False
+        try:
+            about = path.stat()
+        except FileNotFoundError:
+            return True
+        return about.st_ino != self.inode or about.st_size < self.offset
+
+    def catch_up(self, path: Path, time_limit_s: float | None = None) -> bool:
+        """Read on from the end of the last read; return True if nothing is left to read.
+
+        A last line without its newline is left for later.
+
+        Args:
+            time_limit_s: stop after about this time, even if there is more.
+        """
+        ends_at = None if time_limit_s is None else time.monotonic() + time_limit_s
+        try:
+            self.inode = path.stat().st_ino
+            while self._take_batch(path):
+                if ends_at is not None and time.monotonic() > ends_at:
+                    return False
+        except FileNotFoundError:
+            pass
+        return True
+
+    def _take_batch(self, path: Path) -> bool:
+        if self.is_careful:
+            batch, end, _ = read_carefully(path, self.offset)
+            self._take(batch)
+        else:
+            try:
+                batch, end = read_batch(path, self.offset)
+                self._take(batch)
+            except DAMAGE:
+                # Start over, because a batch that is partially added cannot be undone.
+                vars(self).update(vars(Digest(inode=self.inode, is_careful=True)))
+                return True
+        has_more, self.offset = end > self.offset, end
+        return has_more
+
+    def _take(self, batch: list[Event]) -> None:
+        steps: list[Event] = []
+        for event in batch:
+            # Each one's: the clock may have been set back anywhere.
+            self.take_time(event["time_unix_s"], is_start=fold.is_start(event))
+            kind = event["kind"]
+            if kind == "step":
+                steps.append(event)
+            elif kind == "eval":
+                self._take_steps(steps)
+                steps = []
+                self.take_evaluation(event["step"], event["metrics"])
+            elif kind == "plan":
+                self.num_steps = event["num_steps"]
+            elif kind == "devices" and self.device_kind is None and event["devices"]:
+                device_kind = event["devices"][0].get("kind")
+                self.device_kind = device_kind if device_kind in DEVICE_KINDS else None
+        self._take_steps(steps)
+
+    def _take_steps(self, batch: list[Event]) -> None:
+        if not batch:
+            return
+        steps = np.array([event["step"] for event in batch], np.int64)
+        losses = np.array([event["loss"] for event in batch], np.float64)  # null becomes NaN
+        kept = self.take_batch(steps)
+        if kept.cut_from is not None:
+            self.curve.cut_from(kept.cut_from)
+        self.curve.add(steps[kept.places], losses[kept.places])
+        self.loss = float(losses[-1]) if np.isfinite(losses[-1]) else None
+
+
+GATHERED = 8_192
+# Numbers held at once: a run can have so many metrics that a few evaluations reach this limit.
+MAX_CELLS = 4_000_000
+
+
+@dataclass
+class Survey:
+    """What must be known of a file before its first row can be written."""
+
+    last_seq: int = -1
+    began_unix_s: float | None = None
+    metrics: list[str] = field(default_factory=list)
+    # Pairs (event, step): from this event on, the steps from this one on are replaced.
+    cuts: list[tuple[int, int]] = field(default_factory=list)
+
+
+def survey_numbers(path: Path) -> Survey:
+    """Read a run's events once."""
+    found, folded = Survey(), Fold()
+    metrics: dict[str, None] = {}
+    for batch in _batches(path):
+        steps = [event for event in batch if event["kind"] == "step"]
+        for begin, _, cut_from in folded.take_steps([event["step"] for event in steps]):
+            if cut_from is not None:
+                found.cuts.append((steps[begin]["seq"], cut_from))
+        for event in batch:
+            if event["kind"] == "eval":
+                metrics |= dict.fromkeys(event["metrics"])
+        found.last_seq = batch[-1]["seq"]
+        if found.began_unix_s is None:
+            found.began_unix_s = batch[0]["time_unix_s"]
+    found.metrics = list(metrics)
+    return found
+
+
+def history_of_numbers(path: Path, known: Survey) -> Iterator[list[Event]]:
+    """Yield the step and eval events that count, some thousand at a time, each with `elapsed_s`.
+
+    `elapsed_s` is the active time of the run in seconds, without the time between stop and resume.
+    """
+    most = max(1, min(GATHERED, MAX_CELLS // max(1, len(known.metrics))))
+    cuts = _ahead(known.cuts)
+    cut_seq, cut_step = next(cuts)
+    folded = Fold()
+    gathered: list[Event] = []
+    for event in _events(path):
+        if event["seq"] > known.last_seq:
+            break  # written since the survey
+        folded.take_time(event["time_unix_s"], is_start=fold.is_start(event))
+        while event["seq"] >= cut_seq:
+            cut_seq, cut_step = next(cuts)
+        if event["kind"] in ("step", "eval") and event["step"] < cut_step:
+            event["elapsed_s"] = round(folded.active_s(), 4)
+            gathered.append(event)
+        if len(gathered) >= most:
+            yield gathered
+            gathered = []
+    if gathered:
+        yield gathered
+
+
+def _ahead(cuts: list[tuple[int, int]]) -> Iterator[tuple[float, float]]:
+    """Yield (event, step): up to this event only steps below this one count."""
+    lowest: list[tuple[float, float]] = [(float("inf"), float("inf"))]
+    for seq, step in reversed(cuts):
+        lowest.append((seq, min(step, lowest[-1][1])))
+    return iter(reversed(lowest))
+
+
+def _events(path: Path) -> Iterator[Event]:
+    for batch in _batches(path):
+        yield from batch
+
+
+def _batches(path: Path) -> Iterator[list[Event]]:
+    offset = 0
+    while True:
+        try:
+            batch, end, _ = read_carefully(path, offset)
+        except FileNotFoundError:
+            return
+        if end == offset:
+            return
+        if batch:
+            yield batch
+        offset = end

@@ -1,20 +1,263 @@
-"""Which of a run's events count, and how long the run has been active; every reader of events uses it.
-
-A run that is resumed from an older checkpoint goes back in `step`: later events replace those at that step
-and after it. The time between a stop and a resume does not count.
-"""
+"""The fold over a run's events: one state, updated by each event and bounded in size."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from trainers.contract import events
+from trainers.contract.events import Event, primary_metric
+
+MAX_RANKS = 4_096
+MAX_METRICS = 32
+MAX_CLASSES = 50
+# As training cuts them.
+MAX_CLASS_NAME = 40
+MAX_CELL = 40
+MAX_NAME = 100
+MAX_TEXT = 4_000
+MAX_TRACEBACK = 20_000
+MAX_ITEMS = 100
+# The content of a sample is drawn once and replaced by the next one.
+MAX_SAMPLE_ITEMS = 10_000
+MAX_SAMPLE_TEXT = 400_000
+MAX_HASH = 64
+# Of each kind of event that is listed under "What happened".
+MAX_MARKS_OF_A_KIND = 500
+
+
+def kept_of(event: Event, num_ranks: int) -> Event:
+    """Return an event as it is kept: with the fields of its kind, each of a limited size.
+
+    Args:
+        num_ranks: entries of higher ranks are left out.
+    """
+    kind = event["kind"]
+    # Of a kind that this version does not know only its name is shown.
+    names = (*events.COMMON_FIELDS, *events.FIELDS.get(kind, ("step",)))
+    kept = {name: event[name] for name in names if name in event}
+    if kind == "devices":
+        kept["devices"] = _by_rank(event["devices"], (*events.DEVICE_FIELDS, "host"), num_ranks)
+    elif kind == "ranks":
+        kept["ranks"] = _by_rank(event["ranks"], events.RANK_FIELDS, num_ranks)
+    elif kind == "eval":
+        kept["metrics"] = _metrics(event["metrics"])
+        kept["confusion"] = _small_square(event.get("confusion"))
+    elif kind == "sample":
+        kept["content"] = _sample(event.get("content"), event.get("type"))
+    elif kind == "fingerprints":
+        kept["hashes"] = [value[:MAX_HASH] for value in event["hashes"][:num_ranks]]
+        kept["distances"] = event["distances"][:num_ranks]
+    else:
+        traceback = cut_text(event.get("traceback"), MAX_TRACEBACK)
+        kept = cut_text(kept, MAX_TEXT) | ({"traceback": traceback} if "traceback" in kept else {})
+        if kind == "plan":
+            kept["class_names"] = cut_text(event.get("class_names"), MAX_CLASS_NAME)
+    return kept
+
+
+def _metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the first metrics, the main one among them, by names that stay different when they are cut."""
+    main = events.primary_metric(metrics)
+    ordered = metrics if main is None else {main: metrics[main], **metrics}
+    return {_cut_name(name): value for name, value in _first(ordered, MAX_METRICS)}
+
+
+def _cut_name(name: str) -> str:
+    """Return a name of at most MAX_NAME characters; a cut one ends in a part of its hash."""
+    if len(name) <= MAX_NAME:
+        return name
+    mark = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
+    return f"{name[: MAX_NAME - len(mark) - 1]}…{mark}"
+
+
+def without_oldest(marks: Sequence[Event]) -> list[Event]:
+    """Return the newest of each kind; the kinds that this version does not know count as one."""
+    num_left = dict.fromkeys((*events.FIELDS, ""), MAX_MARKS_OF_A_KIND)
+    kept = []
+    for mark in reversed(marks):
+        kind = mark["kind"] if mark["kind"] in events.FIELDS else ""
+        num_left[kind] -= 1
+        if num_left[kind] >= 0:
+            kept.append(mark)
+    return kept[::-1]
+
+
+def cut_text(value: Any, most_text: int, most_items: int = MAX_ITEMS) -> Any:
+    """Return a value with its texts, lists and objects cut to these lengths."""
+    if isinstance(value, str):
+        return value if len(value) <= most_text else value[: most_text - 1] + "…"
+    if isinstance(value, list):
+        return [cut_text(item, most_text, most_items) for item in value[:most_items]]
+    if isinstance(value, dict):
+        return {
+            _cut_name(name): cut_text(item, most_text, most_items) for name, item in _first(value, most_items)
+        }
+    return value
+
+
+def _by_rank(
+    entries: Iterable[Mapping[str, Any]], fields: Sequence[str], num_ranks: int
+) -> list[dict[str, Any]]:
+    """Return one entry for each rank that the run has, with these fields."""
+    newest = {entry["rank"]: entry for entry in entries if entry["rank"] < num_ranks}
+    return [
+        {name: cut_text(entry[name], MAX_NAME) for name in fields if name in entry}
+        for entry in newest.values()
+    ]
+
+
+def _sample(content: Any, kind: Any) -> Any:
+    """Return the content of a sample; names of columns and classes, and a table's cells, are short."""
+    if kind == "rows":
+        return cut_text(content, MAX_CELL)
+    content = cut_text(content, MAX_SAMPLE_TEXT, MAX_SAMPLE_ITEMS)
+    for entry in content if isinstance(content, list) else ():
+        if isinstance(entry, dict):
+            entry |= {
+                name: cut_text(entry[name], MAX_NAME) for name in ("label", "prediction") if name in entry
+            }
+    return content
+
+
+def _first(values: Mapping[str, Any], most: int) -> Iterable[tuple[str, Any]]:
+    return islice(values.items(), most)
+
+
+def _small_square(confusion: list[list[float]] | None) -> list[list[float]] | None:
+    """Return a confusion matrix that can be drawn, else None."""
+    num_classes = len(confusion or ())
+    is_square = confusion is not None and all(len(row) == num_classes for row in confusion)
+    return confusion if is_square and num_classes <= MAX_CLASSES else None
+
+
+MAX_KEPT = 10_000
+MAX_OLDER_METRICS = 8
+
+
+class Evaluations:
+    """The evaluations of a run in order, and the best of them, by its main metric.
+
+    Of a very long run only some of the older ones are kept.
+    """
+
+    def __init__(self) -> None:
+        self.all: list[dict[str, Any]] = []
+        self._fold = Fold()
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The best evaluation, by the run's main metric."""
+        return self._fold.best
+
+    @property
+    def last(self) -> dict[str, Any]:
+        """The newest evaluation, or None."""
+        return self.all[-1] if self.all else {}
+
+    def add(self, event: dict[str, Any]) -> None:
+        """Add an `eval` event; it replaces those of its step and later ones."""
+        self.cut_from(event["step"])
+        if self.all:
+            self.all[-1] = _of_an_older_one(self.all[-1])
+        self.all.append(event)
+        if len(self.all) > MAX_KEPT:
+            half = len(self.all) // 2
+            self.all = self.all[:half:2] + self.all[half:]
+        self._fold.take_evaluation(event["step"], event["metrics"])
+
+    def cut_from(self, step: int) -> None:
+        """Drop the evaluations at `step` and after it."""
+        while self.all and self.all[-1]["step"] >= step:
+            self.all.pop()
+        self._fold.cut_from(step)
+
+
+def _of_an_older_one(event: dict[str, Any]) -> dict[str, Any]:
+    """Return what is still needed of an evaluation after the next one: loss and metrics, if they are few."""
+    metrics = event["metrics"]
+    main = primary_metric(metrics)
+    if len(metrics) > MAX_OLDER_METRICS:
+        metrics = {} if main is None else {main: metrics[main]}
+    return {**event, "confusion": None, "metrics": metrics}
+
+
+FIELDS = (
+    "node",
+    "host",
+    "num_ranks",
+    "memory_bytes",
+    "busy_percent",
+    "idlest",
+    "idlest_percent",
+    "slowest",
+    "slowest_s",
+    "grown_bytes",
+)
+
+
+def node_rows_of_run(latest: Mapping[str, Event], num_nodes: int, num_ranks: int) -> list[dict[str, Any]]:
+    """Return an entry for each machine of which something is known, by the newest events, in this order.
+
+    `idlest` is the rank that is least busy, `slowest` the one that takes longest without waiting for others.
+    """
+    devices: Sequence[Mapping[str, Any]] = latest.get("devices", {}).get("devices", [])
+    ranks: Sequence[Mapping[str, Any]] = latest.get("ranks", {}).get("ranks", [])
+    on_node: dict[int, tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]] = {}
+    for number, entries in enumerate((devices, ranks)):
+        for entry in entries:
+            if entry["rank"] < num_ranks:
+                node = ((entry["rank"] + 1) * num_nodes - 1) // num_ranks
+                on_node.setdefault(node, ([], []))[number].append(entry)
+    return [
+        {"node": node, **_devices(here), **_steps(own)}
+        for node, (here, own) in sorted(on_node.items())
+        if here
+    ]
+
+
+def _devices(devices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    busy = {
+        device["rank"]: device["utilization_percent"]
+        for device in devices
+        if device.get("utilization_percent") is not None
+    }
+    idlest = min(busy, key=lambda rank: busy[rank], default=None)
+    return {
+        "host": next((device["host"] for device in devices if device.get("host")), None),
+        "num_ranks": len(devices),
+        "memory_bytes": sum(device.get("memory_used_bytes") or 0 for device in devices),
+        "busy_percent": round(sum(busy.values()) / len(busy)) if busy else None,
+        "idlest": idlest,
+        "idlest_percent": None if idlest is None else round(busy[idlest]),
+    }
+
+
+def _steps(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    alone = {
+        each["rank"]: each["step_time_s"] - (each.get("wait_time_s") or 0.0)
+        for each in ranks
+        if each.get("step_time_s") is not None
+    }
+    slowest = max(alone, key=lambda rank: alone[rank], default=None)
+    return {
+        "slowest": slowest,
+        "slowest_s": None if slowest is None else float(f"{alone[slowest]:.4g}"),
+        "grown_bytes": max((each for each in map(_grown_bytes, ranks) if each is not None), default=None),
+    }
+
+
+def _grown_bytes(rank: Mapping[str, Any]) -> int | None:
+    """Return by how much a rank's memory has grown since before the model was built."""
+    base, peak = rank.get("base_memory_bytes"), rank.get("peak_memory_bytes")
+    return None if base is None or peak is None else int(peak - base)
+
 
 Steps = npt.NDArray[np.int64]
 # Events of several threads may be written out of order by this much; more means that the clock was set back.

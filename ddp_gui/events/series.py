@@ -1,18 +1,18 @@
-"""A run's events as columns, and the parts of them that a page receives."""
+"""Series of a run's numbers over steps."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ddp_gui.events import charts, fold, limits
-from ddp_gui.events.evaluations import Evaluations
-from ddp_gui.events.fingerprints import Fingerprints
-from ddp_gui.events.fold import Fold
+from ddp_gui.events import fold, tables
+from ddp_gui.events.fold import Evaluations, Fold
 from ddp_gui.events.tables import (
     MAX_POINTS,
     MAX_POINTS_OF_A_RANGE,
@@ -29,6 +29,95 @@ from ddp_gui.events.tables import (
 )
 from trainers.contract.events import FIELDS, Event
 
+MAX_KEPT = 4_000
+MAX_COMPARED_RANKS = 64
+NUM_NEWEST = 24
+MAX_COMPARISONS = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One comparison of all ranks' weights; the fields are those of the event."""
+
+    seq: int
+    step: int
+    hashes: tuple[str, ...]
+    distances: tuple[float | None, ...]
+
+    @property
+    def is_identical(self) -> bool:
+        return len(set(self.hashes)) == 1
+
+
+class Fingerprints:
+    """The comparisons of a run in order of their steps; of a very long run only some of the older ones."""
+
+    def __init__(self) -> None:
+        self._all: list[Comparison] = []
+        self._started_at_seq = 0
+        self.newest_seq = -1
+
+    def add(self, event: Event) -> None:
+        """Add a `fingerprints` event; it replaces those of its step and later ones."""
+        found = Comparison(
+            seq=event["seq"],
+            step=event["step"],
+            hashes=tuple(event["hashes"][:MAX_COMPARED_RANKS]),
+            distances=tuple(event["distances"][:MAX_COMPARED_RANKS]),
+        )
+        while self._all and self._all[-1].step >= found.step:
+            self._all.pop()
+        self._all.append(found)
+        if len(self._all) > MAX_KEPT:
+            half = len(self._all) // 2
+            self._all = self._all[:half:2] + self._all[half:]
+        self.newest_seq = found.seq
+
+    def note_start(self, seq: int) -> None:
+        """Note that the run starts, or goes on, with the event of this number."""
+        self._started_at_seq = seq
+
+    def cut_from(self, step: int) -> None:
+        """Drop what an earlier start has said of `step` and later ones."""
+        # Both grow: what is dropped is one part of the list.
+        first = bisect_left(self._all, step, key=lambda item: item.step)
+        end = bisect_right(self._all, self._started_at_seq, key=lambda item: item.seq)
+        del self._all[first : max(first, end)]
+
+    def shown(self) -> dict[str, Any] | None:
+        """Return what the page shows; None while nothing has been compared."""
+        if not self._all:
+            return None
+        newest = self._all[-1]
+        differing = len(self._all)
+        while differing > 0 and not self._all[differing - 1].is_identical:
+            differing -= 1
+        return {
+            "step": newest.step,
+            "num_ranks": len(newest.hashes),
+            "is_identical": newest.is_identical,
+            "differ_since": None if newest.is_identical else self._all[differing].step,
+            "identical_until": self._all[differing - 1].step if differing else None,
+            "newest": [
+                {"step": item.step, "hashes": item.hashes, "distances": item.distances}
+                for item in self._all[-NUM_NEWEST:]
+            ],
+            "curve": self._curve(),
+        }
+
+    def _curve(self) -> dict[str, Any] | None:
+        """Return each rank's distance over the steps, thinned; None where replicas were always identical."""
+        if all(item.is_identical for item in self._all):
+            return None
+        places = np.unique(np.linspace(0, len(self._all) - 1, MAX_COMPARISONS).round().astype(int)).tolist()
+        chosen = [self._all[place] for place in places]
+        num_ranks = min(len(item.distances) for item in chosen)
+        return {
+            "steps": [item.step for item in chosen],
+            "distances": [[item.distances[rank] for item in chosen] for rank in range(num_ranks)],
+        }
+
+
 __all__ = ["ChartView", "Evaluations", "Series"]
 
 FEW_EVENTS = 400
@@ -38,7 +127,7 @@ RATE_WINDOW_S = 10.0
 KEPT_RANKS_EVENTS = 10
 MAX_PLANS = 1_000
 # Sorted out when this is reached; twice what is kept of all kinds at most.
-MAX_MARKS = 2 * limits.MAX_MARKS_OF_A_KIND * (1 + len(FIELDS))
+MAX_MARKS = 2 * fold.MAX_MARKS_OF_A_KIND * (1 + len(FIELDS))
 PLAN_OF_SAMPLES = ("num_train", "dealing")
 
 # The columns of step events: the trace's name, and the event's field.
@@ -81,8 +170,8 @@ class Series:
         num_ranks: entries of higher ranks are left out.
     """
 
-    def __init__(self, num_ranks: int = limits.MAX_RANKS) -> None:
-        self.num_ranks = min(num_ranks, limits.MAX_RANKS)
+    def __init__(self, num_ranks: int = fold.MAX_RANKS) -> None:
+        self.num_ranks = min(num_ranks, fold.MAX_RANKS)
         self.steps = Table(tuple(STEP_FIELDS))
         self.devices: dict[int, Table] = {}
         self.ranks: dict[int, Table] = {}
@@ -197,7 +286,12 @@ class Series:
         self, first: int, last: int, chart_view: ChartView, most: int = MAX_POINTS
     ) -> dict[str, Trace]:
         traces = _all_of(
-            self.steps, first, last, {name: name for name in ("loss", *charts.columns())}, chart_view, most
+            self.steps,
+            first,
+            last,
+            {name: name for name in ("loss", *tables.chart_columns())},
+            chart_view,
+            most,
         )
         if chart_view.smoothing > 0 and last > first:
             x = self.steps.x(chart_view.axis)[first:last]
@@ -216,13 +310,13 @@ class Series:
             for name in chart_view.smoothed:
                 smooth = self.smoothed(name, chart_view.smoothing, chart_view.smooth_over, first, last)
                 traces[name + SMOOTHED] = {"as": "loss", "y": shown(smooth[chosen])}
-        for name in charts.columns(sparse=False):
+        for name in tables.chart_columns(sparse=False):
             traces[name] = {"as": "loss", "y": shown(table.column(name)[first:last][chosen])}
-        sparse = {name: name for name in charts.columns(sparse=True)}
+        sparse = {name: name for name in tables.chart_columns(sparse=True)}
         return traces | _all_of(table, first, last, sparse, chart_view, most)
 
     def _take(self, event: Event) -> None:
-        event = limits.kept_of(event, self.num_ranks)
+        event = fold.kept_of(event, self.num_ranks)
         self.next_seq = event["seq"] + 1
         is_start = fold.is_start(event)
         if is_start:
@@ -282,7 +376,7 @@ class Series:
         self.evaluations.add(event)
         values = {"validation_loss": event["loss"]}
         values |= {f"metric:{name}": value for name, value in event["metrics"].items()}
-        room = 1 + limits.MAX_METRICS - len(self.evaluation_table.fields)
+        room = 1 + fold.MAX_METRICS - len(self.evaluation_table.fields)
         new = [name for name in values if name not in self.evaluation_table.fields][:room]
         if new:
             self.evaluation_table = _with_fields(self.evaluation_table, new)
@@ -316,7 +410,7 @@ class Series:
         step = event.get("step", self.last_step.get("step", 0))
         self.marks.append({"step": step, "active_s": round(self.active_s(), 2), **event})
         if len(self.marks) > MAX_MARKS:
-            self.marks = limits.without_oldest(self.marks)
+            self.marks = fold.without_oldest(self.marks)
         if kind == "state":
             self.state = event
             self._paused_s = self.paused_s()
@@ -369,7 +463,7 @@ def _all_of(
     if last <= first:
         return {}
     x = table.x(chart_view.axis)[first:last]
-    sparse = charts.columns(sparse=True)
+    sparse = tables.chart_columns(sparse=True)
     traces = {}
     for column, name in names.items():
         y = table.column(column)[first:last]

@@ -1,16 +1,19 @@
-"""Growing columns of numbers, and a decimated view of a range of them."""
+"""Columns of numbers from events, smoothed and thinned for charts."""
 
 from __future__ import annotations
 
 import itertools
 import math
+import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from tsdownsample import MinMaxLTTBDownsampler, NaNMinMaxLTTBDownsampler
+
+from trainers.contract.config import Config
 
 MAX_POINTS = 2_000
 # A zoom to slightly more points than that shows each of them.
@@ -271,3 +274,141 @@ def _enlarged(old: npt.NDArray[Kind], length: int, capacity: int) -> npt.NDArray
     new = np.empty(capacity, old.dtype)
     new[:length] = old[:length]
     return new
+
+
+MAX_PIECES = 60
+# One character per point: from the lowest loss to the highest, and one for a bin without data.
+LEVELS = string.ascii_uppercase + string.ascii_lowercase + string.digits + "-_"
+NOTHING = "."
+
+Steps = npt.NDArray[np.int64]
+Losses = npt.NDArray[np.float64]
+
+
+@dataclass
+class Curve:
+    """Means over bins of equally many steps; the bins are doubled in size when there would be too many."""
+
+    steps_per_piece: int = 1
+    sums: list[float] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+
+    def add(self, steps: Steps, losses: Losses) -> None:
+        """Add steps (counted from 1) with their losses; those without a loss are skipped."""
+        is_number = np.isfinite(losses)
+        steps, losses = steps[is_number], losses[is_number]
+        if not len(steps):
+            return
+        while (int(steps.max()) - 1) // self.steps_per_piece >= MAX_PIECES:
+            self._double()
+        piece = (steps - 1) // self.steps_per_piece
+        sums, counts = np.bincount(piece, losses), np.bincount(piece)
+        missing = len(sums) - len(self.sums)
+        self.sums += [0.0] * missing
+        self.counts += [0] * missing
+        for index in np.flatnonzero(counts).tolist():
+            self.sums[index] += float(sums[index])
+            self.counts[index] += int(counts[index])
+
+    def cut_from(self, step: int) -> None:
+        """Drop the bins from that of `step` on."""
+        first = (step - 1) // self.steps_per_piece
+        del self.sums[first:], self.counts[first:]
+
+    def drawn(self) -> dict[str, Any] | None:
+        """Return the lowest and highest mean, and each bin's level as a character; None without data."""
+        means = [total / count for total, count in zip(self.sums, self.counts, strict=True) if count]
+        if not means:
+            return None
+        low, high = min(means), max(means)
+        scale = (len(LEVELS) - 1) / (high - low) if high > low else 0.0
+        points = "".join(
+            LEVELS[round((total / count - low) * scale)] if count else NOTHING
+            for total, count in zip(self.sums, self.counts, strict=True)
+        )
+        return {"low": float(f"{low:.5g}"), "high": float(f"{high:.5g}"), "points": points}
+
+    def _double(self) -> None:
+        self.steps_per_piece *= 2
+        self.sums = [sum(self.sums[index : index + 2]) for index in range(0, len(self.sums), 2)]
+        self.counts = [sum(self.counts[index : index + 2]) for index in range(0, len(self.counts), 2)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepChart:
+    """One chart below the loss.
+
+    Attributes:
+        column: of the step events, by its name in `series.STEP_FIELDS`.
+        title: above the chart; `name` is shown in the hover text.
+        empty: the placeholder before the first number.
+        color: of the line, a number of the page's palette.
+        hover_format, tick_format: as d3-format writes numbers; empty: Plotly's own.
+        axis_title: beside the numbers; `{sample_unit}` stands for what one sample is.
+        term: the glossary's, that explains the title; empty: none.
+        is_sparse: most steps do not have the number.
+        limit_setting: a setting of the run that the number is cut to, where it is set; drawn as a line.
+    """
+
+    column: str
+    title: str
+    name: str
+    color: int
+    hover_format: str
+    tick_format: str = ""
+    axis_title: str = ""
+    empty: str = "Appears with the first steps."
+    term: str = ""
+    is_sparse: bool = False
+    limit_setting: str = ""
+
+
+STEP_CHARTS = (
+    StepChart(
+        column="throughput",
+        title="Throughput, all ranks together",
+        name="throughput",
+        term="throughput",
+        color=2,
+        hover_format=",.0f",
+        axis_title="{sample_unit} per second",
+    ),
+    StepChart(
+        column="learning_rate",
+        title="Learning rate",
+        name="learning rate",
+        term="learning rate",
+        color=0,
+        hover_format=".4~g",
+        tick_format=".3~g",
+    ),
+    StepChart(
+        column="grad_norm",
+        title="Gradient norm",
+        name="gradient norm",
+        term="gradient norm",
+        color=3,
+        hover_format=".3~g",
+        empty="How long the gradient is: appears with the first steps, about ten times a second.",
+        is_sparse=True,
+        limit_setting="max_grad_norm",
+    ),
+)
+
+
+def chart_columns(*, sparse: bool | None = None) -> tuple[str, ...]:
+    """Return the columns that are drawn; only those that are sparse, or only those that are not."""
+    return tuple(chart.column for chart in STEP_CHARTS if sparse is None or chart.is_sparse == sparse)
+
+
+def charts_of_run(sample_unit: str, config: Config) -> list[dict[str, Any]]:
+    """Return the charts as the page draws them; `limit` is what the number is cut to in this run, or null."""
+    return [
+        {
+            **asdict(chart),
+            # Beside a chart there is room for "passages", not for "passages of 64 characters".
+            "axis_title": chart.axis_title.replace("{sample_unit}", sample_unit.partition(" of ")[0]),
+            "limit": getattr(config, chart.limit_setting) if chart.limit_setting else None,
+        }
+        for chart in STEP_CHARTS
+    ]

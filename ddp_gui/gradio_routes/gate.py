@@ -1,29 +1,226 @@
-"""The request checks in front of all routes, Gradio's and ours.
-
-Another site's page must not be able to use this server through a visitor's browser, neither by a foreign
-Origin nor by a name that points here (DNS rebinding). No sender may use up what others need.
-"""
+"""Which of Gradio's routes are open, and to whom."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import contextlib
+import functools
+import gzip
+import inspect
+import re
+from collections.abc import Collection, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import gradio as gr
+from fastapi import FastAPI
+from gradio import processing_utils, utils
+from gradio.blocks import Block
+from gradio.components.api_component import Api
+from gradio.state_holder import SessionState
+from starlette.routing import Mount
 
 from ddp_gui.background import loop_delay
-from ddp_gui.gradio_routes import uploads
-from ddp_gui.gradio_routes.allowlist import UPLOAD, route_path
-from ddp_gui.http import policies
-from ddp_gui.http.asgi import App, Message, Receive, Refused, Scope, Send, answer
-from ddp_gui.http.front import FORWARDED_KEY
-from ddp_gui.http.hosts import Hosts, network_of
-from ddp_gui.http.limits import (
+from ddp_gui.gradio_routes import endpoints
+from ddp_gui.gradio_routes import uploads as uploads_module
+from ddp_gui.gradio_routes.sent_values import Functions, checked_body
+from ddp_gui.gradio_routes.uploads import Uploads
+from ddp_gui.http import front
+from ddp_gui.http.front import (
+    FORWARDED_KEY,
     MAX_BODY_BYTES,
     MAX_PATH_LENGTH,
     NO_HOST,
+    App,
     AtOnce,
+    Hosts,
+    Message,
+    Receive,
+    Refused,
+    Scope,
+    Send,
     check_body,
     check_headers,
     drop_body,
+    network_of,
+    send_answer,
 )
+
+_MAX_PATH, _MAX_NAME = 1000, 200
+_NAME = r"[A-Za-z0-9_]+"
+_READ = re.compile(
+    r"/|/config/?|/theme\.css|/robots\.txt|/favicon\.ico"
+    r"|/assets/[\w.-]+|/static/(js|img|fonts|css)/[\w./-]+"
+    r"|/gradio_api/(info/?|queue/data|startup-events|app_id/?|heartbeat/\w+|theme\.css)"
+    rf"|/gradio_api/call/{_NAME}/\w+",
+    re.ASCII,
+)
+_WRITE = re.compile(
+    rf"/gradio_api/(queue/join/?|upload/?|cancel/?|reset/?|(run|api|call)/{_NAME}/?)", re.ASCII
+)
+_FETCHED = re.compile(rf"/gradio_api/call/{_NAME}/(\w+)", re.ASCII)
+_CALLED = re.compile(rf"/gradio_api/(?:run|api|call)/({_NAME})/?")
+# Of an app to install, which this page is not; it would be asked for without the prefix of a proxy.
+_MANIFEST = re.compile(rb'\s*<link rel="manifest"[^>]*>')
+_INLINE_SCRIPT = re.compile(r"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DOTALL | re.IGNORECASE)
+UPLOAD = "/gradio_api/upload"
+
+
+def protect_routes(app: FastAPI, demo: gr.Blocks, uploads: Uploads) -> None:
+    """Put the allowlist in front of the Gradio app that is mounted below an app's routes."""
+    mount = next(route for route in app.routes if isinstance(route, Mount) and route.path == "")
+    mount.app = _Allowlist(mount.app, demo, uploads)
+
+
+def route_path(scope: Scope) -> str:
+    """Return a request's path below the prefix a reverse proxy may put in front of it."""
+    path, prefix = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
+    return path.removeprefix(prefix) if path.startswith(f"{prefix}/") else path
+
+
+def is_open(method: str, path: str) -> bool:
+    """Tell whether Gradio may answer this."""
+    wanted = {"GET": _READ, "HEAD": _READ, "POST": _WRITE}.get(method)
+    # No valid name contains two dots, or is longer than a file system allows: that would be an error of ours.
+    is_name = ".." not in path and len(path) < _MAX_PATH and max(map(len, path.split("/"))) < _MAX_NAME
+    return wanted is not None and is_name and bool(wanted.fullmatch(path))
+
+
+class _Allowlist:
+    """ASGI middleware around Gradio's app."""
+
+    def __init__(self, gradio: App, demo: gr.Blocks, uploads: Uploads) -> None:
+        self._gradio = gradio
+        self._demo = demo
+        # What only runs in the browser has no function here.
+        here = {number: function for number, function in demo.fns.items() if function.fn}
+        self._names = {number: function.api_name for number, function in here.items()}
+        self._inputs = {number: function.inputs for number, function in here.items()}
+        self._uploads = uploads
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._gradio(scope, receive, send)
+            return
+        path = route_path(scope)
+        try:
+            if not is_open(scope["method"], path):
+                raise Refused(404, "There is nothing here.")
+            if path.rstrip("/") == UPLOAD:
+                await uploads_module.take_upload(self._uploads, scope, receive, send)
+                return
+            queue = self._demo._queue  # noqa: SLF001 - no setting of Gradio's bounds it
+            if scope["method"] == "POST":
+                called = _CALLED.fullmatch(path)
+                functions = Functions(
+                    names=self._names,
+                    called=called[1] if called else None,
+                    inputs=self._inputs,
+                    answers_later=path.startswith("/gradio_api/call/"),
+                )
+                incoming = self._uploads.incoming_of_sender()
+                receive = await checked_body(receive, incoming, functions, queue, scope)
+                endpoints.forget_oldest(queue, self._demo.state_holder)
+            elif fetched := _FETCHED.fullmatch(path):
+                endpoints.refuse_others(queue, fetched[1])
+            else:
+                scope = endpoints.own_address(scope, path)
+        except Refused as refused:
+            await send_answer(send, refused)
+            return
+        if path == "/":
+            scope[loop_delay.FUNCTION] = ""
+            await _serve_page(self._gradio, scope, receive, send)
+        else:
+            await self._gradio(scope, receive, send)
+
+
+async def _serve_page(gradio: App, scope: Scope, receive: Receive, send: Send) -> None:
+    """Serve Gradio's page with a policy that allows each of its inline scripts by hash, and no others."""
+    takes_gzip = any(name == b"accept-encoding" and b"gzip" in value for name, value in scope["headers"])
+    plain = [(name, value) for name, value in scope["headers"] if name != b"accept-encoding"]
+    begun: Message = {}
+    pieces: list[bytes] = []
+
+    async def collect(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            begun.update(message)
+        else:
+            pieces.append(message.get("body", b""))
+
+    await gradio({**scope, "headers": plain}, receive, collect)
+    body = _MANIFEST.sub(b"", b"".join(pieces))
+    headers = [(name, value) for name, value in begun["headers"] if name.lower() != b"content-length"]
+    headers.append((front.POLICY_HEADER, _policy(body).encode()))
+    if takes_gzip and scope["method"] == "GET":
+        body = _compressed(body)
+        headers += [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")]
+    headers.append((b"content-length", str(len(body)).encode()))
+    await send({"type": "http.response.start", "status": begun["status"], "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+# The page depends only on the host name of the request.
+@functools.lru_cache(maxsize=8)
+def _policy(body: bytes) -> str:
+    return front.gradio_page(_INLINE_SCRIPT.findall(body.decode("utf-8", errors="replace")))
+
+
+@functools.lru_cache(maxsize=8)
+def _compressed(body: bytes) -> bytes:
+    return gzip.compress(body, compresslevel=6)
+
+
+_original = SessionState.__init__
+_move_files = processing_utils.async_move_files_to_cache
+_add_root_url = processing_utils.add_root_url
+
+
+class _List(list[Any]):
+    """A result without files."""
+
+
+class _Object(dict[str, Any]):
+    """A result without files."""
+
+
+def _begin(self: SessionState, blocks: Any) -> None:
+    # The settings of components are stored only for deep links, which are closed; those that a handler
+    # changes are added then.
+    _original(self, SimpleNamespace(default_config=blocks.default_config, blocks={}))  # type: ignore[arg-type]
+
+
+async def _move_files_unless_plain(data: Any, block: Any, *options: Any, **named: Any) -> Any:
+    # What our named endpoints take and return holds no files.
+    if not isinstance(block, Api):
+        return await _move_files(data, block, *options, **named)
+    return _List(data) if isinstance(data, list) else _Object(data) if isinstance(data, dict) else data
+
+
+def _add_root_url_unless_plain(data: Any, root_url: str, previous_root_url: str | None) -> Any:
+    if isinstance(data, list) and data and all(isinstance(value, _List | _Object) for value in data):
+        return data
+    return _add_root_url(data, root_url, previous_root_url)
+
+
+def _kinds(kind: type[Block]) -> Iterator[type[Block]]:
+    for narrower in kind.__subclasses__():
+        yield narrower
+        yield from _kinds(narrower)
+
+
+def shorten_session_starts() -> None:
+    """Start sessions without a description of the whole page, and calls without searching for matplotlib.
+
+    Do not look for files in what named endpoints take and return. Find out the parameters of each component
+    once: to fill in the form, Gradio asks for them 240 times, which takes 20 ms.
+    """
+    for kind in _kinds(Block):
+        kind.__init__.__signature__ = inspect.signature(kind.__init__)  # type: ignore[attr-defined]
+    processing_utils.async_move_files_to_cache = _move_files_unless_plain
+    processing_utils.add_root_url = _add_root_url_unless_plain
+    SessionState.__init__ = _begin  # type: ignore[method-assign]
+    utils.MatplotlibBackendMananger = contextlib.nullcontext  # type: ignore[misc, assignment]
+
 
 FORM_BYTES = 100_000  # what a form adds to the file in it
 FROM_ELSEWHERE = (
@@ -61,7 +258,7 @@ class Gate:
             nonlocal has_begun
             if message["type"] == "http.response.start":
                 has_begun = True
-                message["headers"] = policies.merged(message.get("headers", []))
+                message["headers"] = front.merge_policies(message.get("headers", []))
             await send(message)
 
         try:
@@ -70,11 +267,11 @@ class Gate:
                 await self._app(scope, receive, send_with_headers)
         except Refused as refused:
             await drop_body(scope, receive)
-            await answer(send_with_headers, refused)
+            await send_answer(send_with_headers, refused)
         finally:
             # Otherwise the server below would answer our internal errors, without our headers.
             if not has_begun:
-                await answer(send_with_headers, Refused(500, "Something went wrong on the server."))
+                await send_answer(send_with_headers, Refused(500, "Something went wrong on the server."))
 
     def _check(self, scope: Scope) -> None:
         check_headers(scope)
@@ -97,7 +294,7 @@ class Gate:
                 400, f"{NO_HOST} Or start the page with --allow-host NAME, the name in that address."
             )
         is_upload = scope["path"].rstrip("/").endswith(UPLOAD)
-        check_body(scope, uploads.MAX_BYTES + FORM_BYTES if is_upload else MAX_BODY_BYTES)
+        check_body(scope, uploads_module.MAX_BYTES + FORM_BYTES if is_upload else MAX_BODY_BYTES)
 
     def _hosts_of(self, scope: Scope) -> list[str]:
         """Return the values of Host; where a proxy does not pass it on, the name given by `--allow-host`."""

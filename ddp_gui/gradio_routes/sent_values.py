@@ -16,13 +16,12 @@ import gradio as gr
 import orjson
 from gradio.queueing import Queue
 
-from ddp_gui.auth.current_user import current_user
-from ddp_gui.auth.data_access import is_plain
+from ddp_gui.auth.rights import current_user, is_plain_path
 from ddp_gui.background import loop_delay
 from ddp_gui.background.workers import CLICKS
-from ddp_gui.gradio_routes import sessions
-from ddp_gui.http import json_body
-from ddp_gui.http.asgi import Message, Receive, Refused, Scope
+from ddp_gui.gradio_routes import endpoints
+from ddp_gui.http import front
+from ddp_gui.http.front import Message, Receive, Refused, Scope
 
 MAX_DEPTH = 40
 # The page sends one; each is looked up on the disk.
@@ -73,16 +72,16 @@ async def checked_body(
     name = _check_call(value, functions) if isinstance(value, dict) else None
     if scope is not None and name is not None:
         scope[loop_delay.FUNCTION] = name
-    if len(body) > json_body.MAX_BYTES and name not in LONG_CALLS:
-        raise Refused(413, f"This request is too large: at most {json_body.MAX_BYTES:,} bytes are accepted.")
+    if len(body) > front.MAX_BYTES and name not in LONG_CALLS:
+        raise Refused(413, f"This request is too large: at most {front.MAX_BYTES:,} bytes are accepted.")
     files = _files_in(value)
     if files and not await CLICKS.run(_were_uploaded, files, incoming):
         raise Refused(400, "This file was not uploaded: choose it again.")
     if isinstance(value, dict):
         if queue is not None:
-            sessions.refuse_others(queue, value.get("event_id"))
+            endpoints.refuse_others(queue, value.get("event_id"))
         if current_user().name:
-            sessions.make_own(value, waits=functions.answers_later)
+            endpoints.make_own(value, waits=functions.answers_later)
             body = orjson.dumps(value)
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -94,9 +93,9 @@ async def checked_body(
 
 def _parsed(body: bytes) -> Any:
     # Ids in lists, and next to nothing around them.
-    max_parts = json_body.MAX_PARTS if len(body) <= json_body.MAX_BYTES else MAX_DEPTH
+    max_parts = front.MAX_PARTS if len(body) <= front.MAX_BYTES else MAX_DEPTH
     try:
-        return json_body.parse(body, max_parts=max_parts)
+        return front.parse_json_body(body, max_parts=max_parts)
     except ValueError as error:
         raise Refused(400, str(error)) from error
 
@@ -173,7 +172,7 @@ def _is_nested(value: Any) -> bool:
 
 
 def _were_uploaded(paths: list[Any], incoming: Path) -> bool:
-    return all(is_plain(path) and _is_inside(path, incoming) for path in paths)
+    return all(is_plain_path(path) and _is_inside(path, incoming) for path in paths)
 
 
 def _is_inside(path: str, incoming: Path) -> bool:

@@ -10,9 +10,8 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ddp_gui.http import policies
-from ddp_gui.http.asgi import App, Refused
-from ddp_gui.http.limits import MAX_HEADER_BYTES, MAX_HEADERS, NO_HOST, NO_LENGTH, TOO_LARGE
+from ddp_gui.http import front
+from ddp_gui.http.front import MAX_HEADER_BYTES, MAX_HEADERS, NO_HOST, NO_LENGTH, TOO_LARGE, App, Refused
 from ddp_gui.http.listening import Listener
 
 HEADERS_WITHIN_S = 20.0
@@ -112,7 +111,7 @@ class BoundedProtocol(H11Protocol):
     def _refuse(self, status: int, words: str) -> None:
         headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
         for event in (
-            h11.Response(status_code=status, headers=policies.merged(headers), reason=_REASONS[status]),
+            h11.Response(status_code=status, headers=front.merge_policies(headers), reason=_REASONS[status]),
             h11.Data(data=words.encode("ascii")),
             h11.EndOfMessage(),
         ):

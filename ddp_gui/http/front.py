@@ -1,11 +1,302 @@
-"""The outermost middleware: serves below a prefix, removes untrusted proxy headers and unknown cookies."""
+"""The front of the server: bounds, hosts and headers of every request."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import ipaddress
 import re
-from collections.abc import Collection, Iterable
+import socket
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Any
 
-from ddp_gui.http.asgi import App, Receive, Scope, Send
+import orjson
+from fastapi import HTTPException, Request
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Refused(Exception):  # noqa: N818 - an answer, not a fault of ours
+    """A request that is refused: its status, and the reason in plain words."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+
+
+async def send_answer(send: Send, refused: Refused) -> None:
+    """Answer with a status and a plain sentence, as JSON too."""
+    body = orjson.dumps({"detail": str(refused)})
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+    ]
+    if refused.status in (411, 413, 507):
+        # The rest of the request is not read.
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+_HOST = re.compile(
+    r"(?:\[(?P<number>[0-9A-Fa-f:.]{2,45})\]|(?P<name>[A-Za-z0-9._-]{1,253}))(?::(?P<port>\d{1,5}))?",
+    re.ASCII,
+)
+LAST_PORT = 65_535
+
+
+class Hosts:
+    """The names of this machine, and every IP address: a request to an address was not redirected by DNS."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        short = socket.gethostname().lower()
+        ours = {"localhost", "::1", short, f"{short}.local", socket.getfqdn().lower()}
+        self._names = ours | {name.lower() for name in names}
+
+    def are_ours(self, host: str) -> bool:
+        """Tell whether a Host header names this server: a name or an IP address, perhaps with a port."""
+        match = _HOST.fullmatch(host)
+        # Later code parses the address again: an invalid port or number would raise there.
+        if match is None or int(match["port"] or 0) > LAST_PORT:
+            return False
+        if match["number"]:
+            return _is_number(match["number"], ipaddress.IPv6Address)
+        name = match["name"].lower()
+        return name in self._names or _is_number(name, ipaddress.IPv4Address)
+
+
+def _is_number(text: str, kind: type[ipaddress.IPv4Address | ipaddress.IPv6Address]) -> bool:
+    try:
+        kind(text)
+    except ValueError:
+        return False
+    return True
+
+
+def network_of(address: str) -> str:
+    """Return the network that counts as one client: an IPv4 address, or the /64 of an IPv6 one."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address[:80]
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.ipv4_mapped is not None:
+            return str(found.ipv4_mapped)
+        return str(ipaddress.ip_network((int(found) >> 64 << 64, 64)))
+    return str(found)
+
+
+Header = tuple[bytes, bytes]
+
+DATA = "default-src 'none'; frame-ancestors 'none'"
+_PAGE = (
+    "default-src 'none'; connect-src 'self'; font-src 'self'; img-src 'self' data: blob:; "
+    "manifest-src 'self'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'; "
+)
+HEADERS: tuple[Header, ...] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), microphone=(), geolocation=(), payment=(), usb=()"),
+)
+POLICY_HEADER = b"content-security-policy"
+_KEPT_BY = {b"cache-control", b"etag"}
+
+
+def own_page(inline_scripts: Iterable[str] = ()) -> str:
+    """Return the policy of a page of ours: only our files run, and these inline scripts."""
+    # Plotly makes empty style elements and fills them through the CSSOM, which is not inline style; but the
+    # superscripts of a logarithmic axis have style attributes.
+    scripts, styles = _sources(inline_scripts), _sources([""])
+    return f"{_PAGE}script-src 'self'{scripts}; style-src 'self'{styles}; style-src-attr 'unsafe-inline'"
+
+
+def gradio_page(inline_scripts: Iterable[str]) -> str:
+    """Return the policy of Gradio's page: it evals its own templates and uses inline styles."""
+    scripts = _sources(inline_scripts)
+    return f"{_PAGE}script-src 'self' 'unsafe-eval'{scripts}; style-src 'self' 'unsafe-inline'"
+
+
+def merge_policies(headers: Iterable[Header]) -> list[Header]:
+    """Return a response's headers with ours; its own policy has precedence."""
+    theirs = list(headers)
+    names = {name.lower() for name, _ in theirs}
+    ours = [*HEADERS] if POLICY_HEADER in names else [*HEADERS, (POLICY_HEADER, DATA.encode())]
+    if not names & _KEPT_BY and not _is_page(theirs):
+        # Neither a file nor a page: a person's data, which the next person at this computer must not find.
+        ours.append((b"cache-control", b"no-store"))
+    replaced = {name for name, _ in HEADERS}
+    return [(name, value) for name, value in theirs if name.lower() not in replaced] + ours
+
+
+def _is_page(headers: Iterable[Header]) -> bool:
+    return any(name.lower() == b"content-type" and value.startswith(b"text/html") for name, value in headers)
+
+
+def _sources(texts: Iterable[str]) -> str:
+    return "".join(f" 'sha256-{_digest(text)}'" for text in texts)
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+MAX_HEADER_BYTES = 32 * 1024
+# Resolving the path of a file takes quadratic time in them: 0.6 s for 14,000.
+MAX_PATH_PARTS = 64
+# FastAPI and python-multipart need quadratic time for the parameters of a header: 1.8 s for 28 KB of them.
+MAX_PARAMETER_BYTES = 512
+_WITH_PARAMETERS = (b"content-type", b"content-disposition", b"range", b"if-range")
+# Browsers send twenty, proxies add ten.
+MAX_HEADERS = 200
+# Of an address: the server looks up each part of it on the disk where it names a file.
+MAX_PATH_LENGTH = 2_000
+MAX_BODY_BYTES = 1_000_000
+# A client that still sends when the connection closes never sees the answer: up to this is read and dropped.
+MAX_DROPPED_BYTES = 8_000_000
+# A classroom behind one address has thirty pages open, each with a stream and occasional requests.
+MAX_AT_ONCE = 200
+# Per person with a login: a few browsers full of pages, but not the limit of a whole classroom.
+MAX_AT_ONCE_OF_ONE = 50
+TOO_LARGE = (
+    f"The headers of this request are too large: at most {MAX_HEADER_BYTES:,} bytes and {MAX_HEADERS} "
+    "headers are accepted."
+)
+NO_HOST = (
+    "This request does not say which address the browser uses. A proxy must pass on the Host header: "
+    "proxy_set_header Host $http_host (nginx), ProxyPreserveHost On (Apache)."
+)
+NO_LENGTH = "A request with a body must state its length (Content-Length)."
+_WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
+_FRAMING = (b"content-length", b"transfer-encoding")
+
+
+def check_headers(scope: Scope) -> None:
+    """Refuse a path and headers of too many bytes, and those that take long to parse.
+
+    Raises:
+        Refused: when they are longer than allowed.
+    """
+    size = len(scope["path"]) + len(scope.get("query_string", b""))
+    size += sum(len(name) + len(value) for name, value in scope["headers"])
+    if size > MAX_HEADER_BYTES:
+        raise Refused(431, TOO_LARGE)
+    if scope["path"].count("/") > MAX_PATH_PARTS:
+        raise Refused(414, f"The path of this address has at most {MAX_PATH_PARTS} parts.")
+    for name, value in scope["headers"]:
+        if name in _WITH_PARAMETERS and len(value) > MAX_PARAMETER_BYTES:
+            raise Refused(431, f"The header {name.decode()} has at most {MAX_PARAMETER_BYTES} bytes.")
+
+
+def check_body(scope: Scope, max_bytes: int) -> None:
+    """Refuse a body before any of it is read.
+
+    Raises:
+        Refused: when it is longer than allowed, or does not say how long it is.
+    """
+    headers = [(name, value) for name, value in scope["headers"] if name in _FRAMING]
+    if not headers and scope["method"] in _WITHOUT_BODY:
+        return
+    lengths = [value for name, value in headers if name == b"content-length"]
+    # The server below enforces the declared length of a body; a chunked one declares none.
+    if len(lengths) != 1 or len(headers) != 1 or not lengths[0].isdigit():
+        raise Refused(411, NO_LENGTH)
+    if int(lengths[0][:20]) > max_bytes:
+        raise Refused(413, f"This request is too large: at most {max_bytes:,} bytes are accepted.")
+
+
+async def drop_body(scope: Scope, receive: Receive) -> None:
+    """Read the body of a refused request to its end, unless it is long."""
+    lengths = [value for name, value in scope["headers"] if name == b"content-length"]
+    if len(lengths) != 1 or not lengths[0].isdigit() or int(lengths[0][:20]) > MAX_DROPPED_BYTES:
+        return
+    while (message := await receive())["type"] == "http.request" and message.get("more_body"):
+        pass
+
+
+class AtOnce:
+    """Counts the requests in progress of each sender, streams included."""
+
+    def __init__(self, most: int = MAX_AT_ONCE, whose: str = "from your address") -> None:
+        self._most = most
+        self._whose = whose
+        self._counts: Counter[str] = Counter()
+
+    @contextmanager
+    def one_more(self, sender: str) -> Iterator[None]:
+        """Count a request while it lasts.
+
+        Raises:
+            Refused: when this sender has too many already.
+        """
+        if self._counts[sender] >= self._most:
+            raise Refused(429, f"Too many requests at once {self._whose}. Close some tabs and try again.")
+        self._counts[sender] += 1
+        try:
+            yield
+        finally:
+            self._counts[sender] -= 1
+            if not self._counts[sender]:
+                del self._counts[sender]
+
+
+MAX_BYTES = 128 * 1024
+# The largest request of the page deletes some thousand runs with one click.
+MAX_VALUES = 20_000
+# Lists, objects and their named fields.
+MAX_PARTS = 2_000
+
+
+async def read_json_body(request: Request, max_bytes: int) -> bytes:
+    """Return the body of a request.
+
+    Raises:
+        HTTPException: when it is longer than allowed.
+    """
+    pieces, num_bytes = [], 0
+    async for piece in request.stream():
+        pieces.append(piece)
+        num_bytes += len(piece)
+        if num_bytes > max_bytes:
+            detail = f"This request is too large: at most {max_bytes:,} bytes are accepted."
+            raise HTTPException(status_code=413, detail=detail)
+    return b"".join(pieces)
+
+
+def parse_json_body(body: bytes, *, max_parts: int = MAX_PARTS) -> Any:
+    """Return the value of a JSON text; None for an empty one.
+
+    Raises:
+        ValueError: when it is not JSON, or has too many values.
+    """
+    if not body:
+        return None
+    if _has_too_many(body, max_parts):
+        # Brackets and commas inside strings do not count.
+        outside = b"".join(body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
+        if _has_too_many(outside, max_parts):
+            raise ValueError(
+                f"The request holds more than {MAX_VALUES:,} values, or {max_parts:,} lists and named fields."
+            )
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise ValueError("The request body is not valid JSON.") from error
+
+
+def _has_too_many(text: bytes, max_parts: int) -> bool:
+    num_parts = text.count(b"[") + text.count(b"{") + text.count(b":")
+    return num_parts > max_parts or text.count(b",") > MAX_VALUES
+
 
 # Gradio builds addresses from these, whoever sends them. A trusted proxy's values are in the scope by now.
 PROXY_HEADERS = (b"x-forwarded-", b"forwarded", b"x-gradio-server")

@@ -1,19 +1,174 @@
-"""The frame of our pages, and the pages without Gradio, which the browser renders itself.
-
-They are plain HTML with an element that a script fills, so that opening a run takes a fraction of a second.
-"""
+"""The frame of every page: head, navigation, static files and glossary."""
 
 from __future__ import annotations
 
+import functools
+import gzip
+import html
 import posixpath
 import re
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-from fastapi import APIRouter
-from fastapi.responses import HTMLResponse
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import FileResponse, HTMLResponse, Response
+from starlette.staticfiles import StaticFiles
 
-from ddp_gui.http import policies, static
-from trainers.files.paths import ASSETS
+from ddp_gui.http import front
+from trainers.contract import config
+from trainers.files.plain_files import ASSETS, REPOSITORY
+
+# Terminal escapes, bidirectional marks, zero width, blank letters, lone surrogates: Unicode's
+# Default_Ignorable_Code_Point, Cf, Zl, Zp and Cc, and blanks that are called letters. Not the Arabic signs
+# below a number, which are visible.
+_ACTING = (
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u070f\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff"
+    "\uffa0\ufff0-\ufffb\ufffe\uffff\U00013430-\U0001345f\U00016fe4\U0001bca0-\U0001bca3"
+    "\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+# Joiners, selectors and tags are visible parts of emoji, Persian and Indic words, Chinese names and regional
+# flags. Elsewhere they only make two names look the same.
+_EMOJI = (
+    "[\xa9\xae\u203c\u2049\u2122\u2139\u2190-\u27bf\u2900-\u297f"
+    "\u2b00-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]"
+)
+_JOINED = "[\u0600-\u060b\u0620-\u0dff\u1000-\u109f\u1780-\u17b3\u17b6-\u17ff\ufb50-\ufdff\ufe70-\ufefc]"
+_IDEOGRAPH = "[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+_NEEDED = "|".join(
+    (
+        "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f",
+        "[0-9#*]\ufe0f\u20e3",
+        f"{_EMOJI}(?:[\ufe0e\ufe0f]\u200d?|\u200d)",
+        f"{_JOINED}[\u200c\u200d]",
+        f"{_IDEOGRAPH}[\U000e0100-\U000e01ef]",
+    )
+)
+_FOUND = re.compile(f"(?:{_NEEDED})|({_ACTING})")
+
+
+def visible(text: str) -> str:
+    """Return a text without invisible characters that have an effect."""
+    return _FOUND.sub(lambda found: f"⟨{_number(found[1])}⟩" if found[1] else found[0], text)
+
+
+def as_html(text: object) -> str:
+    """Return an untrusted text as HTML that only shows it."""
+    return f"<bdi>{html.escape(visible(str(text)))}</bdi>"
+
+
+def _number(character: str) -> str:
+    return "ESC" if character == "\x1b" else f"U+{ord(character):04X}"
+
+
+PAGE = REPOSITORY / "docs" / "glossary.md"
+_HEAD = re.compile(r"^\| term \|[^\n]*\n\|[-|]+\|\n", re.MULTILINE)
+
+
+def parse_glossary(page: Path) -> dict[str, str]:
+    """Return the definition of each term in the page's table.
+
+    Raises:
+        ValueError: naming the line that is not a row of two cells, or the term that stands there twice.
+    """
+    found: dict[str, str] = {}
+    for line in _HEAD.split(page.read_text(encoding="utf-8"))[1].splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) != 2 or not all(cells):
+            raise ValueError(f"{page.name}: {line!r} is not a row of a term and its definition")
+        term, definition = cells
+        if term in found:
+            raise ValueError(f"{page.name} defines {term} twice")
+        found[term] = definition.replace("`", "")
+    return found
+
+
+@functools.cache
+def definitions() -> dict[str, str]:
+    """Return the definition of each term."""
+    return parse_glossary(PAGE)
+
+
+def terms_of_fields() -> dict[str, str]:
+    """Return the term that explains a field's label, by field."""
+    return {name: setting.term for name, setting in config.settings().items() if setting.term}
+
+
+def glossary_term(name: str, words: str = "") -> str:
+    """Return the HTML of a term with a tooltip, written as `words` where they are given."""
+    assert name in definitions(), name
+    shown, escaped = html.escape(words or name), html.escape(name, quote=True)
+    return f'<button type="button" class="ddp-term" data-term="{escaped}">{shown}</button>'
+
+
+def make_glossary_router() -> APIRouter:
+    """Return the route that a browser reads the tooltips from."""
+    router = APIRouter(prefix="/live")
+
+    @router.get("/glossary")
+    def glossary() -> dict[str, dict[str, str]]:
+        return {"definitions": definitions(), "fields": terms_of_fields()}
+
+    return router
+
+
+SERVED_FOLDERS = ("css", "js", "icons")
+TYPEFACE = "live/assets/fonts/inter-4.001-latin.woff2"
+_FOR_A_YEAR = "public, max-age=31536000, immutable"
+
+
+def make_static_router() -> APIRouter:
+    """Return the route of plotly.js: the partial bundle that we need, which compiles five times as fast."""
+    router = APIRouter(prefix="/live")
+
+    @router.get("/plotly.min.js")
+    def plotly(request: Request) -> Response:
+        takes_gzip = "gzip" in request.headers.get("accept-encoding", "")
+        headers = {"Cache-Control": _FOR_A_YEAR, "Vary": "Accept-Encoding"}
+        if takes_gzip:
+            headers["Content-Encoding"] = "gzip"
+        body = _plotly_compressed() if takes_gzip else _plotly_file().read_bytes()
+        return Response(body, media_type="text/javascript", headers=headers)
+
+    # Only the file itself: its licence and its description are for people who read the source.
+    @router.get(TYPEFACE.removeprefix("live"))
+    def typeface() -> FileResponse:
+        path = ASSETS.parent / TYPEFACE.removeprefix("live/")
+        return FileResponse(path, media_type="font/woff2", headers={"Cache-Control": _FOR_A_YEAR})
+
+    return router
+
+
+def mount_assets(app: FastAPI) -> None:
+    """Serve the folders of `assets/` that a browser needs, and no others."""
+    for folder in SERVED_FOLDERS:
+        app.mount(f"/live/assets/{folder}", _AlwaysAsked(directory=ASSETS / folder))
+
+
+class _AlwaysAsked(StaticFiles):
+    """Makes the browser revalidate each time, so that no page is stale after an update."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+
+def plotly_version() -> str:
+    """Return the version that makes a browser fetch plotly.js again after an update."""
+    about = _plotly_file().stat()
+    return f"{about.st_size:x}{int(about.st_mtime):x}"
+
+
+def _plotly_file() -> Path:
+    return ASSETS / "vendor" / "plotly-basic.min.js"
+
+
+@functools.cache
+def _plotly_compressed() -> bytes:
+    return gzip.compress(_plotly_file().read_bytes(), compresslevel=6)
+
 
 TITLE = "DDP, live"
 STYLES = (
@@ -87,7 +242,7 @@ def make_router() -> APIRouter:
     router = APIRouter()
     for path, name, place in (*PAGES, QUEUE_PAGE, RUN_PAGE, POLL_PAGE):
         # The query has no effect here: the page is always the same.
-        policy = policies.own_page(_INLINE.findall(EARLY.get(path, "")))
+        policy = front.own_page(_INLINE.findall(EARLY.get(path, "")))
         router.add_api_route(f"/{path}", _always(page(name, path, place), policy), include_in_schema=False)
     return router
 
@@ -101,7 +256,7 @@ def _always(body: str, policy: str) -> Callable[[], HTMLResponse]:
 
 def head(*, has_charts: bool = False) -> str:
     """Return the head of every page, Gradio's too; our scripts begin before Plotly is compiled."""
-    plotly = f'<link rel="preload" as="script" href="./live/plotly.min.js?v={static.plotly_version()}">\n'
+    plotly = f'<link rel="preload" as="script" href="./live/plotly.min.js?v={plotly_version()}">\n'
     links = "\n".join(f'<link rel="stylesheet" href="./live/assets/css/{name}.css">' for name in STYLES)
     return f"""{typeface_preload()}
 {links}
@@ -113,7 +268,7 @@ def head(*, has_charts: bool = False) -> str:
 
 def typeface_preload() -> str:
     """Return the link that fetches the typeface before any style names it."""
-    return f'<link rel="preload" as="font" type="font/woff2" href="./{static.TYPEFACE}" crossorigin>'
+    return f'<link rel="preload" as="font" type="font/woff2" href="./{TYPEFACE}" crossorigin>'
 
 
 def preloads(path: str) -> str:

@@ -1,21 +1,166 @@
-"""Creates runs and sends commands to live ones; a run's engine starts and ends it."""
+"""Starts and resumes runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import html
+import shlex
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
-from ddp_gui.auth import current_user, owners, rights
-from ddp_gui.auth.class_settings import ClassSettingsFile
-from ddp_gui.plan import data_snapshot
-from ddp_gui.plan.plan import Plan
+import gradio as gr
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from ddp_gui.auth import rights
+from ddp_gui.auth.rights import ClassSettingsFile
+from ddp_gui.http.shell import visible
+from ddp_gui.plan import plan as plan_module
+from ddp_gui.plan.catalogue import Catalogue, CatalogueError
+from ddp_gui.plan.own_data import InspectionError
+from ddp_gui.plan.plan import Plan, shown_run_dir
+from trainers.contract import config as config_module
 from trainers.contract import events, manifests, rundir
 from trainers.contract.commands import WholeNumber
-from trainers.contract.run_ids import Numbering
-from trainers.contract.rundir import Checkpoint, RunDirectory
+from trainers.contract.config import Config, ConfigError, Problem
+from trainers.contract.rundir import Checkpoint, Numbering, RunDirectory
 from trainers.engines import liveness
-from trainers.engines.base import Engine
-from trainers.machine.os_errors import explain
+from trainers.engines.base import Engine, StartError
+from trainers.files.plain_files import REPOSITORY
+from trainers.machine.os_errors import NO_SPACE, explain
+
+# Stands for the run's directory until all else is quoted.
+_PLACE = "@RUN@"
+# Another run each time that the command is given.
+_NEW_RUN = "by-hand-$(date +%m%d-%H%M%S)"
+
+
+def train_anew(engine: Engine, config: Config, runs_dir: Path) -> str:
+    """Return the command that trains a new run with a configuration."""
+    run_dir = f"{shlex.quote(shown_run_dir(runs_dir))}/{_NEW_RUN}"
+    return _in_the_project(shlex.join(engine.command(config, _PLACE)).replace(_PLACE, run_dir))
+
+
+def send_resume(engine: Engine, run: RunDirectory, step: int) -> str:
+    """Return the command that resumes a run from its checkpoint of `step`."""
+    return _in_the_project(shlex.join(engine.command(run.read_config(), shown_run_dir(run.path), step)))
+
+
+def _in_the_project(command: str) -> str:
+    return f"cd {shlex.quote(str(REPOSITORY))} && {command}"
+
+
+Result = TypeVar("Result")
+SAID = (ValueError, OSError, StartError, CatalogueError, InspectionError)
+
+
+def shown_as_text(error: Exception) -> gr.Error:
+    """Return an error whose text Gradio shows unchanged: its messages are HTML."""
+    words = error.message if isinstance(error, gr.Error) else explain(error)
+    return gr.Error(html.escape(visible(words)), print_exception=False)
+
+
+def _text_of(error: Exception) -> str:
+    words = explain(error)
+    return words[:1].upper() + words[1:] if isinstance(error, OSError) else words
+
+
+async def answer_os_error(_request: Request, error: Exception) -> JSONResponse:
+    """Answer a route whose file operation failed: 507 for a full disk, otherwise 503, with a sentence."""
+    is_full = isinstance(error, OSError) and error.errno in NO_SPACE
+    return JSONResponse({"detail": _text_of(error)}, status_code=507 if is_full else 503)
+
+
+def in_plain_words(action: Callable[[], Result]) -> Result:
+    """Turn errors that a user can cause into errors that the page shows with their text."""
+    try:
+        return action()
+    except SAID as error:
+        raise gr.Error(_text_of(error), print_exception=False) from error
+
+
+async def waiting_in_plain_words(action: Awaitable[Result]) -> Result:
+    """Do the same for coroutines."""
+    try:
+        return await action
+    except SAID as error:
+        raise gr.Error(_text_of(error), print_exception=False) from error
+
+
+MOST_MORE_EPOCHS = 100_000
+# The others end at a rate that depends on the length of the run.
+SCHEDULES_WITHOUT_AN_END = ("constant", "step")
+
+
+def other_ranks(before: Config, catalogue: Catalogue, num_ranks: Any, global_batch: str) -> dict[str, Any]:
+    """Return the fields that change when a run is resumed with another number of ranks.
+
+    Raises:
+        ConfigError: when the global batch cannot be kept.
+    """
+    strategy = catalogue.strategies.get(before.strategy)
+    if num_ranks is None or num_ranks == "" or strategy is None:
+        return {}
+    if global_batch not in ("keep", "rescale"):
+        raise ConfigError([Problem(field="global_batch", value=global_batch, allowed="keep or rescale")])
+    after = config_module.parse(before.to_json() | {"nproc_per_node": num_ranks})
+    if after.world_size == before.world_size:
+        return {}
+    changes: dict[str, Any] = {"nproc_per_node": after.nproc_per_node}
+    if global_batch == "keep":
+        num_replicas = before.num_replicas(strategy.ranks_per_replica)
+        kept = before.global_batch(num_replicas)
+        parts = after.num_replicas(strategy.ranks_per_replica) * after.gradient_accumulation_steps
+        if kept % parts:
+            allowed = (
+                f"a number of ranks among which the global batch of {kept:,} can be shared, "
+                "or global_batch rescale, which keeps each rank's batch"
+            )
+            raise ConfigError([Problem(field="nproc_per_node", value=num_ranks, allowed=allowed)])
+        changes["batch_size"] = kept // parts
+        if before.scale_lr:
+            # The rate goes with the global batch, which stays.
+            changes["learning_rate"] = before.peak_learning_rate(num_replicas) / parts
+    return changes
+
+
+def more_epochs(checkpoint: Checkpoint, more: Any, *, stopped_early: bool) -> dict[str, Any]:
+    """Return the fields that change when a run trains this many epochs after a checkpoint.
+
+    A limit of the steps gives way to the epochs. A run that early stopping has ended would end again at once:
+    there it is switched off.
+
+    Raises:
+        ConfigError: when `more` is not a number of epochs.
+        ValueError: when the checkpoint cannot be read.
+    """
+    if isinstance(more, bool) or not isinstance(more, int) or not 1 <= more <= MOST_MORE_EPOCHS:
+        allowed = f"a whole number from 1 to {MOST_MORE_EPOCHS:,}"
+        raise ConfigError([Problem(field="more_epochs", value=more, allowed=allowed)])
+    progress = manifests.read_state(checkpoint)["progress"]
+    num_done = int(progress["epoch"]) + (int(progress["samples_in_epoch"]) > 0)
+    changes: dict[str, Any] = {"num_epochs": num_done + more, "max_steps": None}
+    return changes | ({"early_stopping_patience": None} if stopped_early else {})
+
+
+def what_more_epochs_are(config: Config, *, num_steps: int | None) -> str:
+    """Say whether training on gives what asking for all epochs at first would have given, and why if not.
+
+    Args:
+        num_steps: the steps of the whole run, where that is known.
+    """
+    if config.lr_schedule not in SCHEDULES_WITHOUT_AN_END:
+        schedule = config.lr_schedule.replace("_", "-")
+        return (
+            f"The {schedule} schedule will span all epochs: the learning rate jumps up first, so the result "
+            "is not the same as if all epochs had been asked for at first."
+        )
+    if config.warmup_ratio or (num_steps is not None and config.warmup_steps > num_steps):
+        return (
+            "The warm-up was that of a shorter run, so the result is not quite the same as if all epochs had "
+            "been asked for at first."
+        )
+    return "The result is exactly as if all epochs had been asked for at first."
 
 
 class NotWritableError(ValueError):
@@ -37,8 +182,8 @@ def create(
 
     def fill_in(run: RunDirectory) -> None:
         if owner:
-            owners.note_owner(run, owner)
-        data_snapshot.note_data(run, plan)
+            rights.note_owner(run, owner)
+        plan_module.note_data(run, plan)
         if fill is not None:
             fill(run)
 
@@ -51,8 +196,8 @@ def numbering(runs_dir: Path) -> Numbering | None:
     if rights.may_see(None, settings):
         return None
     return Numbering(
-        suffix=current_user.current_user().name,
-        may_see=lambda path: rights.may_see(owners.owner_of(RunDirectory(path)), settings),
+        suffix=rights.current_user().name,
+        may_see=lambda path: rights.may_see(rights.owner_of(RunDirectory(path)), settings),
     )
 
 

@@ -1,24 +1,172 @@
-"""The live routes of the lessons: the list, one lesson with its obstacles here, and what its runs showed."""
+"""The library of lessons, its endpoints and routes."""
 
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import HTTPException, Query
 
-from ddp_gui.background.workers import Router
-from ddp_gui.learn import conditions
+from ddp_gui.background.workers import CLICKS, Router
+from ddp_gui.gradio_routes.endpoints import register
+from ddp_gui.launch.launcher import in_plain_words
+from ddp_gui.learn import lesson_file, measures
 from ddp_gui.learn import outcome as outcome_module
-from ddp_gui.learn.fit import fit
 from ddp_gui.learn.lesson import DrawnCurve, Lesson
-from ddp_gui.learn.lesson_file import MAX_RUNS
-from ddp_gui.learn.library import Library
+from ddp_gui.learn.lesson_file import MAX_RUNS, LessonError
 from ddp_gui.learn.measures import RunNumbers
-from ddp_gui.runs.runs import RunStore
+from ddp_gui.learn.outcome import fit
+from ddp_gui.runs import listing
+from ddp_gui.runs.runs import RunStore, status_values
 from ddp_gui.train.api import Api
+from trainers.files.json_files import read_lines
+from trainers.files.plain_files import open_plain
+from trainers.machine.os_errors import explain
+
+MAX_FILES = 200
+# What tells that a file has changed.
+FileMark = tuple[int, int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broken:
+    """A file that is no lesson, and why."""
+
+    file: str
+    words: str
+
+
+class Library:
+    """The lessons of some folders, in the order of their files' names; safe to be used by several threads.
+
+    Args:
+        folders: of two lessons of one name that of the later folder counts.
+    """
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._folders = tuple(folders)
+        self._known: dict[Path, tuple[FileMark, Lesson | Broken]] = {}
+        self._lock = threading.Lock()
+
+    def read(self) -> tuple[list[Lesson], list[Broken]]:
+        """Return all lessons, and the files that are none; what has changed is read again."""
+        with self._lock:
+            found, broken = dict[str, Lesson](), list[Broken]()
+            for folder in self._folders:
+                try:
+                    paths = sorted(folder.glob("*.md"))[:MAX_FILES]
+                except OSError as error:
+                    broken.append(Broken(file=folder.name, words=explain(error)))
+                    continue
+                for path in paths:
+                    made = self._of_file(path)
+                    if isinstance(made, Broken):
+                        broken.append(made)
+                    else:
+                        found[made.name] = made
+            return list(found.values()), broken
+
+    def find(self, name: str) -> Lesson:
+        """Return the lesson of a name.
+
+        Raises:
+            ValueError: when there is none.
+        """
+        for lesson in self.read()[0]:
+            if lesson.name == name:
+                return lesson
+        raise ValueError(f"there is no lesson {name!r}")
+
+    def _of_file(self, path: Path) -> Lesson | Broken:
+        try:
+            about = path.stat()
+            mark = (about.st_ino, about.st_mtime_ns, about.st_size)
+            known = self._known.get(path)
+            if known is not None and known[0] == mark:
+                return known[1]
+            made: Lesson | Broken = lesson_file.read(path)
+        except LessonError as error:
+            made = Broken(file=path.name, words=str(error))
+        except OSError as error:
+            return Broken(file=path.name, words=explain(error))
+        self._known[path] = (mark, made)
+        return made
+
+
+TAG = "lesson"
+
+
+class LearnApi:
+    """The endpoint over the lessons; results are JSON values."""
+
+    def __init__(self, library: Library, api: Api, store: RunStore) -> None:
+        self._library = library
+        self._api = api
+        self._store = store
+
+    async def start_lesson_run(
+        self, lesson: str, run: int, question: int | None = None, choice: str | None = None
+    ) -> dict[str, Any]:
+        """Start one of a lesson's runs, counted from 0, now or when its turn comes; it is tagged.
+
+        With a `question` it is the run of that question, with what was chosen there.
+        """
+        config = await CLICKS.run(in_plain_words, lambda: self._config(lesson, run, question, choice))
+        answer = await self._api.start_run(config)
+        await CLICKS.run(self._tag, answer["run_id"], lesson)
+        return answer
+
+    def tend(self, lesson: str, run: int, run_id: str) -> None:
+        """Send a run the next command that the lesson has for it, as soon as it is far enough.
+
+        Raises:
+            ValueError: when it is refused: the run has ended meanwhile, or is not the current user's.
+        """
+        commands = self._library.find(lesson).runs[run].commands
+        view = self._store.view(run_id)
+        sent = 0
+        if view.run.commands.exists():
+            with open_plain(view.run.commands) as file:
+                sent = read_lines(file, 0)[0].count(b"\n")
+        if sent >= len(commands):
+            return
+        view.catch_up()
+        now = status_values(view)
+        if now["state"] == "running" and now["step"] >= commands[sent].at_step:
+            self._api.send(run_id, commands[sent].name, commands[sent].values)
+
+    def register(self) -> None:
+        """Add the endpoint to the Gradio app under construction."""
+        register(self.start_lesson_run)
+
+    def _config(self, name: str, run: int, question: int | None, choice: str | None) -> dict[str, Any]:
+        lesson = self._library.find(name)
+        fitted = fit(lesson, self._api.plan)
+        if question is None:
+            made = _nth(lesson.runs, "run", run)
+            return {**fitted.of(made.config), "name": f"{lesson.title}: {made.name}"}
+        attempt = _nth(lesson.questions, "question", question).attempt
+        if attempt is None or choice not in attempt.choices:
+            allowed = ", ".join(attempt.choices) if attempt else "none, this question has nothing to run"
+            raise ValueError(f"choice is {choice!r}, but allowed is: {allowed}")
+        base = lesson.runs[attempt.run]
+        return {**fitted.of({**base.config, **attempt.choices[choice]}), "name": f"{lesson.title}: {choice}"}
+
+    def _tag(self, run_id: str, lesson: str) -> None:
+        run = self._store.open(run_id)
+        listing.write_notes(run, listing.change_notes(listing.read_notes(run), tags=(TAG, lesson)))
+        self._store.read_again([run_id])
+
+
+def _nth(items: tuple[Any, ...], what: str, number: int) -> Any:
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(items):
+        raise ValueError(f"{what} is {number!r}, but allowed is: a whole number from 0 to {len(items) - 1}")
+    return items[number]
+
 
 MAX_ATTEMPTS = 60
 RunIds = Annotated[tuple[str, ...], Query(max_length=MAX_RUNS)]
@@ -81,12 +229,12 @@ def outcome_of(
         run_ids: in the order of the lesson's runs.
         attempts: question, choice (both counted from 0) and run of each, oldest first.
     """
-    own: dict[conditions.RunName, RunNumbers] = {
+    own: dict[measures.RunName, RunNumbers] = {
         number: numbers
         for number, (run, run_id) in enumerate(zip(lesson.runs, run_ids, strict=False))
         if (numbers := outcome_module.numbers_of(store, run_id, run.name)) is not None
     }
-    tried: dict[int, dict[conditions.RunName, RunNumbers]] = {}
+    tried: dict[int, dict[measures.RunName, RunNumbers]] = {}
     for question, choice, run_id in attempts:
         about = lesson.questions[int(question)].attempt if int(question) < len(lesson.questions) else None
         names = list(about.choices) if about is not None else []

@@ -1,17 +1,83 @@
-"""What a lesson's runs showed: each answer and each finding is compared with what was measured."""
+"""Outcomes of a lesson's prediction and questions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ddp_gui.learn import conditions, measures
-from ddp_gui.learn.conditions import Measurement, Runs
+from ddp_gui.learn import measures
 from ddp_gui.learn.lesson import Choice, Lesson, Picture, Question
-from ddp_gui.learn.measures import QUANTITIES, RunNumbers, UnmeasuredError
+from ddp_gui.learn.measures import QUANTITIES, Measurement, RunNumbers, Runs, UnmeasuredError
+from ddp_gui.plan import recipe
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import events
+from trainers.contract.config import ConfigError, Problem
+
+Plan = Callable[[dict[str, Any]], object]
+Configs = list[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """What is in the way of a lesson's runs, and what is done about it.
+
+    Attributes:
+        obstacles: why a run cannot be started as the lesson has it, one sentence a run.
+        way: what is done instead, in words; empty where nothing is in the way, or nothing helps.
+        most_ranks: so many ranks at most; None is as many as the lesson says.
+        on_cpu: on the CPU, where the lesson leaves that open.
+    """
+
+    obstacles: list[str] = field(default_factory=list)
+    way: str = ""
+    most_ranks: int | None = None
+    on_cpu: bool = False
+
+    def of(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a configuration of the lesson as it is run here, with the fields' own defaults."""
+        made = recipe.with_fixed_defaults(config)
+        if self.on_cpu:
+            made["device"] = "cpu"
+        if self.most_ranks is not None and "nproc_per_node" in made:
+            made["nproc_per_node"] = min(made["nproc_per_node"], self.most_ranks)
+        return made
+
+
+def fit(lesson: Lesson, plan: Plan) -> Fit:
+    """Return how a lesson can be run here.
+
+    Args:
+        plan: checks a configuration against this machine, and raises a ConfigError.
+    """
+    configs = [run.config for run in lesson.runs]
+    obstacles, problems = list[str](), list[Problem]()
+    for run in lesson.runs:
+        try:
+            plan(Fit().of(run.config))
+        except ConfigError as error:
+            obstacles.append(f"{run.name}: {error}")
+            problems += error.problems
+    if not problems or any(problem.field not in ("nproc_per_node", "device") for problem in problems):
+        return Fit(obstacles=obstacles)
+    on_cpu = Fit(obstacles=obstacles, way="Here it runs on CPU ranks instead.", on_cpu=True)
+    if any("device" not in config for config in configs) and _is_possible(on_cpu, configs, plan):
+        return on_cpu
+    most = min((problem.suggestion or 0 for problem in problems), default=0)
+    ranks = "one rank" if most == 1 else f"{most} ranks"
+    words = f"Here it runs on at most {ranks} instead, so what it shows may be smaller."
+    fewer = Fit(obstacles=obstacles, way=words, most_ranks=most)
+    return fewer if most > 0 and _is_possible(fewer, configs, plan) else Fit(obstacles=obstacles)
+
+
+def _is_possible(fitted: Fit, configs: Configs, plan: Plan) -> bool:
+    try:
+        for config in configs:
+            plan(fitted.of(config))
+    except ConfigError:
+        return False
+    return True
+
 
 # explained: the answer that the lesson explains is what was measured. otherwise: another one, or none.
 # doubtful: the times were disturbed. unmeasured: a run lacks a number. unchecked: there is no condition.
@@ -104,10 +170,10 @@ def _compared(
         texts: all conditions, whose numbers are returned.
         also: times that are shown with them, but not compared.
     """
-    compared = dict.fromkeys(each for text in texts if text for each in conditions.measurements(text))
+    compared = dict.fromkeys(each for text in texts if text for each in measures.measurements(text))
     try:
         numbers = tuple(_number(each, runs) for each in compared)
-        is_met = all(conditions.holds(text, runs) for text in wanted)
+        is_met = all(measures.condition_holds(text, runs) for text in wanted)
     except UnmeasuredError as error:
         return Outcome(verdict="unmeasured", reasons=(str(error),))
     reasons = _doubts(compared, runs)
@@ -119,7 +185,7 @@ def _compared(
 
 def _holds(text: str, runs: Runs) -> bool:
     try:
-        return conditions.holds(text, runs)
+        return measures.condition_holds(text, runs)
     except UnmeasuredError:
         return False
 

@@ -1,9 +1,10 @@
-"""The communication check: one at a time, at most a minute, and no process is left after it."""
+"""Measurements of communication between ranks and between nodes."""
 
 from __future__ import annotations
 
 import itertools
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,25 +12,134 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from ddp_gui.devices.capacity import Machine
-from ddp_gui.machine.check_words import explain_failure
+from trainers.engines.base import Engine, LinkReport
 from trainers.engines.local.torchrun import (
     RendezvousFiles,
     literal_command,
+    rank_exit_codes,
     shell_words,
     torchrun_arguments,
     torchrun_options,
     torchrun_program,
 )
 from trainers.files.json_files import read_json_lines
-from trainers.files.paths import REPOSITORY
+from trainers.files.plain_files import REPOSITORY
 from trainers.machine import cuda_environment, environment
 from trainers.machine.os_errors import explain
 from trainers.machine.processes import ProcessTree
+
+MAX_SHOWN = 300
+
+
+def explain_failure(
+    errors: Sequence[Mapping[str, Any]], output: str, exit_code: int, late_after_s: float | None
+) -> str:
+    """Explain what ended a check and what to do.
+
+    Args:
+        errors: the final errors of the ranks, the first to fail first.
+        output: what torchrun printed.
+        exit_code: torchrun's.
+        late_after_s: the time limit after which it was killed; None if it ended by itself.
+    """
+    if late_after_s is not None:
+        return (
+            f"The check was not done after {late_after_s:.0f} s and was stopped. The ranks did not reach "
+            "each "
+            "other, or the machine is very busy: try fewer ranks, or try again when no run is live."
+        )
+    killed = {rank: code for rank, code in rank_exit_codes(output).items() if _is_cause(code)}
+    if killed:
+        rank, code = next(iter(killed.items()))
+        return f"Rank {rank} was killed by {_name(code)} while it measured. {_hint(code)}"
+    if errors:
+        first = errors[0]
+        return f"Rank {first['rank']} failed: {_short(str(first['error']))}"
+    if exit_code < 0:
+        return f"torchrun, the parent of the ranks, was killed by {_name(exit_code)}: try again."
+    last_words = output.strip().splitlines()[-1:] or ["it wrote nothing"]
+    return f"torchrun ended with exit code {exit_code}: {_short(last_words[0])}"
+
+
+def _is_cause(exit_code: int) -> bool:
+    """Tell whether a signal is a cause: torchrun itself ends the other ranks by SIGTERM."""
+    return exit_code < 0 and exit_code != -signal.SIGTERM
+
+
+def _name(exit_code: int) -> str:
+    try:
+        return f"a signal ({signal.Signals(-exit_code).name})"
+    except ValueError:
+        return f"signal {-exit_code}"
+
+
+def _hint(exit_code: int) -> str:
+    if exit_code == -signal.SIGKILL:
+        return "The system often does this when memory runs out: try fewer ranks, or close other programs."
+    return "That is a crash in compiled code: the driver and torch may not match."
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} …"
+
+
+class LinkChecks:
+    """The newest check of an engine's links; safe to be used by several threads."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._is_running = False
+        self._started_unix_s: float | None = None
+        self._links: list[LinkReport] = []
+        self._error = ""
+
+    def start(self) -> None:
+        """Begin a check; it goes on in a thread.
+
+        Raises:
+            ValueError: when one goes on already, or there are no machines to measure between.
+        """
+        pairs = self._engine.links()
+        if not pairs:
+            raise ValueError("there are no hosts here to measure between: start the page with --engine ssh")
+        with self._lock:
+            if self._is_running:
+                raise ValueError("the links are being measured already: wait until that is done")
+            self._is_running, self._started_unix_s = True, time.time()
+            self._links, self._error = [], ""
+        # A daemon: what is measured on the hosts ends by itself.
+        threading.Thread(target=self._measure, args=(pairs,), name="links", daemon=True).start()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the newest check, as far as it is."""
+        with self._lock:
+            return {
+                "is_running": self._is_running,
+                "started_unix_s": self._started_unix_s,
+                "num_links": len(self._engine.links()),
+                "links": [asdict(link) for link in self._links],
+                "error": self._error,
+            }
+
+    def _measure(self, pairs: Sequence[tuple[str, str]]) -> None:
+        error = ""
+        try:
+            for first, second in pairs:
+                link = self._engine.measure_link(first, second)
+                with self._lock:
+                    self._links.append(link)
+        except (OSError, ValueError) as failed:
+            error = f"The links could not be measured: {explain(failed)}."
+        finally:
+            with self._lock:
+                self._is_running, self._error = False, error
+
 
 TIMEOUT_S = 60.0
 POLL_S = 0.05

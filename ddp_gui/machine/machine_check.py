@@ -18,9 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainers.contract.check_files import CheckFiles
-from trainers.contract.check_limits import CANCEL_S, JOB_LIMIT_S, longest_check_s
-from trainers.files.paths import REPOSITORY
+from trainers.contract.check_files import CANCEL_S, JOB_LIMIT_S, CheckFiles, longest_check_s
+from trainers.files.plain_files import REPOSITORY
 from trainers.machine import environment
 from trainers.machine.os_errors import explain
 from trainers.machine.processes import ProcessTree

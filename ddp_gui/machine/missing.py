@@ -1,7 +1,9 @@
-"""What is missing on this machine, the consequence, and how to get it: one line each."""
+"""Installed versions and missing packages."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import platform
 import re
 import shlex
 import shutil
@@ -11,12 +13,39 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ddp_gui.machine.versions import installed_version
 from ddp_gui.plan import package_install
 from ddp_gui.plan.catalogue import Catalogue
-from trainers.files.paths import REPOSITORY
-from trainers.machine import cuda_environment, gpu_signs, hardware
+from trainers.files.plain_files import REPOSITORY
+from trainers.machine import cuda_environment, hardware
 from trainers.machine.cuda_environment import Obstacle
+
+PACKAGES = {"torch": "PyTorch", "gradio": "Gradio", "plotly": "Plotly", "numpy": "NumPy"}
+
+
+def installed_version(package: str) -> str | None:
+    """Return a package's version, or None when it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def list_versions() -> list[dict[str, str | None]]:
+    """Return names and versions, for people to read and to put into a bug report."""
+    driver, cuda = hardware.driver_versions()
+    found: list[tuple[str, str | None]] = [("Python", platform.python_version())]
+    found += [(label, installed_version(package)) for package, label in PACKAGES.items()]
+    found += [("NVIDIA driver", driver), ("CUDA of the driver", cuda)]
+    found += [("System", _system()), ("Kernel", f"{platform.system()} {platform.release()}")]
+    return [{"name": name, "version": version} for name, version in found]
+
+
+def _system() -> str:
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        return platform.platform(terse=True)
+
 
 FINETUNE_REQUIREMENTS = REPOSITORY / "requirements-finetune.txt"
 LITTLE_DISK_BYTES = 5 * 10**9
@@ -142,7 +171,7 @@ def what_is_unclear(num_gpus: int) -> list[Missing]:
                 is_problem=True,
             )
         )
-    if num_gpus and not gpu_signs.sees_all_processes():
+    if num_gpus and not hardware.sees_all_processes():
         found.append(
             Missing(
                 what="Who else is on the GPUs",

@@ -1,4 +1,4 @@
-"""Assembles the report: quick readings at most once a second, slow ones in the background."""
+"""The report of the machine page."""
 
 from __future__ import annotations
 
@@ -6,25 +6,64 @@ import shlex
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ddp_gui.background.loop_delay import LoopDelay
 from ddp_gui.devices import capacity, disk
+from ddp_gui.devices.capacity import Owners
 from ddp_gui.devices.disk import DiskForecast
-from ddp_gui.devices.process_owners import Owners
 from ddp_gui.machine import communication
-from ddp_gui.machine.communication import CommunicationChecks
-from ddp_gui.machine.link_check import LinkChecks
+from ddp_gui.machine.communication import CommunicationChecks, LinkChecks
 from ddp_gui.machine.machine_check import COMMAND, MachineChecks
-from ddp_gui.machine.missing import list_missing
-from ddp_gui.machine.slow_reading import SlowReading
-from ddp_gui.machine.versions import list_versions
+from ddp_gui.machine.missing import list_missing, list_versions
 from ddp_gui.plan.catalogue import Catalogue, CatalogueError, CatalogueSource
 from trainers.engines.base import Engine
-from trainers.machine import gpu_signs, hardware, host, processes, processor
+from trainers.machine import hardware, host, processes
 from trainers.machine.host import CoreReader
+
+Value = TypeVar("Value")
+
+LARGEST_SHARE = 0.01
+FIRST_WAIT_S = 0.3
+
+
+class SlowReading(Generic[Value]):
+    """Caches a function's result; refreshes it in a thread when it is old and requested."""
+
+    def __init__(self, read: Callable[[], Value], every_s: float) -> None:
+        self._read = read
+        self._every_s = every_s
+        self._value: Value | None = None
+        self._next_at = 0.0
+        self._is_refreshing = False
+        self._lock = threading.Lock()
+
+    def value(self) -> Value | None:
+        """Return the newest value; None until the first reading is done."""
+        with self._lock:
+            is_due = not self._is_refreshing and time.monotonic() >= self._next_at
+            self._is_refreshing = self._is_refreshing or is_due
+        if is_due:
+            thread = threading.Thread(target=self._refresh, name="slow-reading", daemon=True)
+            thread.start()
+            if self._value is None:
+                # Usually it is quick: then the first page has it at once.
+                thread.join(FIRST_WAIT_S)
+        return self._value
+
+    def _refresh(self) -> None:
+        started, computed = time.monotonic(), time.thread_time()
+        try:
+            self._value = self._read()
+        finally:
+            rest_s = max(self._every_s, (time.thread_time() - computed) / LARGEST_SHARE)
+            with self._lock:
+                self._next_at = started + rest_s
+                self._is_refreshing = False
+
 
 SAMPLE_EVERY_S = 1.0
 # After a longer pause "since the last call" is not the current value.
@@ -128,16 +167,16 @@ class MachineReport:
     def _cpu(self, num_cores: int, is_stale: bool) -> dict[str, Any]:
         percents = self._cores.read(afresh=is_stale)
         return {
-            "name": processor.cpu_name(),
+            "name": host.cpu_name(),
             "num_cores_for_runs": num_cores,
             "percent": round(sum(percents) / len(percents), 1),
             "core_percents": percents,
         }
 
     def _gpu(self, index: int, handle: Any | None) -> dict[str, Any]:
-        reading = processor.Reading() if handle is None else hardware.read_gpu(handle)
+        reading = host.Reading() if handle is None else hardware.read_gpu(handle)
         found = None if handle is None else hardware.gpu_processes(handle)
-        if not found and not gpu_signs.sees_all_processes():
+        if not found and not hardware.sees_all_processes():
             found = None  # inside a container, an empty list does not prove that the GPU is unused
         users = None if found is None else [self._gpu_user(process) for process in found]
         return {"index": index, "answers": handle is not None, **vars(reading), "processes": users}

@@ -14,8 +14,7 @@ from ddp_gui.background import trainer_process
 from ddp_gui.background.trainer_process import AskError
 from trainers.contract import config as config_module
 from trainers.contract.config import RanksPerReplica
-from trainers.contract.config.formulas import Check
-from trainers.contract.config.plugin_options import Option
+from trainers.contract.config.options import Check, Option
 
 CHECK_EVERY_S = 1.0
 
@@ -81,7 +80,7 @@ class Mistake:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One task; `trainers.report.task.Task` says what its fields mean."""
+    """One task; `trainers.report.metrics.Task` says what its fields mean."""
 
     name: str
     loss_words: str

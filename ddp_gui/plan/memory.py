@@ -1,22 +1,20 @@
-"""The predicted memory of one rank, as far as it is known before the start.
-
-Sizes are for fp32, in which weights, gradients and optimizer state are stored at every precision. The
-baseline of a process is not included on the CPU. On a GPU it is: each rank takes a CUDA context and
-workspaces from the memory of its GPU.
-"""
+"""Memory forecasts and the advice that follows from them."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ddp_gui.background import trainer_process
 from ddp_gui.background.trainer_process import AskError
+from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan.catalogue import Strategy
-from trainers.contract.config import Config, formulas
+from ddp_gui.plan.plan import Plan
+from trainers.contract.config import Config, options
+from trainers.machine import hardware
 
 BYTES_PER_NUMBER = 4
 # How many numbers an optimizer stores per weight.
@@ -112,9 +110,9 @@ def predict(
     values = config.values()
 
     def part(name: str, whole: int) -> int:
-        return int(whole // max(1, formulas.evaluate(strategy.memory_shares.get(name, "one"), values)))
+        return int(whole // max(1, options.evaluate_formula(strategy.memory_shares.get(name, "one"), values)))
 
-    gradients = part("gradients", weights) * formulas.evaluate(strategy.gradient_copies, values)
+    gradients = part("gradients", weights) * options.evaluate_formula(strategy.gradient_copies, values)
     return Prediction(
         parameters_bytes=part("parameters", weights),
         gradients_bytes=gradients,
@@ -126,3 +124,149 @@ def predict(
 
 def _process_bytes(num_ranks: int) -> int:
     return CUDA_CONTEXT_BYTES + CUBLAS_WORKSPACE_BYTES + (NCCL_BUFFER_BYTES if num_ranks > 1 else 0)
+
+
+# The highest rates that usually work, and the lowest with an effect within a run.
+USUAL_RATES = {"adamw": (1e-6, 0.01), "adam": (1e-6, 0.01), "sgd": (1e-5, 0.5)}
+FAR_TOO_HIGH = 3.0
+FEW_STEPS_PER_EPOCH = 5
+FEW_STEPS_BETWEEN_SAVES = 10
+
+# The CPU that the following was measured on. Nothing is claimed of others.
+MEASURED_ON = "an AMD EPYC with AVX512-BF16 (Zen 4)"
+# Step time in bf16 as a share of that in fp32 (docs/machine.md, "bf16 on a CPU").
+BF16_STEP_SHARES = {"convolution": "0.66 to 0.76", "transformer": "0.49 to 0.62"}
+
+# Step time compiled as a share of that without, on the same CPU (docs/strategies.md, "torch.compile").
+COMPILED_STEP_SHARES = {
+    "linear": "1.5 times the time",
+    "dense": "1.1 times the time",
+    "convolution": "0.9 to 1.4 times the time",
+    "transformer": "0.90 to 0.97 of the time",
+}
+
+Rule = Callable[[Plan, Machine], str | None]
+
+
+def warnings_before_start(plan: Plan, machine: Machine) -> list[str]:
+    """Return one sentence for each probable mistake."""
+    rules: tuple[Rule, ...] = (
+        _rate_too_high,
+        _rate_too_low,
+        _more_ranks_than_cores,
+        _few_steps,
+        _saves_all_the_time,
+        _warms_up_for_ever,
+        _workers_without_cores,
+        _batch_norm_without_gpus,
+        _precision_of_older_gpus,
+        _emulated_on_the_cpu,
+        _compiled_on_the_cpu,
+    )
+    return [words for rule in rules if (words := rule(plan, machine)) is not None]
+
+
+def faster_precision(plan: Plan, machine: Machine) -> str | None:
+    """Offer bf16 where ranks run on a CPU that has it and the kind of model gained by it; None elsewhere."""
+    share = BF16_STEP_SHARES.get(plan.model.family)
+    if plan.device_kind != "cpu" or not machine.cpu_has_bf16 or plan.config.precision != "fp32" or not share:
+        return None
+    return (
+        f"This CPU has bf16 arithmetic: with the precision bf16 a step of such a model took {share} of its "
+        f"time in fp32 on {MEASURED_ON}. Losses then differ slightly."
+    )
+
+
+def _rate_too_high(plan: Plan, _machine: Machine) -> str | None:
+    rate, (_, most) = plan.peak_learning_rate, USUAL_RATES[plan.config.optimizer]
+    if rate < FAR_TOO_HIGH * most:
+        return None
+    return (
+        f"A rate of {rate:g} is {rate / most:,.0f} times the highest that usually works with "
+        f"{plan.config.optimizer}, {most:g}: the loss will probably rise or become NaN."
+    )
+
+
+def _rate_too_low(plan: Plan, _machine: Machine) -> str | None:
+    rate, (least, _) = plan.peak_learning_rate, USUAL_RATES[plan.config.optimizer]
+    if rate >= least:
+        return None
+    return f"A rate of {rate:g} is so low that the model will hardly learn: {least:g} is the usual minimum."
+
+
+def _more_ranks_than_cores(plan: Plan, machine: Machine) -> str | None:
+    ranks = plan.config.nproc_per_node
+    if plan.device_kind == "cuda" or ranks <= machine.num_cores:
+        return None
+    cores = f"{machine.num_cores} CPU core{'' if machine.num_cores == 1 else 's'}"
+    return (
+        f"{ranks} ranks share {cores}: good for seeing how ranks work together, but slower than one rank "
+        "per core."
+    )
+
+
+def _few_steps(plan: Plan, _machine: Machine) -> str | None:
+    if plan.steps_per_epoch >= FEW_STEPS_PER_EPOCH or plan.num_steps >= 100:
+        return None
+    plural = "" if plan.steps_per_epoch == 1 else "s"
+    return (
+        f"Only {plan.steps_per_epoch} step{plural} per epoch, {plan.num_steps} in all: "
+        "a smaller batch gives the optimizer more steps."
+    )
+
+
+def _saves_all_the_time(plan: Plan, _machine: Machine) -> str | None:
+    every = plan.config.checkpoint_every_steps or plan.steps_per_epoch
+    if every >= FEW_STEPS_BETWEEN_SAVES or plan.num_steps < FEW_STEPS_BETWEEN_SAVES:
+        return None
+    how_often = "step" if every == 1 else f"{every} steps"
+    return f"A checkpoint every {how_often} keeps the disk busy: every 100 steps or more is usual."
+
+
+def _warms_up_for_ever(plan: Plan, _machine: Machine) -> str | None:
+    if plan.num_warmup_steps * 2 <= plan.num_steps:
+        return None
+    return (
+        f"The warm-up takes {plan.num_warmup_steps:,} of {plan.num_steps:,} steps: "
+        "the full learning rate is reached late or never."
+    )
+
+
+def _workers_without_cores(plan: Plan, machine: Machine) -> str | None:
+    workers = plan.config.num_workers * plan.config.nproc_per_node
+    if workers <= 2 * machine.num_cores:
+        return None
+    where = "in all" if plan.config.num_nodes == 1 else "of each machine"
+    return f"{workers} loader workers {where} share {machine.num_cores} CPU cores: fewer will be faster."
+
+
+def _batch_norm_without_gpus(plan: Plan, _machine: Machine) -> str | None:
+    if not plan.config.sync_batchnorm or plan.device_kind == "cuda":
+        return None
+    return "SyncBatchNorm does nothing on the CPU: each rank uses its own part of the batch."
+
+
+def _precision_of_older_gpus(plan: Plan, machine: Machine) -> str | None:
+    if plan.device_kind != "cuda" or machine.gpu_capability is None:
+        return None
+    names = sorted(set(machine.gpu_names))
+    name = names[0] if len(names) == 1 else None
+    found = hardware.precision_obstacle(plan.config.precision, name, machine.gpu_capability)
+    return None if found is None else f"{found.reason} {found.remedy}"
+
+
+def _emulated_on_the_cpu(plan: Plan, machine: Machine) -> str | None:
+    if plan.device_kind != "cpu" or plan.config.precision != "bf16" or machine.cpu_has_bf16 is not False:
+        return None
+    return (
+        "This CPU has no bf16 arithmetic (AMX, AVX512-BF16): torch emulates it, which is slower than fp32. "
+        "Choose fp32."
+    )
+
+
+def _compiled_on_the_cpu(plan: Plan, _machine: Machine) -> str | None:
+    if plan.device_kind != "cpu" or not plan.config.compile:
+        return None
+    share = COMPILED_STEP_SHARES.get(plan.model.family)
+    measured = "" if share is None else f" On {MEASURED_ON} a compiled step of such a model took {share}."
+    return f"On a CPU torch.compile gains little, and compiling takes up to minutes.{measured}"

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ddp_gui.background import inspection
-from ddp_gui.background.inspection import InspectionError
+from ddp_gui.background import trainer_process
+from ddp_gui.background.trainer_process import InspectionError
 from ddp_gui.background.workers import CLICKS, Workers
 from ddp_gui.plan.catalogue import Catalogue, Dataset
 from trainers.contract.config import Config, ConfigError, Problem
@@ -138,7 +138,7 @@ def problem_in_words(problem: Mapping[str, Any]) -> str:
 
 
 def _ask(config: Config) -> Inspection:
-    return _parse(inspection.inspect(config))
+    return _parse(trainer_process.inspect_data(config))
 
 
 def _parse(raw: Mapping[str, Any]) -> Inspection:

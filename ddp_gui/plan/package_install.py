@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from ddp_gui.plan.catalogue import CatalogueSource
-from trainers.files.paths import REPOSITORY
+from trainers.files.plain_files import REPOSITORY
 from trainers.machine import environment, os_errors
 
 # Wheels only, and nothing else with them: no code of a package runs when it is installed. It is read as data.

@@ -1,19 +1,21 @@
-"""What Start would do with a configuration: checked against the catalogue and the machine."""
+"""The plan of a run: steps, batches, memory and warnings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan.catalogue import Catalogue, Dataset, Model, Size, Strategy
 from trainers.contract import config as config_module
-from trainers.contract.config import Config, ConfigError, Problem, plugin_options, schedule
-from trainers.contract.config.formulas import Check
-from trainers.contract.config.teaching import NO_MISTAKE
-from trainers.files.paths import REPOSITORY
+from trainers.contract.config import Config, ConfigError, Problem, options, schedule
+from trainers.contract.config.options import Check
+from trainers.contract.config.sections import NO_MISTAKE
+from trainers.contract.rundir import RunDirectory
+from trainers.files.json_files import read_json, write_json_atomically
+from trainers.files.plain_files import REPOSITORY
 
 INSTALL_FINE_TUNING = "pip install -r requirements-finetune.txt"
 
@@ -100,7 +102,7 @@ def make(config: Config, catalogue: Catalogue, machine: Machine) -> Plan:
         allowed = f"one that can learn from {dataset.name}: {fitting or 'there is none'}"
         raise ConfigError([Problem(field="model", value=config.model, allowed=allowed)])
     config = replace(
-        config, plugin_options=plugin_options.checked(strategy.own_options, config.plugin_options)
+        config, plugin_options=options.check_options(strategy.own_options, config.plugin_options)
     )
     mistake = catalogue.mistakes.get(config.mistake)
     _raise_if_any(
@@ -232,3 +234,55 @@ def _too_many_workers(config: Config, machine: Machine) -> list[Problem]:
     )
     value, most = config.num_workers, total // num_ranks
     return [Problem(field="num_workers", value=value, allowed=allowed, suggestion=most)]
+
+
+DATA = "data.json"
+MAX_WORDS = 2_000
+
+
+def note_data(run: RunDirectory, plan: Plan) -> None:
+    """Record the run's data, and the size of its model with it."""
+    name = plan.dataset.name
+    counts = {
+        size.name: size.num_parameters[name] for size in plan.model.sizes if name in size.num_parameters
+    }
+    write_json_atomically(
+        run.path / DATA, {"dataset": asdict(plan.dataset), "counts": {plan.model.name: counts}}
+    )
+
+
+def with_noted_data(run: RunDirectory, catalogue: Catalogue) -> Catalogue:
+    """Return the catalogue with the run's data as recorded at the run's start, if it was."""
+    try:
+        noted = read_json(run.path / DATA)
+        dataset, counts = Dataset(**noted["dataset"]), noted["counts"]
+        _check(dataset, counts)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return catalogue
+    if catalogue.datasets.get(dataset.name) == dataset:
+        return catalogue
+    return catalogue.with_dataset(dataset, counts)
+
+
+def _check(dataset: Dataset, counts: Any) -> None:
+    """Refuse invalid values; a copied run may contain any file.
+
+    Raises:
+        TypeError, AttributeError: when it is not as `note_data` writes it.
+    """
+    for name, value in vars(dataset).items():
+        is_number = name.startswith("num_")
+        is_missing = value is None and name == "num_places"
+        if not is_missing and not (_is_count(value) if is_number else _is_words(value)):
+            raise TypeError(f"{name} of the noted data")
+    for of_model in counts.values():
+        if not all(map(_is_count, of_model.values())):
+            raise TypeError("the noted numbers of parameters")
+
+
+def _is_words(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= MAX_WORDS
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53

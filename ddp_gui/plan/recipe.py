@@ -17,7 +17,7 @@ from typing import Any
 from ddp_gui.plan.catalogue import Catalogue, Dataset, Model
 from trainers.contract import config as config_module
 from trainers.contract.config import Config
-from trainers.contract.config.teaching import NO_MISTAKE
+from trainers.contract.config.sections import NO_MISTAKE
 
 # The fields that the rules decide on.
 FIELDS = ("batch_size", "learning_rate", "num_epochs", "weight_decay", "lr_schedule", "warmup_ratio")

@@ -1,14 +1,245 @@
-"""Which run starts next: pure scheduling policy, no I/O."""
+"""Which waiting runs start next, on which devices, within which limits."""
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
 
-from ddp_gui.queue.person_limits import Rules
-from trainers.contract.tickets import DeviceKind
-from trainers.machine import cuda_environment
+from ddp_gui.devices.capacity import Owners
+from trainers.contract.commands import DeviceKind, GrantedGpu
+from trainers.machine import cuda_environment, hardware, processes
+
+# Returns processes by pid, with their start times.
+Own = Callable[[], Mapping[int, float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Users:
+    """Who computes on a GPU: our runs by id, and other processes in words."""
+
+    runs: frozenset[str] = frozenset()
+    others: tuple[str, ...] = ()
+
+
+NOBODY = Users()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DevicesNow:
+    """The GPUs that a run could get, who uses them, and the CPU ranks; None is no limit.
+
+    `being_checked` are those that a check of this machine may use, by UUID: they are not allocated. `note`
+    says why no GPU is usable, or why its users cannot be determined.
+    """
+
+    gpus: tuple[GrantedGpu, ...] = ()
+    users: Mapping[str, Users]
+    cpu_ranks: int | None = None
+    being_checked: frozenset[str] = frozenset()
+    note: str | None = None
+
+    def users_of(self, uuid: str) -> Users:
+        """Return who computes on a GPU."""
+        return self.users.get(uuid, NOBODY)
+
+    def gpus_of(self, run_id: str) -> tuple[str, ...]:
+        """Return the GPUs that a run's processes use."""
+        return tuple(gpu.uuid for gpu in self.gpus if run_id in self.users_of(gpu.uuid).runs)
+
+
+class Devices:
+    """Reads the machine's GPUs; the number of CPU ranks is an option of the page.
+
+    Args:
+        own: the page's own processes (warm workers, a check of this machine), with their start times: they do
+            not count as another program's.
+        being_checked: the GPUs that a check of this machine may use, by UUID.
+    """
+
+    def __init__(
+        self,
+        runs_dir: Path,
+        cpu_ranks: int | None,
+        own: Own = dict,
+        being_checked: Callable[[], Collection[str]] = tuple,
+    ) -> None:
+        self._owners = Owners(runs_dir)
+        self._own = own
+        self._being_checked = being_checked
+        self.cpu_ranks = cpu_ranks
+
+    def sample(self) -> DevicesNow:
+        """Return the devices as they are now."""
+        visible = hardware.visible_gpus()
+        own = functools.cache(self._own)  # read only if there are other processes, and once per sample
+        return DevicesNow(
+            gpus=tuple(GrantedGpu(index=gpu.index, uuid=gpu.uuid) for gpu in visible),
+            users={gpu.uuid: self._users_of(gpu, own) for gpu in visible},
+            cpu_ranks=self.cpu_ranks,
+            being_checked=frozenset(self._being_checked()),
+            note=_note(bool(visible)),
+        )
+
+    def _users_of(self, gpu: hardware.VisibleGpu, own: Own) -> Users:
+        if gpu.handle is None:
+            return NOBODY
+        runs, others = set(), []
+        for process in hardware.gpu_processes(gpu.handle) or []:
+            if process.draws:
+                continue  # a desktop leaves room for a run
+            run_id = self._owners.run_of(process.pid)
+            if run_id is not None:
+                runs.add(run_id)
+            elif not _is_own(process.pid, own()):
+                others.append(_in_words(process))
+        return Users(runs=frozenset(runs), others=tuple(others))
+
+
+def _is_own(pid: int, own: Mapping[int, float]) -> bool:
+    """Tell whether a process is one of the page's own, and not another with its number."""
+    facts = processes.inspect(pid)
+    return facts is not None and facts.started_unix_s == own.get(pid)
+
+
+def _in_words(process: hardware.GpuProcess) -> str:
+    facts = processes.inspect(process.pid)
+    name = (process.name if facts is None else facts.name) or "a process"
+    user = None if facts is None else facts.user
+    return f"{name} of {user} (pid {process.pid})" if user else f"{name} (pid {process.pid})"
+
+
+def _note(has_gpus: bool) -> str | None:
+    if (obstacle := cuda_environment.obstacle()) is not None:
+        return f"No GPU can be used. {obstacle.reason} {obstacle.remedy}"
+    if not has_gpus or hardware.sees_all_processes():
+        return None
+    return (
+        "This page runs in a container or in WSL2, where programs outside it cannot be seen: a GPU that is "
+        "handed out may be in use."
+    )
+
+
+MAX_NAME_LENGTH = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The limits of one person; None is no limit.
+
+    Attributes:
+        num_ranks: GPUs and CPU ranks at once, over all live runs.
+        minutes_per_run: after this time a run is stopped, with a save.
+        disk_bytes: of all stored runs; above it no new run is started.
+        num_waiting: runs in the queue.
+    """
+
+    num_ranks: int | None = None
+    minutes_per_run: float | None = None
+    disk_bytes: int | None = None
+    num_waiting: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the limits as JSON values."""
+        return asdict(self)
+
+
+NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """The limits of everybody, and of people with limits of their own."""
+
+    everybody: Limits = NO_LIMITS
+    people: Mapping[str, Limits] = field(default_factory=dict)
+
+    def of(self, person: str) -> Limits:
+        """Return the limits of a person."""
+        return self.people.get(person, self.everybody)
+
+    @property
+    def limit_time(self) -> bool:
+        """Whether any run has a time limit."""
+        return any(each.minutes_per_run is not None for each in (self.everybody, *self.people.values()))
+
+    def changed(self, person: str | None, limits: Limits | None) -> Rules:
+        """Return the rules with other limits for a person, or for everybody; None removes a person's."""
+        if person is None:
+            return Rules(everybody=limits or NO_LIMITS, people=self.people)
+        others = {name: each for name, each in self.people.items() if name != person}
+        return Rules(everybody=self.everybody, people=others if limits is None else others | {person: limits})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the rules as JSON values."""
+        people = {name: limits.to_json() for name, limits in sorted(self.people.items())}
+        return {"everybody": self.everybody.to_json(), "people": people}
+
+
+def parse_limits(raw: Any) -> Limits:
+    """Return limits from a JSON object; fields left out, null and empty are no limit.
+
+    Raises:
+        ValueError: naming the field, the value and what is allowed.
+    """
+    names = [each.name for each in fields(Limits)]
+    if not isinstance(raw, Mapping):
+        raise ValueError(f"limits is {raw!r:.80}, but allowed is: an object with {', '.join(names)}")
+    unknown = sorted(set(raw) - set(names))
+    if unknown:
+        raise ValueError(f"{unknown[0]!r:.80} is no limit; allowed is: {', '.join(names)}")
+    minutes = _number("minutes_per_run", raw.get("minutes_per_run"))
+    whole = {name: _number(name, raw.get(name)) for name in names if name != "minutes_per_run"}
+    for name, value in whole.items():
+        if value is not None and value != int(value):
+            raise ValueError(f"{name} is {value}, but allowed is: a whole number above 0, or null")
+    return Limits(
+        minutes_per_run=minutes,
+        **{name: None if value is None else int(value) for name, value in whole.items()},
+    )
+
+
+def parse_rules(raw: Any) -> Rules:
+    """Return the rules from their stored form.
+
+    Raises:
+        ValueError: when they are invalid.
+    """
+    if not isinstance(raw, Mapping) or not isinstance(raw.get("people"), Mapping):
+        raise ValueError("the limits make no sense")
+    people = {str(name): parse_limits(limits) for name, limits in raw["people"].items()}
+    return Rules(everybody=parse_limits(raw.get("everybody")), people=people)
+
+
+def checked_name(name: Any) -> str | None:
+    """Return the name of a person whose limits are set; None is everybody.
+
+    Raises:
+        ValueError: when it is not a valid account name.
+    """
+    if name is None or name == "":
+        return None
+    if not isinstance(name, str) or len(name) > MAX_NAME_LENGTH or not name.isprintable():
+        raise ValueError(
+            f"person is {str(name)[:80]!r}, but allowed is: a person's name, or null for everybody"
+        )
+    return name
+
+
+def _number(name: str, value: Any) -> float | None:
+    if value is None or value == "":
+        return None
+    try:
+        number = float(value) if not isinstance(value, bool) else float("nan")
+    except (TypeError, ValueError, OverflowError):
+        number = float("nan")
+    if not 0 < number < 1e18:
+        raise ValueError(f"{name} is {value!r:.80}, but allowed is: a number above 0, or null for no limit")
+    return number
+
 
 # A run that does not fit yet may be overtaken for this long.
 PATIENCE_S = 600.0

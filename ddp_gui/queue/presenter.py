@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ddp_gui.auth.current_user import Person
+from ddp_gui.auth.rights import Person
 from ddp_gui.plan.plan import ranks_in_words
-from ddp_gui.queue import engine_queue, estimate, refusals
-from ddp_gui.queue.engine_queue import MaySee
+from ddp_gui.queue import snapshot as snapshot_module
+from ddp_gui.queue import starter
 from ddp_gui.queue.policy import (
     RULE,
     Running,
@@ -24,10 +24,10 @@ from ddp_gui.queue.policy import (
     ranks_held,
 )
 from ddp_gui.queue.scheduler import Scheduler
-from ddp_gui.queue.snapshot import Snapshot
+from ddp_gui.queue.snapshot import MaySee, Snapshot
 from ddp_gui.runs.runs import RunStore
+from trainers.contract.commands import DeviceKind
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.tickets import DeviceKind
 from trainers.engines import liveness
 
 # Viewers share one snapshot for this long.
@@ -76,7 +76,7 @@ class QueuePresenter:
         snapshot = self._scheduler.snapshot()
         situation = snapshot.situation
         ends_in_s = {
-            run.run_id: estimate.limited(self._remaining_s(run), run, situation, now)
+            run.run_id: snapshot_module.limited(self._remaining_s(run), run, situation, now)
             for run in situation.running
         }
         # A span of no length: the clock was set back meanwhile.
@@ -86,7 +86,7 @@ class QueuePresenter:
         return QueueView(
             snapshot=snapshot,
             order=in_order(situation, now),
-            starts_in_s=estimate.waiting_times(situation, ends_in_s, usual_s, now),
+            starts_in_s=snapshot_module.waiting_times(situation, ends_in_s, usual_s, now),
             ends_in_s=ends_in_s,
             usual_s=usual_s,
         )
@@ -183,14 +183,14 @@ class QueuePresenter:
 
     def _engine(self, may_see: MaySee) -> dict[str, Any] | None:
         queue = self._scheduler.engine_queue()
-        return None if queue is None else engine_queue.described(queue, self._store, may_see)
+        return None if queue is None else snapshot_module.describe_engine_queue(queue, self._store, may_see)
 
     def _limits(self, person: Person, situation: Situation) -> dict[str, Any]:
         """Return the current user's limits, and for teachers everybody's."""
         mine = situation.rules.of(person.name)
         used = {"num_ranks": ranks_held(situation.running).get(person.name, 0)}
         if mine.disk_bytes is not None:
-            used["disk_bytes"] = sum(refusals.bytes_by_run(self._store.runs_dir, person.name).values())
+            used["disk_bytes"] = sum(starter.bytes_by_run(self._store.runs_dir, person.name).values())
         found: dict[str, Any] = {"mine": mine.to_json(), "used": used}
         return found | (situation.rules.to_json() if person.is_teacher else {})
 

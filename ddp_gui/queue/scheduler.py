@@ -17,25 +17,22 @@ from ddp_gui.devices import capacity
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.launch import launcher
 from ddp_gui.plan.plan import Plan
-from ddp_gui.queue import refusals, starter
-from ddp_gui.queue.devices import Devices
-from ddp_gui.queue.person_limits import Limits
-from ddp_gui.queue.policy import Free, Start, decide, in_order
+from ddp_gui.queue import starter
+from ddp_gui.queue.policy import Devices, Free, Limits, Start, decide, in_order
 from ddp_gui.queue.snapshot import Snapshot, SnapshotReader, waiting_with
 from ddp_gui.queue.starter import Starter
 from ddp_gui.queue.store import QueueState, QueueStore, QueueStoreError, trim
-from trainers.contract import manifests, rundir, tickets
+from trainers.contract import commands, manifests, rundir
+from trainers.contract.commands import DeviceKind, Ticket
 from trainers.contract.config import Config, ConfigError
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import LOCAL
-from trainers.contract.tickets import DeviceKind, Ticket
-from trainers.engines.base import Engine
+from trainers.engines.base import Engine, EngineQueue
 from trainers.engines.local.engine import LocalEngine
-from trainers.engines.reports import EngineQueue
 from trainers.files import json_files
-from trainers.machine import processor, threads
+from trainers.machine import host, threads
 from trainers.machine.os_errors import explain
-from trainers.machine.passes import Passes
+from trainers.machine.threads import Passes
 
 Result = TypeVar("Result")
 
@@ -128,16 +125,16 @@ class Scheduler:
             StartError: when its engine refuses it.
         """
         self.refuse_for_engine(plan)
-        refusals.refuse_for_disk(self._runs_dir, owner, self._keeper.read().rules)
+        starter.refuse_for_disk(self._runs_dir, owner, self._keeper.read().rules)
         ticket = replace(self._ticket(plan, owner), uses_occupied_gpus=uses_occupied_gpus)
         with self._keeper.open() as state:
             snapshot = self._snapshot_into(state)
-            refusals.refuse(snapshot.situation, ticket)
+            starter.refuse(snapshot.situation, ticket)
             placed: list[Ticket] = []
 
             def fill(run: RunDirectory) -> None:
                 placed.append(self._place(state, snapshot, run, ticket))
-                tickets.write_queued(run, placed[0])
+                commands.write_queued(run, placed[0])
 
             run = launcher.create(self._runs_dir, plan, owner, fill)
         return self._go(run, placed[0])
@@ -156,14 +153,14 @@ class Scheduler:
         with self._keeper.open() as state:
             # Before its lock is taken here: a locked run is live.
             snapshot = self._snapshot_into(state)
-            refusals.refuse(snapshot.situation, ticket)
+            starter.refuse(snapshot.situation, ticket)
             with starter.holding(run):
                 if run.queued.exists():
                     raise ValueError(f"run {run.run_id} is already in the queue")
                 placed = self._place(state, snapshot, run, ticket)
                 if kept is not None:
                     json_files.write_json_atomically(run.config, plan.config.to_json())
-                tickets.write_queued(run, placed)
+                commands.write_queued(run, placed)
         return self._go(run, placed)
 
     def _ticket(self, plan: Plan, owner: str) -> Ticket:
@@ -249,10 +246,10 @@ class Scheduler:
             ValueError: when it does not wait.
         """
         with self._changing(), starter.holding(run):
-            ticket = tickets.read_queued(run)
+            ticket = commands.read_queued(run)
             if ticket is None:
                 raise ValueError(f"run {run.run_id} is not in the queue")
-            tickets.write_queued(run, replace(ticket, uses_occupied_gpus=True))
+            commands.write_queued(run, replace(ticket, uses_occupied_gpus=True))
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[QueueState]:
@@ -421,7 +418,7 @@ class Scheduler:
         """
         num_threads = None
         if ticket.kind == "cpu" and self._engine.name == LOCAL:
-            cores = processor.num_cores()
+            cores = host.num_cores()
             most = 1 if self.cpu_ranks is not None else max(1, (cores - in_use) // ticket.num_ranks)
             recorded = manifests.recorded_threads(run, ticket.resume_step, ticket.num_ranks)
             if recorded is not None and recorded <= cores:

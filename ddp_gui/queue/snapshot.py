@@ -1,4 +1,4 @@
-"""Queued and live runs, read from the runs' own files; the queue's state is only an index of them."""
+"""State of the queue at one moment, with expected waiting times."""
 
 from __future__ import annotations
 
@@ -9,18 +9,138 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from ddp_gui.auth import owners
+from ddp_gui.auth import rights
 from ddp_gui.devices import capacity
-from ddp_gui.queue.devices import Devices, DevicesNow
-from ddp_gui.queue.policy import Capacity, Running, Situation, Span, Waiting
+from ddp_gui.queue.policy import Capacity, Devices, DevicesNow, Running, Situation, Span, Waiting, decide
 from ddp_gui.queue.store import QueueState
-from trainers.contract import run_ids, tickets
-from trainers.contract.rundir import RunDirectory
-from trainers.contract.tickets import Ticket, TicketError
+from ddp_gui.runs.runs import RunStore
+from trainers.contract import commands, rundir
+from trainers.contract import status as status_file
+from trainers.contract.commands import Ticket, TicketError
+from trainers.contract.rundir import RunDirectory, is_run_id
+from trainers.contract.status import StatusError
 from trainers.engines import liveness
-from trainers.engines.base import HANDSHAKE_S
+from trainers.engines.base import HANDSHAKE_S, EngineJob, EngineQueue
 from trainers.files import private_files
+
+MaySee = Callable[[str], bool]
+
+JOB_NAME = "ddp-"  # what the jobs of runs are called, before the run's id
+
+
+def describe_engine_queue(queue: EngineQueue, store: RunStore, may_see: MaySee) -> dict[str, Any]:
+    """Return an engine's queue for the page."""
+    return {
+        "name": queue.name,
+        "silent_since_unix_s": queue.silent_since_unix_s,
+        "jobs": [_job(job, store, may_see) for job in queue.jobs],
+    }
+
+
+def _job(job: EngineJob, store: RunStore, may_see: MaySee) -> dict[str, Any]:
+    run_id = run_of(job, store)
+    is_seen = run_id is not None and may_see(run_id)
+    return {
+        "number": job.number,
+        "run_id": run_id if is_seen else None,
+        "name": _name(run_id, store) if run_id is not None and is_seen else job.name,
+        "state": job.state,
+        "is_waiting": job.is_waiting,
+        "why": job.why,
+        "where": job.where,
+        "nodes": job.nodes,
+        "num_nodes": job.num_nodes,
+        "place": job.place,
+        "num_waiting": job.num_waiting,
+        "submitted_unix_s": job.submitted_unix_s,
+        "starts_unix_s": job.starts_unix_s,
+    }
+
+
+def run_of(job: EngineJob, store: RunStore) -> str | None:
+    """Return the run of this page that a job is; None where it is another job of the person."""
+    run_id = job.name.removeprefix(JOB_NAME)
+    if run_id == job.name or not is_run_id(run_id):
+        return None
+    try:
+        status = status_file.read(RunDirectory(store.runs_dir / run_id).status)
+    except (OSError, StatusError):
+        return None
+    # A run that was resumed has another job now.
+    return run_id if status is not None and status.handle == job.handle else None
+
+
+def _name(run_id: str, store: RunStore) -> str:
+    try:
+        return str(store.listing.row(run_id)["name"])
+    except ValueError:
+        return run_id
+
+
+def waiting_times(
+    situation: Situation, remaining_s: Mapping[str, float | None], usual_s: float | None, now_unix_s: float
+) -> dict[str, float]:
+    """Return the seconds until each queued run starts, as far as they can be estimated.
+
+    Args:
+        remaining_s: how long each live run will still take; None if unknown.
+        usual_s: the recent median duration, assumed for queued runs; None if none has ended.
+    """
+    if situation.is_paused:
+        return {}
+    at_unix_s, found = now_unix_s, dict[str, float]()
+    ends_at = {
+        run.run_id: now_unix_s + left
+        for run in situation.running
+        if (left := limited(remaining_s.get(run.run_id), run, situation, now_unix_s)) is not None
+    }
+    while situation.waiting:
+        starts = {start.run_id: start for start in decide(situation, at_unix_s)}
+        began = [run for run in situation.waiting if run.run_id in starts]
+        for run in began:
+            found[run.run_id] = at_unix_s - now_unix_s
+            took_s = limited(usual_s, _begun(run, (), at_unix_s, situation), situation, at_unix_s)
+            if took_s is not None:
+                ends_at[run.run_id] = at_unix_s + took_s
+        situation = replace(
+            situation,
+            waiting=[run for run in situation.waiting if run.run_id not in starts],
+            running=[
+                *situation.running,
+                *(_begun(run, starts[run.run_id].gpus, at_unix_s, situation) for run in began),
+            ],
+        )
+        next_end = min(ends_at, key=lambda run_id: ends_at[run_id], default=None)
+        if next_end is None:
+            return found
+        at_unix_s = max(at_unix_s, ends_at.pop(next_end))
+        running = [run for run in situation.running if run.run_id != next_end]
+        situation = replace(situation, running=running)
+    return found
+
+
+def _begun(run: Waiting, gpus: tuple[str, ...], at_unix_s: float, situation: Situation) -> Running:
+    return Running(
+        run_id=run.run_id,
+        person=run.person,
+        kind=run.kind,
+        num_ranks=run.num_ranks,
+        began_unix_s=at_unix_s,
+        gpus=gpus,
+        num_threads=situation.capacity.num_threads,
+    )
+
+
+def limited(left_s: float | None, run: Running, situation: Situation, at_unix_s: float) -> float | None:
+    """Return how long a run will take: its own estimate, at most its person's limit."""
+    minutes = situation.rules.of(run.person).minutes_per_run
+    if minutes is None:
+        return left_s
+    allowed_s = max(0.0, run.began_unix_s + 60 * minutes - at_unix_s)
+    return allowed_s if left_s is None else min(left_s, allowed_s)
+
 
 # A supervisor that has not claimed its ticket within this time was killed.
 STARTING_S = HANDSHAKE_S + 5.0
@@ -150,7 +270,7 @@ class SnapshotReader:
             return known[1]
         if not run.config.exists():
             return None  # its page was killed before it became a run
-        ticket = tickets.read_queued(run)
+        ticket = commands.read_queued(run)
         if ticket is not None:
             self._read[run.run_id] = (mark, ticket)
         return ticket
@@ -159,7 +279,7 @@ class SnapshotReader:
         """Return what an ended run used; None if it is gone or was not started from the queue."""
         run = RunDirectory(self._runs_dir / run_id)
         try:
-            ticket, ended = tickets.read_granted(run), liveness.read_status(run).ended_unix_s
+            ticket, ended = commands.read_granted(run), liveness.read_status(run).ended_unix_s
         except (OSError, ValueError):
             return None
         if ticket is None or ticket.grant is None:
@@ -194,7 +314,7 @@ def waiting_with(run_id: str, ticket: Ticket) -> Waiting:
 
 def _running(run: RunDirectory, ticket: Ticket | None, devices: DevicesNow, now_unix_s: float) -> Running:
     """Return what a live run uses: its grant, or what is observed if it was started by hand."""
-    ticket = ticket or tickets.read_granted(run)
+    ticket = ticket or commands.read_granted(run)
     if ticket is not None and ticket.grant is not None:
         return Running(
             run_id=run.run_id,
@@ -208,7 +328,7 @@ def _running(run: RunDirectory, ticket: Ticket | None, devices: DevicesNow, now_
     config = run.read_config()
     return Running(
         run_id=run.run_id,
-        person=owners.owner_of(run) or "",
+        person=rights.owner_of(run) or "",
         kind="cuda" if capacity.read().device_kind(config.device) == "cuda" else "cpu",
         num_ranks=config.world_size,
         began_unix_s=liveness.read_status(run).started_unix_s or now_unix_s,
@@ -242,7 +362,7 @@ def _folders(runs_dir: Path) -> Iterator[tuple[str, int]]:
                 # takes no part in the queue.
                 with contextlib.suppress(OSError):
                     about = entry.stat(follow_symlinks=False)
-                    is_run = run_ids.is_run_id(entry.name) and stat.S_ISDIR(about.st_mode)
+                    is_run = rundir.is_run_id(entry.name) and stat.S_ISDIR(about.st_mode)
                     if is_run and private_files.is_ours(about):
                         yield entry.name, about.st_mtime_ns
     except FileNotFoundError:

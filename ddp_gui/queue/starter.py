@@ -1,4 +1,4 @@
-"""Starts runs whose turn has come, each once, and hears when they end."""
+"""Starts granted runs, and says why one cannot start."""
 
 from __future__ import annotations
 
@@ -10,20 +10,131 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from ddp_gui.queue.devices import DevicesNow
-from ddp_gui.queue.policy import Start
+from ddp_gui.auth import rights
+from ddp_gui.devices import disk
+from ddp_gui.queue.policy import Capacity, DevicesNow, Limits, Rules, Situation, Start
+from trainers.contract import commands, events, rundir
 from trainers.contract import status as status_file
-from trainers.contract import tickets
+from trainers.contract.commands import Grant, Ticket
+from trainers.contract.config import ConfigError, Problem
 from trainers.contract.events import EventFile, State
-from trainers.contract.rundir import RunDirectory, Status
-from trainers.contract.tickets import Grant, Ticket
+from trainers.contract.rundir import RunDirectory
+from trainers.contract.status import Status
+from trainers.engines import liveness
 from trainers.engines.base import Engine, Launch, StartError
 from trainers.files import json_files
 from trainers.files.private_files import ForeignFileError
 from trainers.machine import os_errors
 from trainers.machine.os_errors import explain
+
+MAX_NAMED = 3
+GB = 1e9
+
+
+def refuse(situation: Situation, ticket: Ticket) -> None:
+    """Check that a run can start at some time, and that its owner may queue it.
+
+    Raises:
+        ValueError: naming what is too much, and what is allowed.
+    """
+    limits = situation.rules.of(ticket.person)
+    most = _most_ranks(ticket, situation.capacity, limits)
+    if most is not None and ticket.num_ranks > most[0]:
+        allowed = f"a whole number from 1 to {most[0]}: {most[1]}"
+        raise ConfigError([Problem(field="nproc_per_node", value=ticket.num_ranks, allowed=allowed)])
+    num_queued = sum(run.person == ticket.person for run in situation.waiting)
+    if limits.num_waiting is not None and num_queued >= limits.num_waiting:
+        raise ValueError(
+            f"You have {_runs(num_queued)} in the queue, and your limit is {limits.num_waiting}: wait until "
+            "one has started, or remove one"
+        )
+
+
+def _most_ranks(ticket: Ticket, capacity: Capacity, limits: Limits) -> tuple[int, str] | None:
+    """Return the most ranks a run can have, and why; None if only the machine limits it."""
+    found = []
+    if ticket.kind == "cpu" and capacity.cpu_ranks is not None:
+        found.append((capacity.cpu_ranks, "the most CPU ranks that this page allows"))
+    if ticket.kind == "cuda" and capacity.gpus:
+        found.append((len(capacity.gpus), "the GPUs that this page may use"))
+    if limits.num_ranks is not None:
+        found.append((limits.num_ranks, "your limit for all your runs together"))
+    return min(found, default=None)
+
+
+def refuse_for_disk(runs_dir: Path, person: str, rules: Rules) -> None:
+    """Check that the disk has its reserve, and that a person's runs are below the limit, if there is one.
+
+    Raises:
+        ValueError: naming how much is stored, what is allowed, and what to delete.
+    """
+    free, reserve = rundir.disk_room(disk.nearest_folder(runs_dir))
+    if free < reserve:
+        raise ValueError(
+            f"the disk of {runs_dir} has {_size(free)} left, and {_size(reserve)} stay free for the page and "
+            "live runs, so no run is started: delete runs that are no longer needed and empty the bin"
+        )
+    most = rules.of(person).disk_bytes
+    if most is None:
+        return
+    sizes = bytes_by_run(runs_dir, person)
+    total = sum(sizes.values())
+    if total < most:
+        return
+    raise ValueError(
+        f"Your runs use {_size(total)} of disk, and your limit is {_size(most)}: delete some and empty the "
+        "bin. "
+        f"{_largest(runs_dir, sizes)}"
+    )
+
+
+def bytes_by_run(runs_dir: Path, person: str) -> dict[str, int]:
+    """Return what each run of a person takes on the disk; those in the bin count too."""
+    found = {}
+    for folder in (runs_dir, runs_dir / ".bin"):
+        if not folder.is_dir():
+            continue
+        for path in folder.iterdir():
+            run = RunDirectory(path)
+            with contextlib.suppress(OSError):  # not readable: its owner is unknown
+                is_run = rundir.is_run_id(path.name.partition("~")[0]) and run.config.is_file()
+                if is_run and (rights.owner_of(run) or "") == person:
+                    found[str(path.relative_to(runs_dir))] = disk.taken_bytes(path)
+    return found
+
+
+def _largest(runs_dir: Path, sizes: dict[str, int]) -> str:
+    """Name the largest runs that can be deleted now."""
+    ended = [name for name in sizes if _has_ended(RunDirectory(runs_dir / name))]
+    largest = sorted(ended, key=lambda name: -sizes[name])[:MAX_NAMED]
+    if not largest:
+        return "All of them are still running."
+    named = [f"{_in_words(name)} ({_size(sizes[name])})" for name in largest]
+    return f"The largest: {', '.join(named)}."
+
+
+def _has_ended(run: RunDirectory) -> bool:
+    try:
+        return liveness.read_status(run).state not in events.LIVE_STATES
+    except (OSError, ValueError):
+        return False  # its files are invalid
+
+
+def _in_words(name: str) -> str:
+    folder, _, run_id = name.rpartition("/")
+    return f"{run_id} in the bin" if folder else run_id
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / GB:.2f} GB" if size_bytes >= GB / 10 else f"{size_bytes / 1e6:.1f} MB"
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"
+
 
 TAKEN_OUT = "Removed from the queue before it started."
 
@@ -71,7 +182,7 @@ def write_grant(run: RunDirectory, ticket: Ticket) -> bool:
         with holding(run):
             if not run.queued.exists():
                 return False
-            tickets.write_queued(run, ticket)
+            commands.write_queued(run, ticket)
             return True
     except ValueError:
         return False  # somebody has started it by hand
@@ -188,6 +299,6 @@ def _say(run: RunDirectory, state: State, reason: str) -> None:
 
 def _readable_ticket(run: RunDirectory) -> Ticket | None:
     try:
-        return tickets.read_queued(run)
-    except tickets.TicketError:
+        return commands.read_queued(run)
+    except commands.TicketError:
         return None

@@ -16,10 +16,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ddp_gui.queue import person_limits
-from ddp_gui.queue.person_limits import Rules
-from ddp_gui.queue.policy import LATELY_S, Span
-from trainers.contract.run_ids import is_run_id
+from ddp_gui.queue import policy
+from ddp_gui.queue.policy import LATELY_S, Rules, Span
+from trainers.contract.rundir import is_run_id
 from trainers.files import json_files, private_files
 from trainers.machine.os_errors import explain
 
@@ -144,7 +143,7 @@ def _parse(raw: Any) -> QueueState:
             for name in ("first", "waiting", "running")
         },
         ended=[_checked_span(span) for span in raw["ended"]],
-        rules=person_limits.parse_rules(raw["limits"]),
+        rules=policy.parse_rules(raw["limits"]),
     )
 
 

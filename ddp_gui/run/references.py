@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from ddp_gui.background import low_priority
+from ddp_gui.background import workers
 from ddp_gui.background.workers import Router, TooManyError, Workers
 from ddp_gui.events.run_view import RunView
 from ddp_gui.run.stream import view_or_404
@@ -103,7 +103,7 @@ class References:
     def _fit(self, view: RunView, plan: dict[str, Any]) -> None:
         run, lines = view.run, Lines()
         try:
-            answer = json.loads(b"".join(low_priority.printed_by(MODULE, view.config.to_json())))
+            answer = json.loads(b"".join(workers.printed_by(MODULE, view.config.to_json())))
             is_same = all(answer[name] == plan.get(name) for name in ("num_train", "num_validation"))
             if not is_same:
                 raise ValueError("the data has changed since the run")

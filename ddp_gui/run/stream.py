@@ -1,26 +1,302 @@
-"""The live routes: a run's numbers as Server-Sent Events, a poll with the same encoder, views and logs."""
+"""Live streams of a run's page."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import contextvars
+import functools
 import math
+import os
 import re
+import threading
 import time
-from collections.abc import AsyncGenerator, Callable
-from typing import Annotated, Any
+from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import Depends, HTTPException, Query, Request
 from fastapi.responses import Response
 
-from ddp_gui.background.workers import CLICKS, Router, TooManyError
-from ddp_gui.events import messages
-from ddp_gui.events.run_view import RunView
+from ddp_gui.auth.rights import current_user
+from ddp_gui.background.workers import CLICKS, Router, TooManyError, Workers
+from ddp_gui.events import run_view
+from ddp_gui.events.run_view import Known, RunView
 from ddp_gui.events.series import ChartView
 from ddp_gui.events.tables import Axis, Smoothing, span_of
-from ddp_gui.run.follow import EventStream, Followers
 from ddp_gui.run.summary import describe_configuration, summarise
 from ddp_gui.runs.runs import RunStore
+from trainers.contract import events
 from trainers.machine.os_errors import explain
+
+POLL_EVERY_S = 0.02
+SEND_EVERY_S = 0.1
+# The browser draws on the cores that train: fewer drawings there leave more for the ranks.
+SEND_EVERY_WHERE_CORES_ARE_FULL_S = 0.25
+NUM_CORES = os.cpu_count() or 1
+FREE_CORES = 0.25  # the cores are full when less than this of one of them is idle
+HEAD_EVERY_S = 1.0
+CUT_OFF_AFTER_S = 10.0
+# More than this is read in a thread, in chunks; the page shows the progress.
+MUCH_BYTES = 2 * 1024 * 1024
+VERY_MUCH_BYTES = 16 * 1024 * 1024
+LOADING_PIECE_S = 0.3
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+# Separate, so that many settings of one viewer never delay the reading.
+READERS = Workers("live runs", at_once=2, per_person=2, most_asked=1_000)
+ENCODERS = Workers("live charts", at_once=2, per_person=1, most_asked=1_000)
+
+
+class Update(NamedTuple):
+    """An encoded message, the cursor after it, what its viewers know then, and whether it is the last one."""
+
+    encoded: bytes
+    cursor: int
+    known: Known
+    is_last: bool
+
+
+class _Shared:
+    """An update for several viewers, encoded at the turn of the first of them: nobody waits behind another
+    person's other encodings.
+    """
+
+    def __init__(self, encode: Callable[[], Update]) -> None:
+        self._encode = encode
+        self._asked: set[str] = set()
+        self._begun = threading.Lock()
+        self._made: Future[Update] = Future()
+
+    async def made(self) -> Update:
+        """Return the update when it is encoded.
+
+        Raises:
+            TooManyError: when the current user has too many encodings queued or running.
+        """
+        person = current_user().name
+        if person not in self._asked and not self._made.done():
+            ENCODERS.submit(self._make)
+            self._asked.add(person)
+        # A viewer that leaves does not take it from the others.
+        return await asyncio.shield(asyncio.wrap_future(self._made))
+
+    def _make(self) -> None:
+        if not self._begun.acquire(blocking=False):
+            return  # at the turn of somebody else
+        try:
+            # Without a current user: all get the same.
+            self._made.set_result(contextvars.Context().run(self._encode))
+        except Exception as error:  # noqa: BLE001 - it is raised where somebody waits for it
+            self._made.set_exception(error)
+
+
+class Follower:
+    """Reads one run's files while it has viewers, and notifies them of changes."""
+
+    def __init__(self, view: RunView, on_left_alone: Callable[[], None] = lambda: None) -> None:
+        self.view = view
+        self._on_left_alone = on_left_alone
+        self._num_viewers = 0
+        self._watching: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        self._encoded: dict[tuple[Any, ...], _Shared] = {}
+        self._now: Known | None = None
+        self._state = ""
+        self._told_at = 0.0
+        self._failure: Exception | None = None
+
+    @property
+    def is_watched(self) -> bool:
+        return self._num_viewers > 0
+
+    async def messages(self, since: int, look: ChartView) -> AsyncGenerator[bytes]:
+        """Yield a snapshot or the missing part, then updates, until the run has ended."""
+        if look.nodes is not None:  # machines that the run does not have make no difference
+            look = replace(look, nodes=look.nodes & set(range(self.view.config.num_nodes)))
+        self._join()
+        try:
+            async for loading in self._load(since):
+                yield loading
+            cursor, known = since, None
+            while True:
+                news = self._news
+                update = await self._update(cursor, look, known)
+                yield update.encoded
+                cursor, known = update.cursor, update.known
+                if update.is_last:
+                    yield b"event: end\ndata: {}\n\n"
+                    return
+                await news.wait()
+                if self._failure is not None:
+                    raise self._failure
+        finally:
+            self._leave()
+
+    def _join(self) -> None:
+        self._num_viewers += 1
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._watch())
+            self._watching.add_done_callback(self._end_of_watching)
+
+    def _leave(self) -> None:
+        self._num_viewers -= 1
+        if self._num_viewers == 0 and self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
+            self._encoded.clear()
+            self._on_left_alone()
+
+    async def _load(self, since: int) -> AsyncGenerator[bytes]:
+        """Read the existing events; yield a preview of a long file meanwhile."""
+        unread, _ = await CLICKS.run(self.view.unread)
+        if since < 0 and unread > VERY_MUCH_BYTES:
+            yield await CLICKS.run(
+                lambda: _as_event(run_view.encode_message(run_view.preview_message(self.view)), -1)
+            )
+        while unread > MUCH_BYTES:
+            if not await CLICKS.run(self.view.catch_up, LOADING_PIECE_S):
+                break  # a last line without its end: there is no more to read
+            unread, size = await CLICKS.run(self.view.unread)
+            share = round(1 - unread / max(1, size), 3)
+            yield _as_event(run_view.encode_message({"type": "loading", "loading": share}), since)
+        await CLICKS.run(self.view.catch_up)
+
+    async def _update(self, since: int, look: ChartView, known: Known | None) -> Update:
+        """Return the update for a cursor; equal ones are encoded once."""
+        knows = None if known is None or self._now is None else known.same_as(self._now)
+        key = (since, self.view.series.next_seq, look, knows)
+        if key not in self._encoded:
+            self._encoded[key] = _Shared(functools.partial(self._encode, since, look, known))
+        return await self._encoded[key].made()
+
+    def _encode(self, since: int, look: ChartView, known: Known | None) -> Update:
+        is_last = self.view.status().state not in events.LIVE_STATES and not self.view.has_grown()
+        with self.view.lock:
+            now = Known(self.view)
+            message = run_view.message_for(self.view, since, look, known)
+        encoded = _as_event(run_view.encode_message(message), message["cursor"])
+        return Update(encoded, message["cursor"], now, is_last)
+
+    async def _watch(self) -> None:
+        while True:
+            # Collect events between two messages, so that a fast loop causes few of them.
+            every_s = (
+                SEND_EVERY_WHERE_CORES_ARE_FULL_S
+                if cores_are_full(self.view.series.latest.get("devices"), NUM_CORES)
+                else SEND_EVERY_S
+            )
+            rest_s = self._told_at + every_s - time.monotonic()
+            await asyncio.sleep(max(POLL_EVERY_S, rest_s))
+            if await READERS.run(self._is_news):
+                self._tell()
+
+    def _end_of_watching(self, watching: asyncio.Task[None]) -> None:
+        """End every viewer's connection after an error; each then polls, and the answer names it."""
+        if not watching.cancelled() and isinstance(error := watching.exception(), Exception):
+            self._failure = error
+            self._tell()
+
+    def _is_news(self) -> bool:
+        state = self.view.status().state
+        is_live = state in events.LIVE_STATES
+        is_news = state != self._state or (is_live and time.monotonic() - self._told_at >= HEAD_EVERY_S)
+        self._state = state
+        has_grown = self.view.has_grown()
+        if has_grown:
+            self.view.catch_up()
+        if has_grown or is_news:
+            with self.view.lock:
+                self._now = Known(self.view)
+        return has_grown or is_news
+
+    def _tell(self) -> None:
+        self._told_at = time.monotonic()
+        self._encoded.clear()
+        self._news, told = asyncio.Event(), self._news
+        told.set()
+
+
+def cores_are_full(devices: events.Event | None, num_cores: int) -> bool:
+    """Tell by the newest `devices` event whether CPU ranks leave no core free."""
+    if devices is None or not devices["devices"] or devices["devices"][0].get("kind") != "cpu":
+        return False
+    idle_percent = devices.get("idle_cpu_percent")
+    return idle_percent is not None and idle_percent * num_cores < 100 * FREE_CORES
+
+
+class Followers:
+    """The followers of the runs that are being viewed."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Follower] = {}
+
+    def of(self, view: RunView) -> Follower:
+        """Yield the follower of a run's view; the last viewer removes it, and its columns."""
+        run_id = view.run.run_id
+        follower = self._held.get(run_id)
+        if follower is None or follower.view is not view:
+            follower = self._held[run_id] = Follower(view, lambda: self._drop(run_id, view))
+        return follower
+
+    def _drop(self, run_id: str, view: RunView) -> None:
+        held = self._held.get(run_id)
+        if held is not None and held.view is view:
+            del self._held[run_id]
+
+
+class EventStream(Response):
+    """A response that writes messages until they end, or the viewer disconnects or stops reading."""
+
+    def __init__(self, events_to_send: AsyncGenerator[bytes]) -> None:
+        super().__init__()
+        self._to_send = events_to_send
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one viewer."""
+        del scope
+        headers = [
+            (b"content-type", b"text/event-stream; charset=utf-8"),
+            (b"cache-control", b"no-store"),
+            (b"x-accel-buffering", b"no"),
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        sending = asyncio.create_task(self._send_all(send))
+        leaving = asyncio.create_task(_until_gone(receive))
+        try:
+            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+            sending.cancel()
+            await asyncio.gather(sending, leaving, return_exceptions=True)
+            await self._to_send.aclose()
+        if sending.done() and not sending.cancelled() and (error := sending.exception()) is not None:
+            raise error
+
+    async def _send_all(self, send: Send) -> None:
+        async for event in self._to_send:
+            try:
+                async with asyncio.timeout(CUT_OFF_AFTER_S):
+                    await send({"type": "http.response.body", "body": event, "more_body": True})
+            except TimeoutError:
+                return  # it does not read; returning without the last chunk closes the connection
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _as_event(data: bytes, cursor: int) -> bytes:
+    return b"id: %d\ndata: %b\n\n" % (cursor, data)
+
 
 MAX_CURSOR = 2**53  # as far as a browser counts
 CHECK_AGAIN_AFTER_S = 1.0
@@ -81,7 +357,7 @@ def make_router(store: RunStore) -> Router:
     def poll(run_id: str, look: AskedView, since: Cursor = -1) -> Response:
         view = view_of(run_id)
         view.catch_up()
-        return _json(messages.message_for(view, since, look))
+        return _json(run_view.message_for(view, since, look))
 
     @router.get("/{run_id}/view")
     def zoomed(run_id: str, look: AskedView, request: Request) -> Response:
@@ -124,4 +400,4 @@ async def while_shown(messages: AsyncGenerator[bytes], is_shown: Callable[[], bo
 
 
 def _json(message: dict[str, Any]) -> Response:
-    return Response(messages.encode(message), media_type="application/json")
+    return Response(run_view.encode_message(message), media_type="application/json")

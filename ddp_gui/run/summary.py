@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from ddp_gui.auth import owners, rights
+from ddp_gui.auth import rights
 from ddp_gui.devices import capacity
-from ddp_gui.events import charts, event_reader
+from ddp_gui.events import event_reader, tables
 from ddp_gui.events.run_view import RunView
-from ddp_gui.launch import commands, resume_changes
+from ddp_gui.launch import launcher
 from ddp_gui.plan.catalogue import Catalogue, Strategy
 from ddp_gui.plan.plan import shown_run_dir
-from ddp_gui.runs import facts, notes
+from ddp_gui.runs import listing
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import config as config_module
-from trainers.contract import run_ids
+from trainers.contract import rundir
 from trainers.contract.config import Config
 from trainers.contract.events import LIVE_STATES, Event
 from trainers.contract.rundir import RunDirectory
@@ -30,13 +30,13 @@ MOST_TRIED = 50
 
 def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
     """Return what does not change while a run is live, and whether it is now."""
-    config, owner, engine = view.config, owners.owner_of(view.run), liveness.engine_to_ask(view.run)
+    config, owner, engine = view.config, rights.owner_of(view.run), liveness.engine_to_ask(view.run)
     catalogue = store.catalogue_for(view.run, config)
     dataset, model = catalogue.datasets.get(config.dataset), catalogue.models.get(config.model)
     strategy = catalogue.strategies.get(config.strategy)
     task = catalogue.tasks.get(dataset.task) if dataset else None
     sample_unit = dataset.sample_unit if dataset else "samples"
-    mistake = facts.mistake_of(config, catalogue)
+    mistake = listing.mistake_of(config, catalogue)
     size = model.size(config.model_size) if model else None
     num_replicas = config.num_replicas(strategy.ranks_per_replica if strategy else "one")
     run_dir = shown_run_dir(view.run.path)
@@ -47,13 +47,13 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
     expected_size = size.num_parameters.get(config.dataset) if size else None
     return {
         "run_id": view.run.run_id,
-        **notes.named(view.run, config.name),
+        **listing.shown_name(view.run, config.name),
         "owner": owner,
         "is_live": view.status().state in LIVE_STATES,
         "may_change": rights.may_change(owner),
         "config": config.to_json(),
         "model_label": model.label if model else config.model,
-        "dataset_label": facts.dataset_label(config, catalogue),
+        "dataset_label": listing.dataset_label(config, catalogue),
         "num_parameters": said.get("num_parameters", expected_size),
         "task": dataset.task if dataset else None,
         "loss_words": task.loss_words if task else None,
@@ -61,7 +61,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "sample_unit": sample_unit,
         "mistake": mistake,
         "no_fingerprints": _no_fingerprints(config, strategy),
-        "charts": charts.of_a_run(sample_unit, config),
+        "charts": tables.charts_of_run(sample_unit, config),
         "num_train": num_train,
         "max_ranks": capacity.read(engine, config).max_ranks(config.device),
         "strategy_label": strategy.label if strategy else config.strategy,
@@ -70,13 +70,13 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "global_batch": config.global_batch(num_replicas),
         "steps_per_epoch": config.steps_per_epoch(num_train, num_replicas) if num_train else None,
         "num_steps": num_steps,
-        "more_epochs": resume_changes.what_more_epochs_are(config, num_steps=num_steps),
-        "command": commands.train_anew(engine, config, view.run.path.parent),
+        "more_epochs": launcher.what_more_epochs_are(config, num_steps=num_steps),
+        "command": launcher.train_anew(engine, config, view.run.path.parent),
         "script": engine.script_of(view.run),
         "kills_ranks": engine.kills_ranks,
         # For the page, which knows the checkpoints there are: it puts a step in.
         "resume_command": {
-            "text": commands.resume(engine, view.run, ANY_STEP),
+            "text": launcher.send_resume(engine, view.run, ANY_STEP),
             "placeholder": str(ANY_STEP),
         },
         "run_dir": run_dir,
@@ -134,7 +134,7 @@ def _run_before(run: RunDirectory, store: RunStore) -> tuple[RunDirectory, Confi
     born = run.config.stat().st_mtime_ns
     older = []
     for path in store.runs_dir.iterdir():
-        if path.name == run.run_id or not run_ids.is_run_id(path.name):
+        if path.name == run.run_id or not rundir.is_run_id(path.name):
             continue
         try:
             written = (path / "config.json").stat().st_mtime_ns

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddp_gui.auth import owners
-from ddp_gui.runs import notes
-from trainers.contract import events, run_ids, rundir
+from ddp_gui.auth import rights
+from ddp_gui.runs import listing
+from trainers.contract import events, rundir
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 from trainers.files import private_files
@@ -167,7 +167,7 @@ def _in_bin(runs_dir: Path, bin_id: str) -> Path:
 
 def _is_bin_id(name: str) -> bool:
     run_id, mark, number = name.partition(NUMBERED)
-    return run_ids.is_run_id(run_id) and (not mark or number.isdecimal())
+    return rundir.is_run_id(run_id) and (not mark or number.isdecimal())
 
 
 def _run_id_of(bin_id: str) -> str:
@@ -180,12 +180,12 @@ def _binned(path: Path) -> Binned:
         config_name = str(read_json(run.config).get("name", ""))
     except (OSError, ValueError, AttributeError):
         config_name = ""
-    name = notes.read(run).name or config_name or _run_id_of(path.name)
+    name = listing.read_notes(run).name or config_name or _run_id_of(path.name)
     return Binned(
         bin_id=path.name,
         run_id=_run_id_of(path.name),
         name=name,
-        owner=owners.owner_of(run),
+        owner=rights.owner_of(run),
         deleted_unix_s=path.lstat().st_mtime,
         size_bytes=_size_bytes(path),
     )

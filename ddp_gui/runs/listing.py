@@ -1,24 +1,31 @@
-"""The list of runs: a cached row for each; only what changed is read again."""
+"""The list of runs, with their names, notes and tags."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from ddp_gui.events.digest import Digest
+import orjson
+
+from ddp_gui.auth import rights
+from ddp_gui.events.event_reader import Digest
+from ddp_gui.http.shell import visible
+from ddp_gui.plan import plan
 from ddp_gui.plan.catalogue import Catalogue
-from ddp_gui.runs import listing_cache
-from ddp_gui.runs.facts import Facts, facts_of
-from ddp_gui.runs.rows import Row, row_of, unreadable_row
-from trainers.contract import events, run_ids, rundir
+from ddp_gui.plan.own_data import OwnData
+from trainers.contract import events, rundir
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
-from trainers.files import plain_files
-from trainers.files.file_stat import (
+from trainers.engines import liveness
+from trainers.files import plain_files, private_files
+from trainers.files.json_files import read_json, write_json_atomically
+from trainers.files.plain_files import (
     WATCHED,
     FileStat,
     FileStats,
@@ -27,6 +34,261 @@ from trainers.files.file_stat import (
     stat_of,
     stats_of,
 )
+
+FILE = "notes.json"
+MAX_NAME = 200
+MAX_TAGS = 20
+MAX_TAG = 40
+MAX_NOTE = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunNotes:
+    """The annotations of one run; an empty name leaves the configuration's."""
+
+    name: str = ""
+    tags: tuple[str, ...] = ()
+    note: str = ""
+
+
+def read_notes(run: RunDirectory) -> RunNotes:
+    """Return a run's annotations; empty if the file is missing or invalid."""
+    try:
+        raw = read_json(run.path / FILE)
+    except (OSError, ValueError):
+        return RunNotes()
+    found = RunNotes()
+    for key in ("name", "tags", "note"):
+        try:
+            found = change_notes(found, **{key: raw[key]})
+        except (ValueError, LookupError, TypeError):
+            continue
+    return found
+
+
+def write_notes(run: RunDirectory, notes: RunNotes) -> None:
+    """Write a run's annotations.
+
+    Raises:
+        OSError: when the run's directory cannot be written.
+    """
+    write_json_atomically(run.path / FILE, asdict(notes))
+
+
+def change_notes(
+    notes: RunNotes, *, name: str | None = None, tags: Sequence[str] | None = None, note: str | None = None
+) -> RunNotes:
+    """Return the annotations with these changes; None leaves a value unchanged.
+
+    Raises:
+        ValueError: naming the field, the value and what is allowed.
+    """
+    if name is not None:
+        notes = replace(notes, name=_one_line("name", name, MAX_NAME))
+    if tags is not None:
+        notes = replace(notes, tags=_checked_tags(tags))
+    if note is not None:
+        notes = replace(notes, note=_text("note", note, MAX_NOTE))
+    return notes
+
+
+def shown_name(run: RunDirectory, config_name: str) -> dict[str, Any]:
+    """Return a run's displayed name, its tags and its note."""
+    notes = read_notes(run)
+    return asdict(notes) | {"name": notes.name or config_name or run.run_id, "tags": list(notes.tags)}
+
+
+def _checked_tags(tags: Any) -> tuple[str, ...]:
+    if isinstance(tags, str) or not isinstance(tags, Sequence):
+        raise ValueError(f"tags is {_shown(tags)}, but allowed is: a list of texts")
+    checked = dict.fromkeys(_one_line("tags", tag, MAX_TAG) for tag in tags)
+    if any("," in tag for tag in checked):
+        raise ValueError(f"tags is {_shown(tags)}, but allowed is: texts without a comma")
+    checked.pop("", None)
+    if len(checked) > MAX_TAGS:
+        raise ValueError(f"tags are {len(checked)}, but allowed is: at most {MAX_TAGS}")
+    return tuple(checked)
+
+
+def _one_line(field: str, value: Any, max_length: int) -> str:
+    text = _text(field, value, max_length)
+    if any(ord(character) < 32 or character == "\x7f" for character in text):
+        raise ValueError(f"{field} is {_shown(value)}, but allowed is: one line of text")
+    return text
+
+
+def _text(field: str, value: Any, max_length: int) -> str:
+    if not isinstance(value, str) or len(value.strip()) > max_length:
+        raise ValueError(
+            f"{field} is {_shown(value)}, but allowed is: a text of at most {max_length:,} characters"
+        )
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise ValueError(f"{field} holds half a surrogate pair, but allowed is: whole characters")
+    return value.strip()
+
+
+def _shown(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 80 else shown[:77] + "…"
+
+
+Facts = dict[str, Any]
+
+
+def known_to(run: RunDirectory, config: Config, catalogue: Catalogue, own_data: OwnData) -> Catalogue:
+    """Return the catalogue with a run's data as it was at its start, or as it was seen here."""
+    if config.dataset in catalogue.own_data:
+        look = own_data.remembered(config)
+        if look is not None and look.dataset is not None:
+            catalogue = catalogue.with_dataset(look.dataset, look.counts)
+    return plan.with_noted_data(run, catalogue)
+
+
+def facts_of(config: Config, catalogue: Catalogue) -> Facts:
+    """Return what the list says of a configuration."""
+    model = catalogue.models.get(config.model)
+    strategy = catalogue.strategies.get(config.strategy)
+    return {
+        "config_name": config.name,
+        "model": config.model,
+        "model_label": model.label if model else config.model,
+        "dataset": config.dataset,
+        "dataset_label": dataset_label(config, catalogue),
+        "strategy": config.strategy,
+        "strategy_label": strategy.label if strategy else config.strategy,
+        "nproc_per_node": config.nproc_per_node,
+        "mistake": mistake_of(config, catalogue),
+        "expected_steps": total_steps(config, catalogue),
+    }
+
+
+def mistake_of(config: Config, catalogue: Catalogue) -> dict[str, str] | None:
+    """Return name, label and description of the mistake that is built into a run; None: there is none."""
+    if not config.is_broken_on_purpose:
+        return None
+    known = catalogue.mistakes.get(config.mistake)
+    return {
+        "name": config.mistake,
+        "label": known.label if known else config.mistake,
+        "description": known.description if known else "A mistake that is not installed here.",
+    }
+
+
+def dataset_label(config: Config, catalogue: Catalogue) -> str:
+    """Return what a run's data is called: a person's own by its file or folder, without the way to it."""
+    if config.data_path and config.dataset in catalogue.own_data:
+        return Path(config.data_path).name
+    dataset = catalogue.datasets.get(config.dataset)
+    return dataset.label if dataset else config.dataset
+
+
+def total_steps(config: Config, catalogue: Catalogue) -> int | None:
+    """Return the steps to be expected; None where the data is not known here and no limit is set."""
+    dataset = catalogue.datasets.get(config.dataset)
+    strategy = catalogue.strategies.get(config.strategy)
+    if dataset is None or strategy is None:
+        return config.max_steps
+    num_replicas = config.num_replicas(strategy.ranks_per_replica)
+    return config.num_steps(dataset.num_train, num_replicas)
+
+
+Row = dict[str, Any]
+
+
+def row_of(run: RunDirectory, facts: Facts, digest: Digest, created_unix_s: float) -> Row:
+    """Return the row of a run, with its current state."""
+    status, said = liveness.read_status(run), dict(facts)
+    expected_steps, config_name = said.pop("expected_steps"), said.pop("config_name")
+    return {
+        "run_id": run.run_id,
+        **shown_name(run, config_name),
+        "owner": rights.owner_of(run),
+        # In the events: a copied run keeps its age.
+        "created_unix_s": digest.began_unix_s or created_unix_s,
+        "took_s": digest.took_s,
+        "state": status.state,
+        "error": status.error,
+        "detail": liveness.detail(status),
+        **said,
+        "device": digest.device_kind,
+        "step": digest.step,
+        "num_steps": digest.num_steps or expected_steps,
+        "loss": digest.loss,
+        "best_metric": digest.best,
+        "curve": digest.curve.drawn(),
+    }
+
+
+def unreadable_row(run: RunDirectory, created_unix_s: float, error: Exception) -> Row:
+    """Return the row of a run with unreadable files; it says why."""
+    unknown = (
+        "took_s", "model", "model_label", "dataset", "dataset_label", "strategy", "strategy_label",
+        "nproc_per_node", "mistake", "device", "num_steps", "loss", "best_metric", "curve",
+    )  # fmt: skip
+    return {
+        "run_id": visible(run.run_id),
+        **shown_name(run, visible(run.run_id)),
+        "owner": rights.owner_of(run),
+        "created_unix_s": created_unix_s,
+        "step": 0,
+        **dict.fromkeys(unknown),
+        "state": "lost",
+        "detail": None,
+        "error": f"This run cannot be read. {_sentence(error)}",
+    }
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    return text if text.endswith(".") else f"{text}."
+
+
+# Incremented when the meaning of the content changes.
+FORMAT = 2
+
+
+def path_in(runs_dir: Path) -> Path:
+    """Return the path of the cache; the folder's name is not a valid run id."""
+    return runs_dir / ".cache" / "list.json"
+
+
+def key_of(catalogue: Catalogue) -> str:
+    """Return a key of what labels and lengths were derived from."""
+    return hashlib.sha256(orjson.dumps(catalogue.raw, option=orjson.OPT_SORT_KEYS, default=str)).hexdigest()
+
+
+def load_listing(runs_dir: Path, catalogue_key: str) -> dict[str, Any]:
+    """Return the cached entry of each run; none if the cache is unusable."""
+    try:
+        with private_files.open_own(path_in(runs_dir)) as file:
+            kept = orjson.loads(file.read())
+        fits = kept["format"] == FORMAT and kept["catalogue"] == catalogue_key
+        runs = kept["runs"]
+    except private_files.ForeignFileError as error:
+        print(f"{error}. The list of runs is read again.", flush=True)
+        return {}
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
+    return runs if fits and isinstance(runs, dict) else {}
+
+
+def save_listing(runs_dir: Path, catalogue_key: str, runs: dict[str, Any]) -> None:
+    """Replace the cache.
+
+    Raises:
+        OSError: when it cannot be written.
+        ForeignFileError: when another user owns the folder.
+    """
+    path = path_in(runs_dir)
+    private_files.make_folder(path.parent)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        # Not synced: after a power cut it may be missing, which costs one slow start.
+        aside.write_bytes(orjson.dumps({"format": FORMAT, "catalogue": catalogue_key, "runs": runs}))
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+
 
 # Ended runs rarely change, and never by the page without notice.
 REFRESH_ALL_EVERY_S = 30.0
@@ -187,19 +449,19 @@ class Listing:
             if not self._has_news_for_cache or self._unread:
                 return
             self._has_news_for_cache = False
-            catalogue_key = listing_cache.key_of(self._checked_catalogue())
+            catalogue_key = key_of(self._checked_catalogue())
             runs = {
                 run_id: {name: getattr(entry, name) for name in KEPT}
                 for run_id, entry in self._entries.items()
                 if entry.facts is not None and entry.is_settled and not entry.is_live
             }
-            listing_cache.save(self.runs_dir, catalogue_key, runs)
+            save_listing(self.runs_dir, catalogue_key, runs)
 
     def _load_once(self) -> None:
         if self._is_loaded:
             return
         self._is_loaded = True
-        kept = listing_cache.load(self.runs_dir, listing_cache.key_of(self._checked_catalogue()))
+        kept = load_listing(self.runs_dir, key_of(self._checked_catalogue()))
         for run_id, known in kept.items():
             try:
                 entry = Entry(**known, is_settled=True)
@@ -272,7 +534,7 @@ class Listing:
         entry = self._entries.get(run_id) or Entry(row={"state": None, "owner": None})
         is_read = True
         try:
-            run_ids.require_run_id(run_id)
+            rundir.require_run_id(run_id)
             plain_files.refuse_links(run.path)
             if entry.facts is None or entry.marks[:2] != marks[:2]:
                 entry.created_unix_s = run.config.stat().st_mtime

@@ -10,18 +10,17 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ddp_gui.auth import owners, rights
-from ddp_gui.auth.class_settings import ClassSettingsFile
+from ddp_gui.auth import rights
+from ddp_gui.auth.rights import ClassSettingsFile
 from ddp_gui.background import trainer_process
-from ddp_gui.events.analysis import pace as pace_of
+from ddp_gui.events.analysis import pace as pace_module
 from ddp_gui.events.run_view import RunView
 from ddp_gui.events.series import Series
 from ddp_gui.plan.catalogue import Catalogue, CatalogueSource
 from ddp_gui.plan.memory import NeedsSource, Prediction, predict
 from ddp_gui.plan.own_data import OwnData
-from ddp_gui.runs import facts
-from ddp_gui.runs.facts import total_steps
-from ddp_gui.runs.listing import Changes, Listing
+from ddp_gui.runs import listing
+from ddp_gui.runs.listing import Changes, Listing, total_steps
 from trainers.contract import events, rundir
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
@@ -51,7 +50,7 @@ class RunStore:
         self.listing = Listing(
             self.runs_dir,
             lambda: self.catalogue.get(),
-            lambda run, config, catalogue: facts.known_to(run, config, catalogue, self.own_data),
+            lambda run, config, catalogue: listing.known_to(run, config, catalogue, self.own_data),
         )
 
     def open(self, run_id: str) -> RunDirectory:
@@ -75,7 +74,7 @@ class RunStore:
     def _open(self, run_id: str) -> tuple[RunDirectory, str | None]:
         """Return the run of this id and its owner, where the current user may see it."""
         run = rundir.open_run(self.runs_dir, run_id)
-        owner = owners.owner_of(run)
+        owner = rights.owner_of(run)
         if not self.may_see(owner) and run_id not in self.shown_to_all:
             raise rundir.no_such_run(run_id)
         return run, owner
@@ -110,7 +109,7 @@ class RunStore:
 
     def catalogue_for(self, run: RunDirectory, config: Config) -> Catalogue:
         """Return the catalogue with a run's data as it was at its start, or as it was seen here."""
-        return facts.known_to(run, config, self.catalogue.get(), self.own_data)
+        return listing.known_to(run, config, self.catalogue.get(), self.own_data)
 
     def predicted_memory(
         self, config: Config, catalogue: Catalogue, *, is_on_gpu: bool = False
@@ -184,7 +183,7 @@ def status_values(view: RunView) -> dict[str, Any]:
 def _status_values(view: RunView, series: Series) -> dict[str, Any]:
     evaluation = series.evaluations.last
     status = view.status()
-    pace = pace_of.of_run(series, is_over=status.state not in events.LIVE_STATES)
+    pace = pace_module.pace_of_run(series, is_over=status.state not in events.LIVE_STATES)
     return {
         "run_id": view.run.run_id,
         **asdict(status),

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from inspect import Parameter, Signature
 from typing import Any
 
-from ddp_gui.auth import current_user, owners
-from ddp_gui.auth.data_access import DataAccess
-from ddp_gui.background.rate_limit import RateLimit
-from ddp_gui.background.workers import CLICKS, STARTS
+from ddp_gui.auth import rights
+from ddp_gui.auth.rights import DataAccess
+from ddp_gui.background.workers import CLICKS, STARTS, RateLimit
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.gradio_routes.endpoints import Function, register
-from ddp_gui.launch import launcher, resume_changes
-from ddp_gui.launch.user_errors import in_plain_words, waiting_in_plain_words
+from ddp_gui.launch import launcher
+from ddp_gui.launch.launcher import in_plain_words, waiting_in_plain_words
 from ddp_gui.plan import plan, recipe
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.plan.own_data import Inspection
@@ -132,7 +131,7 @@ class Api:
             return await STARTS.run(start_now)
 
         def start_now() -> dict[str, Any]:
-            planned, owner = self.plan(config), current_user.current_user().name
+            planned, owner = self.plan(config), rights.current_user().name
             self._starts.count()
             placed = self._line.start(planned, owner, uses_occupied_gpus=bool(use_occupied_gpus))
             return self._answer_placed(placed, "Started.")
@@ -223,17 +222,17 @@ class Api:
                 raise ValueError(f"run {run_id} is {state}: only {can}")
             # Only what it becomes is checked: it may have been started on a machine with more GPUs.
             before = run.read_config()
-            changes = resume_changes.other_ranks(before, self._catalogue.get(), nproc_per_node, global_batch)
+            changes = launcher.other_ranks(before, self._catalogue.get(), nproc_per_node, global_batch)
             checked = self.plan(before.to_json() | changes)
             step = _whole_step(checkpoint_step)
             if more_epochs is not None:
                 end = launcher.pick_checkpoint(run, step)
                 stopped_early = state == "finished" and end.step < launcher.num_steps_from(end, checked)
-                changes |= resume_changes.more_epochs(end, more_epochs, stopped_early=stopped_early)
+                changes |= launcher.more_epochs(end, more_epochs, stopped_early=stopped_early)
                 checked = self.plan(before.to_json() | changes)
             checkpoint = launcher.checkpoint_to_go_on_from(run, step, checked)
             self._starts.count()
-            placed = self._line.resume(run, checkpoint.step, checked, owners.owner_of(run) or "")
+            placed = self._line.resume(run, checkpoint.step, checked, rights.owner_of(run) or "")
             is_end = checkpoint.step >= launcher.num_steps_from(checkpoint, checked)
             words = "All steps are done: the run finishes" if is_end else "Going on"
             return self._answer_placed(placed, f"{words} from step {checkpoint.step:,}.")

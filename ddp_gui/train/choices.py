@@ -1,27 +1,272 @@
-"""Choices of the form that depend on other choices, and on the data sets that can be used."""
+"""Choices and texts of the form's fields."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import html
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from ddp_gui.auth.current_user import current_user
+from ddp_gui.auth.rights import current_user
+from ddp_gui.devices.capacity import Machine
 from ddp_gui.gradio_routes.endpoints import as_current_user
-from ddp_gui.plan import recipe
-from ddp_gui.plan.catalogue import CatalogueSource
-from ddp_gui.train import fill_in, presets, words
-from ddp_gui.train.form import FINE_TUNING_FIELDS, Form
+from ddp_gui.http import shell
+from ddp_gui.http.shell import as_html
+from ddp_gui.launch import launcher
+from ddp_gui.plan import package_install, recipe
+from ddp_gui.plan import plan as plan_module
+from ddp_gui.plan.catalogue import Catalogue, CatalogueSource
+from ddp_gui.plan.memory import Prediction
+from ddp_gui.plan.plan import Plan
+from ddp_gui.train import fill_in
+from ddp_gui.train import form as form_module
+from ddp_gui.train.api import Api
+from ddp_gui.train.form import FINE_TUNING_FIELDS, FOLDED_WHERE, Form
+from trainers.contract import config as config_module
+from trainers.contract.config import Config, ConfigError
+from trainers.engines.base import Choice, Engine
+
+SPARK_POINTS = 60
+SPARK_WIDTH, SPARK_HEIGHT = 120, 24
+
+
+def equation(plan: Plan) -> str:
+    """Say how the batch and the steps come about."""
+    config = plan.config
+    word = "GPU" if plan.device_kind == "cuda" else "CPU rank"
+    copies = plan.num_replicas
+    ranks_each = config.world_size // copies
+    if ranks_each == 1:
+        terms = [
+            (f"{config.batch_size:,}", shell.glossary_term("batch per rank", f"per {word}")),
+            (f"{copies}", f"{word}{'' if copies == 1 else 's'}"),
+        ]
+    else:
+        shared = f"model cop{'y' if copies == 1 else 'ies'}, {ranks_each} {word}s each"
+        terms = [(f"{config.batch_size:,}", "per copy"), (f"{copies}", shared)]
+    if config.gradient_accumulation_steps > 1:
+        terms.append(
+            (f"{config.gradient_accumulation_steps}", shell.glossary_term("accumulation", "accumulated"))
+        )
+    product = "<i>×</i>".join(_factor(number, words) for number, words in terms)
+    result = _factor(f"{plan.global_batch:,}", shell.glossary_term("global batch"))
+    steps = _factor(f"{plan.steps_per_epoch:,}", shell.glossary_term("step", "steps per epoch"))
+    needs = f'data-kind="{plan.device_kind}" data-ranks="{config.world_size}"'
+    line = f'<div class="ddp-equation" role="status" {needs}>{product}<i>=</i>{result}<i>→</i>{steps}</div>'
+    return line + _world_size(plan, word) + _learning_rate(plan)
+
+
+def expectation(plan: Plan) -> str:
+    """State what the run will reach, where that was measured; otherwise the number of its steps."""
+    steps = f"{plan.num_steps:,} {shell.glossary_term('step', 'step' if plan.num_steps == 1 else 'steps')}"
+    found = recipe.expected(plan.config)
+    if found is None:
+        return f'<p class="ddp-expectation" id="expectation"><span>{steps} in all</span></p>'
+    took = "" if plan.device_kind == "cuda" else f" in about {_seconds(found.seconds)} on idle CPU cores"
+    reached = f"{found.metric} of about <b>{found.mean:.2f}</b>"
+    return f'<p class="ddp-expectation" id="expectation"><span>{steps}: {reached}{took}</span></p>'
+
+
+def offer(sentence: str | None) -> str:
+    """State what would make the run faster; empty where nothing is known."""
+    return "" if sentence is None else f'<p class="ddp-rate" id="offer"><span>{as_html(sentence)}</span></p>'
+
+
+def _seconds(seconds: float) -> str:
+    """Return a time to one or two digits: 7 s, 20 s, 2 min."""
+    if seconds >= 90:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds:.0f} s" if seconds < 20 else f"{round(seconds, -1):.0f} s"
+
+
+def _world_size(plan: Plan, word: str) -> str:
+    """Say how the ranks of several machines add up."""
+    config = plan.config
+    if config.num_nodes == 1:
+        return ""
+    each = f"{config.nproc_per_node} {word}{'' if config.nproc_per_node == 1 else 's'} each"
+    size = shell.glossary_term("world size")
+    return (
+        f'<p class="ddp-rate"><span>{config.num_nodes} machines × {each} = {size} '
+        f"<b>{config.world_size}</b></span></p>"
+    )
+
+
+def _factor(number: str, words: str) -> str:
+    return f"<span><b>{number}</b><small>{words}</small></span>"
+
+
+def _learning_rate(plan: Plan) -> str:
+    """Say which rate results, where it is not simply the one that was typed."""
+    config = plan.config
+    factor = plan.peak_learning_rate / config.learning_rate
+    if not config.scale_lr and config.lr_schedule == "constant" and plan.num_warmup_steps == 0:
+        return ""
+    words = [f"{shell.glossary_term('learning rate')} {config.learning_rate:g}"]
+    if config.scale_lr:
+        words[0] += f" × {factor:g} = <b>{plan.peak_learning_rate:g}</b>"
+    if plan.num_warmup_steps:
+        plural = "" if plan.num_warmup_steps == 1 else "s"
+        words.append(f"after {plan.num_warmup_steps:,} step{plural} of {shell.glossary_term('warm-up')}")
+    elif config.scale_lr:
+        words.append(f"without a {shell.glossary_term('warm-up')}")
+    if config.lr_schedule != "constant":
+        words.append("then " + config.lr_schedule.replace("_", " "))
+    return f'<p class="ddp-rate"><span>{", ".join(words)}</span>{_spark(plan)}</p>'
+
+
+def _spark(plan: Plan) -> str:
+    rates = plan.learning_rates(SPARK_POINTS)
+    top = max(rates) or 1.0
+    points = " ".join(
+        f"{SPARK_WIDTH * at / (SPARK_POINTS - 1):.1f},{1 + (SPARK_HEIGHT - 2) * (1 - rate / top):.1f}"
+        for at, rate in enumerate(rates)
+    )
+    return (
+        f'<svg class="ddp-spark" viewBox="0 0 {SPARK_WIDTH} {SPARK_HEIGHT}" role="img" '
+        f'aria-label="The learning rate over the run"><polyline points="{points}"/></svg>'
+    )
+
+
+def dataset_groups(form: Form) -> str:
+    """Return, for assets/js/train/dataset_groups.js, the group of each data set by its label."""
+    groups = {label: group for label, _, group in form.grouped_datasets()}
+    return (
+        f'<span id="ddp-dataset-groups" data-groups="{html.escape(json.dumps(groups), quote=True)}"></span>'
+    )
+
+
+def unavailable(catalogue: Catalogue, *, may_install: bool) -> str:
+    """List the data sets that could be had, and how; assets/js/machine/install.js connects the buttons."""
+    entries = "".join(
+        f"<li><b>{html.escape(way.label)}</b>: {html.escape(way.words)}"
+        f"{install_button(way.data_set) if may_install and way.data_set else ''}"
+        f"{f'<pre><code>{html.escape(way.command)}</code></pre>' if way.command else ''}</li>"
+        for way in map(package_install.how_to_get, catalogue.unavailable)
+    )
+    return f'<ul class="ddp-more">{entries}</ul>' if entries else "All data sets are installed."
+
+
+def install_button(data_set: str) -> str:
+    """Return the button that installs the package of a data set; assets/js/machine/install.js connects it."""
+    name = html.escape(data_set, quote=True)
+    return (
+        '<div class="ddp-install"><button type="button" class="ddp-button ddp-button-small" '
+        f'data-install="{name}">Install</button> <span role="status"></span></div>'
+    )
+
+
+def warnings(sentences: Sequence[str]) -> str:
+    """Say what will probably disappoint; Start works all the same."""
+    if not sentences:
+        return ""
+    lines = "".join(f"<li>{as_html(sentence)}</li>" for sentence in sentences)
+    return f'<ul class="ddp-before" role="status">{lines}</ul>'
+
+
+def memory(plan: Plan, machine: Machine, predicted: Prediction | None) -> str:
+    """Draw what one rank's memory will hold, as far as that is known before the start."""
+    if predicted is None:
+        return ""
+    config = plan.config
+    available = machine.memory_for_a_rank(config.device, config.nproc_per_node)
+    total = predicted.total_bytes
+    labels = {
+        "parameters": shell.glossary_term("parameters"),
+        "gradients": shell.glossary_term("gradient", "gradients"),
+        "optimizer": shell.glossary_term("optimizer state"),
+        "activations": shell.glossary_term("activations"),
+    }
+    if predicted.process_bytes:
+        labels["process"] = "CUDA and its libraries, about"
+    parts = {name: getattr(predicted, f"{name}_bytes") for name in labels}
+    bars = "".join(
+        f'<span class="ddp-memory-{name}" style="width:{100 * size / max(1, total):.1f}%"></span>'
+        for name, size in parts.items()
+        if size
+    )
+    legend = "".join(
+        f'<span><i class="ddp-memory-{name}"></i>{labels[name]} '
+        f"{'unknown' if size is None else in_bytes(size)}</span>"
+        for name, size in parts.items()
+    )
+    word = "GPU" if plan.device_kind == "cuda" else "rank"
+    of = ""
+    if available is not None:
+        whose = "its GPU" if plan.device_kind == "cuda" else f"its share of {machine.place}"
+        free = machine.free_for_a_rank(config.device, config.nproc_per_node)
+        text = f"of the {in_bytes(available)} of {whose}"
+        if free is not None:
+            text += f", {in_bytes(free)} of them free now"
+        problem = None
+        if total > available:
+            problem = "it will not fit"
+        elif free is not None and total > free:
+            problem = "it will not fit beside what uses the GPU now"
+        of = f" {text}" if problem is None else f' <span class="ddp-memory-over">{text}: {problem}</span>'
+    rest = "" if predicted.process_bytes else ", besides the process itself"
+    holds = f"<p>Each {word} will hold at least <b>{in_bytes(total)}</b>{of}{rest}.</p>"
+    return (
+        f'<div class="ddp-memory-card" role="group" aria-label="Predicted memory">{holds}'
+        f'<div class="ddp-memory-track">{bars}</div><p class="ddp-memory-legend">{legend}</p></div>'
+    )
+
+
+def in_bytes(size: int) -> str:
+    """Say a size in decimal units, as the rest of the page does."""
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}" if size < 10 * unit else f"{size / unit:.0f} {name}"
+    return f"{size} bytes"
+
+
+def machine(machine: Machine) -> str:
+    """Say what the machine offers."""
+    return f'<p class="ddp-machine">{html.escape(machine.describe())}</p>'
+
+
+def command(plan: Plan, runs_dir: Path, engine: Engine) -> str:
+    """Return the command of the job that Start would begin now, by the page's engine."""
+    return launcher.train_anew(engine, plan.config, runs_dir)
+
+
+def script(plan: Plan, runs_dir: Path, engine: Engine) -> str:
+    """Return the script of the job that Start would submit now; empty where the engine needs none."""
+    try:
+        return engine.script(plan.config, runs_dir / "RUN") or ""
+    except ValueError as error:
+        return f"# no script: {error}"
+
+
+def pick(catalogue: Catalogue, raw: dict[str, Any], num_parameters: int | None = None) -> str:
+    """Say in Markdown what the picked data set and model are; nothing of a person's own data is in it."""
+    dataset = catalogue.datasets.get(str(raw["dataset"]))
+    model = catalogue.models.get(str(raw["model"]))
+    said = []
+    if dataset is not None:
+        said.append(f"{dataset.description} ({dataset.source})")
+    if model is not None:
+        counted = f" {num_parameters:,} parameters." if num_parameters else ""
+        said.append(f"**{model.label}**: {model.description}{counted}")
+        if model.missing_packages:
+            packages = " and ".join(model.missing_packages)
+            said.append(
+                f"It needs {packages}: `{plan_module.INSTALL_FINE_TUNING}`, then start the page again."
+            )
+    return "\n\n".join(said)
+
 
 # The share of the run that is offered as warm-up when the rate is scaled up.
 OFFERED_WARM_UP = 0.05
 # Not queued and without Gradio's veil: each takes milliseconds and must not flicker.
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
-FITTED_FIELDS = tuple(sorted({*presets.FITTED_FIELDS, *recipe.FIELDS}))
+FITTED_FIELDS = tuple(sorted({*form_module.FITTED_FIELDS, *recipe.FIELDS}))
 
 # For what follows a field's `change` beside the preview. When Gradio has put a call off, it later repeats
 # everything that follows the event: two that put calls off would set each other going for ever.
@@ -44,7 +289,7 @@ class Choices:
             self.form.add_controls("dataset", "model")
         # What the rules have filled in (`fill_in.by_rules`): a field that differs was changed by a person.
         self.filled = gr.Textbox(visible=False)
-        self._dataset_groups = gr.HTML(words.dataset_groups(self.form), elem_classes="ddp-nowhere")
+        self._dataset_groups = gr.HTML(dataset_groups(self.form), elem_classes="ddp-nowhere")
 
     def add_fine_tuning(self) -> None:
         """Lay out what shows only with a model that starts from pretrained weights."""
@@ -152,8 +397,8 @@ class Choices:
         catalogue = self.form.catalogue = self.source.get()
         return (
             gr.update(choices=self.form.dataset_choices()),
-            words.dataset_groups(self.form),
-            words.unavailable(catalogue, may_install=current_user().is_teacher),
+            dataset_groups(self.form),
+            unavailable(catalogue, may_install=current_user().is_teacher),
         )
 
     def _show_fine_tuning(self, model: str) -> Any:
@@ -170,3 +415,103 @@ def _is_zero(value: Any) -> bool:
         return float(value or 0) == 0
     except (TypeError, ValueError):
         return False
+
+
+ROWS = (("partition",), ("num_nodes", "gpu_type"), ("time_limit", "memory_gb"))
+# These decide on what a place has for a run.
+DECIDING = ("partition", "num_nodes", "gpu_type", "device")
+
+
+class WhereGroup:
+    """The fields that an engine asks for, and what follows when one of them is chosen."""
+
+    def __init__(self, form: Form, api: Api, engine: Engine) -> None:
+        self._form, self._api, self._engine = form, api, engine
+        self._asked = engine.asks()
+
+    def add_controls(self) -> None:
+        """Lay out the fields; none where the engine has one place only."""
+        if not self._asked:
+            return
+        gr.HTML('<h2 class="ddp-folds-title">Where</h2>')
+        with gr.Group(elem_id="where"):
+            for row in ROWS:
+                with gr.Row():
+                    self._form.add_controls(*(name for name in row if name in self._asked))
+        folded = [name for name in FOLDED_WHERE if name in self._asked]
+        if folded:
+            with (
+                gr.Group(elem_classes="ddp-folds"),
+                gr.Accordion(_title(folded), open=False, elem_classes="ddp-fold", elem_id="fold-where"),
+            ):
+                with gr.Row():
+                    self._form.add_controls(*(name for name in folded if name != "extra_lines"))
+                self._form.add_controls(*(name for name in folded if name == "extra_lines"))
+
+    def connect(self, demo: gr.Blocks) -> None:
+        """Connect the controls; all of the form's must be laid out.
+
+        Args:
+            demo: the Blocks they are laid out in.
+        """
+        if not self._asked:
+            return
+        fields = self._form.controls
+        everything = list(fields.values())
+        adapted = [fields[name] for name in self._adapted()]
+        deciding = [fields[name] for name in DECIDING if name in fields]
+        changed = [demo.load, *(field.change for field in deciding)]
+        gr.on(changed, self._adapt, everything, adapted, **BESIDE_PREVIEW)
+        # Only a hand that picks a smaller place takes ranks away.
+        ranks = fields["nproc_per_node"]
+        gr.on([field.input for field in deciding], self._fit_ranks, everything, ranks, **QUIET)
+
+    def _adapted(self) -> list[str]:
+        return [
+            name
+            for name in ("partition", "gpu_type", "num_nodes", "nproc_per_node")
+            if name in self._form.controls
+        ]
+
+    def _adapt(self, *values: Any) -> list[Any]:
+        """Say what can be chosen now: what is free, the types of GPUs, the most machines and ranks."""
+        config = self._config(values)
+        if config is None:
+            return [gr.skip() for _ in self._adapted()]
+        here, choices = self._api.machine(config), self._engine.choices(config)
+        return [self._update(name, here, choices) for name in self._adapted()]
+
+    def _update(self, name: str, here: Machine, choices: Mapping[str, tuple[Choice, ...]]) -> Any:
+        if name == "nproc_per_node":
+            label, info = self._form.words_of_ranks(here)
+            return gr.update(label=label, info=info)
+        if name == "num_nodes":
+            most = f"Up to {here.num_nodes} nodes" if here.num_nodes > 1 else "1 node"
+            return gr.update(info=f"{most} of the partition, each with as many ranks.")
+        offered = [(choice.words, choice.value) for choice in choices[name]]
+        if name == "gpu_type":
+            # One type is no choice: the first stands for whichever.
+            info = "Which kind each rank trains on."
+            return gr.update(choices=offered, info=info, visible=len(offered) > 2 or "hidden")
+        return gr.update(choices=offered, info="Nodes that the job may run on, and what is free of them now.")
+
+    def _fit_ranks(self, *values: Any) -> Any:
+        config = self._config(values)
+        if config is None:
+            return gr.skip()
+        most = self._api.machine(config).max_ranks(config.device)
+        return most if 0 < most < config.nproc_per_node else gr.skip()
+
+    def _config(self, values: tuple[Any, ...]) -> Config | None:
+        """Return what is chosen, as far as it is known to mean something."""
+        raw = self._form.to_raw(*values)
+        names = {*DECIDING, "nproc_per_node"}
+        try:
+            return config_module.parse({name: value for name, value in raw.items() if name in names})
+        except ConfigError:
+            return None
+
+
+def _title(names: list[str]) -> str:
+    first, *others = (config_module.settings()[name].label for name in names)
+    return ", ".join([first, *(label if label.isupper() else label.lower() for label in others)])

@@ -1,4 +1,4 @@
-"""The first page: pick, see what Start would do, press Start."""
+"""The Train page."""
 
 from __future__ import annotations
 
@@ -7,26 +7,106 @@ from functools import partial
 from typing import Any
 
 import gradio as gr
+from gradio.themes.utils.sizes import Size
 
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.gradio_routes.endpoints import as_current_user
 from ddp_gui.gradio_routes.uploads import Uploads
 from ddp_gui.http import shell
-from ddp_gui.http.visible import visible
-from ddp_gui.launch.user_errors import shown_as_text
-from ddp_gui.plan.advice import faster_precision, warnings_before_start
+from ddp_gui.http.shell import visible
+from ddp_gui.launch.launcher import shown_as_text
 from ddp_gui.plan.catalogue import CatalogueSource
-from ddp_gui.plan.memory import Prediction
+from ddp_gui.plan.memory import Prediction, faster_precision, warnings_before_start
 from ddp_gui.plan.plan import Plan
 from ddp_gui.runs.runs import RunStore
-from ddp_gui.train import changes, fill_in, own_data_page, presets, problems, words
+from ddp_gui.train import choices, fill_in, own_data
+from ddp_gui.train import form as form_module
 from ddp_gui.train.api import Api
-from ddp_gui.train.choices import QUIET, Choices
+from ddp_gui.train.choices import QUIET, Choices, WhereGroup
 from ddp_gui.train.form import FOLD_GROUPS, Form
-from ddp_gui.train.where_group import WhereGroup
 from trainers.contract.config import ConfigError
 from trainers.engines.base import Engine
 from trainers.machine.os_errors import explain
+
+# Of the page's text, so that all of it grows on a very large screen.
+_TEXT = Size("0.7rem", "0.75rem", "0.85rem", "0.94rem", "1rem", "1.35rem", "1.6rem", name="text_ddp")
+# The same in light and dark: the tokens change themselves.
+_VARIABLES = {
+    "body_background_fill": "ground",
+    "body_text_color": "text",
+    "body_text_color_subdued": "soft",
+    "background_fill_primary": "card",
+    "background_fill_secondary": "sunk",
+    "block_background_fill": "card",
+    "block_border_color": "line",
+    "block_info_text_color": "soft",
+    "block_label_background_fill": "sunk",
+    "block_label_border_color": "line",
+    "block_label_text_color": "soft",
+    "block_title_text_color": "text",
+    "border_color_accent": "blue",
+    "border_color_accent_subdued": "blue",
+    "border_color_primary": "line",
+    "button_primary_background_fill": "blue",
+    "button_primary_background_fill_hover": "blue",
+    "button_primary_border_color": "blue",
+    "button_primary_border_color_hover": "blue",
+    "button_primary_text_color": "on-blue",
+    "button_secondary_background_fill": "card",
+    "button_secondary_background_fill_hover": "sunk",
+    "button_secondary_border_color": "line",
+    "button_secondary_border_color_hover": "soft",
+    "button_secondary_text_color": "text",
+    "checkbox_background_color": "field",
+    "checkbox_background_color_selected": "blue",
+    "checkbox_border_color": "field-line",
+    "checkbox_border_color_focus": "focus",
+    "checkbox_border_color_hover": "soft",
+    "checkbox_border_color_selected": "blue",
+    "checkbox_label_background_fill": "card",
+    "checkbox_label_background_fill_hover": "sunk",
+    "code_background_fill": "sunk",
+    "color_accent_soft": "sunk",
+    "error_background_fill": "red-ground",
+    "error_border_color": "red",
+    "error_icon_color": "red",
+    "error_text_color": "text",
+    "input_background_fill": "field",
+    "input_border_color": "field-line",
+    "input_border_color_focus": "focus",
+    "input_border_color_hover": "soft",
+    "input_placeholder_color": "soft",
+    "link_text_color": "blue",
+    "link_text_color_active": "blue",
+    "link_text_color_hover": "blue",
+    "link_text_color_visited": "blue",
+    "panel_background_fill": "sunk",
+    "panel_border_color": "line",
+    "table_border_color": "line",
+    "table_even_background_fill": "card",
+    "table_odd_background_fill": "sunk",
+}
+# These have one value for both.
+_BOTH = {
+    "block_radius": "radius",
+    "button_large_radius": "radius-small",
+    "button_medium_radius": "radius-small",
+    "button_small_radius": "radius-small",
+    "color_accent": "blue",
+    "container_radius": "radius",
+    "embed_radius": "radius",
+    "input_radius": "radius-small",
+    "table_radius": "radius",
+}
+
+
+def make_theme() -> gr.themes.Base:
+    """Return the theme of the Train page; nothing of it is fetched from elsewhere."""
+    theme = gr.themes.Default(text_size=_TEXT, font=["var(--ddp-sans)"], font_mono=["var(--ddp-mono)"])
+    values = {name: f"var(--ddp-{token})" for name, token in (_VARIABLES | _BOTH).items()}
+    dark = {f"{name}_dark": values[name] for name in _VARIABLES}
+    return theme.set(layout_gap="var(--ddp-gap)", button_border_width="1px", **values, **dark)
+
 
 HERO = f"""<header class="ddp-hero" id="{shell.FORM}" tabindex="-1">
 <h1>Train a network on several GPUs at once</h1>
@@ -117,14 +197,14 @@ class TrainPage:
                         elem_id=f"preset-{preset.name}",
                     ),
                 )
-                for preset in presets.PRESETS
+                for preset in form_module.PRESETS
             ]
 
     def _add_form(self) -> None:
         form = self.form
         self._choices = Choices(form, self.source, self.api.recipe)
         self._choices.add_dataset_and_model()
-        self._own = own_data_page.add_controls(form)
+        self._own = own_data.add_controls(form)
         self._choices.add_fine_tuning()
         self._about = gr.Markdown(elem_classes="ddp-note")
         self._where.add_controls()
@@ -150,7 +230,7 @@ class TrainPage:
             visible=self.machine.num_gpus > 0 and not self.engine.has_queue,
             elem_id="share-gpus",
         )
-        self._machine_words = gr.HTML(words.machine(self.machine), elem_id="machine-words")
+        self._machine_words = gr.HTML(choices.machine(self.machine), elem_id="machine-words")
         self._equation = gr.HTML(elem_id="equation")
         self._warnings = gr.HTML(elem_id="warnings")
         self._memory = gr.HTML(elem_id="memory")
@@ -196,28 +276,28 @@ class TrainPage:
     def _preview(self, filled_from: str, *values: Any) -> tuple[Any, ...]:
         raw = self.form.to_raw(*values)
         defaults = fill_in.defaults_for(self.form, self.api.recipe, raw)
-        changed = changes.in_html(
+        changed = fill_in.changes_html(
             self.form, self.form.catalogue, raw, self._before(filled_from), defaults=defaults
         )
         try:
             planned = self.api.plan(raw)
         except ConfigError as error:
-            listed = own_data_page.said_beside_start(error, self.form) or problems.in_html(error, self.form)
-            about = words.pick(self.form.catalogue, raw)
+            listed = own_data.said_beside_start(error, self.form) or fill_in.problem_html(error, self.form)
+            about = choices.pick(self.form.catalogue, raw)
             return gr.skip(), "", "", "", listed, NO_COMMAND, NO_COMMAND, about, changed
         self.engine.expect(planned.config.world_size)
         machine = self.api.machine(planned.config)
         return (
-            words.machine(machine),
-            words.equation(planned)
-            + words.expectation(planned)
-            + words.offer(faster_precision(planned, machine)),
-            words.warnings(warnings_before_start(planned, machine)),
-            words.memory(planned, machine, self._predicted(planned)),
+            choices.machine(machine),
+            choices.equation(planned)
+            + choices.expectation(planned)
+            + choices.offer(faster_precision(planned, machine)),
+            choices.warnings(warnings_before_start(planned, machine)),
+            choices.memory(planned, machine, self._predicted(planned)),
             "",
-            words.command(planned, self.store.runs_dir, self.engine),
-            words.script(planned, self.store.runs_dir, self.engine),
-            words.pick(self.form.catalogue, raw, planned.num_parameters),
+            choices.command(planned, self.store.runs_dir, self.engine),
+            choices.script(planned, self.store.runs_dir, self.engine),
+            choices.pick(self.form.catalogue, raw, planned.num_parameters),
             changed,
         )
 
@@ -266,7 +346,7 @@ class TrainPage:
         )
 
     def _connect_own_data(self) -> None:
-        for inspected in own_data_page.connect(
+        for inspected in own_data.connect_own_data(
             self._own,
             self.form,
             self.api,
@@ -290,7 +370,7 @@ class TrainPage:
 
     def _fill_from_preset(self, name: str) -> list[Any]:
         self._refresh_ranks()
-        return ["", "", *fill_in.updates(self.form, presets.find(name).values)]
+        return ["", "", *fill_in.updates(self.form, form_module.find_preset(name).values)]
 
     def _fill_at_load(self, kept: str, request: gr.Request) -> list[Any]:
         query = dict(request.query_params)
@@ -324,7 +404,7 @@ class TrainPage:
             cause = error.__cause__
             is_of_form = isinstance(cause, ConfigError)
             raise shown_as_text(
-                gr.Error(problems.in_text(cause, self.form)) if is_of_form else error
+                gr.Error(fill_in.problem_text(cause, self.form)) if is_of_form else error
             ) from error
 
     def _connect_start(self) -> None:

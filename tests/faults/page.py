@@ -12,8 +12,8 @@ from fastapi import FastAPI
 from ddp_gui.background import trainer_process
 from ddp_gui.launch import launcher
 from ddp_gui.plan.catalogue import CatalogueSource
-from ddp_gui.run import log_routes, stream
-from ddp_gui.runs.exports import export_routes
+from ddp_gui.run import logs, stream
+from ddp_gui.runs import exports
 from ddp_gui.runs.runs import RunStore, status_values
 from tests.faults.once import once
 
@@ -49,7 +49,7 @@ class Page:
         needs: Any = SimpleNamespace(of=lambda *_: None)
         self.store = RunStore(runs_dir, _catalogue(), needs=needs)
         app = FastAPI()
-        for module in (export_routes, stream, log_routes):
+        for module in (exports, stream, logs):
             app.include_router(module.make_router(self.store))
         self._client = TestClient(app)
 

@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from tests.harness import END_TIMEOUT_S, Launcher, ranks_of, wait_until
-from trainers.engines.local import rank_temp
-from trainers.machine import out_of_memory
+from trainers.engines.local import torchrun_process
+from trainers.machine import host
 
 MB = 2**20
 
@@ -21,7 +21,7 @@ MB = 2**20
 @pytest.fixture
 def group() -> Iterator[Path]:
     """Make a control group below this process's own; skip where that is not permitted."""
-    if not any(path.exists() for path in out_of_memory._counters_of_group()):
+    if not any(path.exists() for path in host._counters_of_group()):
         pytest.skip("this process is in no control group that counts memory")
     folder = _group_of_this_process() / f"ddp-test-{os.getpid()}"
     try:
@@ -77,8 +77,8 @@ def test_a_killed_rank_without_lack_of_memory_has_no_cause_and_leaves_nothing(la
     rank = psutil.Process(ranks_of(live.run)[1])
     for process in (rank, *rank.children(recursive=True)):
         score = Path(f"/proc/{process.pid}/oom_score_adj").read_text()
-        assert int(score) == out_of_memory.RANK_SCORE, "the kernel takes these first"
-    assert int(Path(f"/proc/{live.supervisor.pid}/oom_score_adj").read_text()) < out_of_memory.RANK_SCORE
+        assert int(score) == host.RANK_SCORE, "the kernel takes these first"
+    assert int(Path(f"/proc/{live.supervisor.pid}/oom_score_adj").read_text()) < host.RANK_SCORE
     folder = _folder_of(rank)
     rank.kill()
     assert live.wait_for_end().state == "failed"
@@ -90,11 +90,11 @@ def test_a_killed_rank_without_lack_of_memory_has_no_cause_and_leaves_nothing(la
 
 
 def _group_of_this_process() -> Path:
-    counters = out_of_memory._counters_of_group()
+    counters = host._counters_of_group()
     return next(path.parent for path in counters if path.exists())
 
 
 def _folder_of(process: psutil.Process) -> Path:
-    folder = process.environ()[rank_temp.VARIABLE]
+    folder = process.environ()[torchrun_process.VARIABLE]
     assert Path(folder).is_dir()
     return Path(folder)

@@ -15,22 +15,20 @@ from unittest import mock
 
 import orjson
 
-from ddp_gui.events import event_reader, messages
-from ddp_gui.events.digest import Digest
+from ddp_gui.events import event_reader, run_view
+from ddp_gui.events.event_reader import Digest
 from ddp_gui.events.run_view import RunView
-from ddp_gui.runs import notes
-from ddp_gui.runs.exports import exports
-from ddp_gui.runs.rows import row_of
-from trainers.contract import events, manifests, tickets
+from ddp_gui.runs import exports, listing
+from ddp_gui.runs.listing import row_of
+from trainers.contract import commands, events, manifests
 from trainers.contract.rundir import RunDirectory
 from trainers.data.dataset import DataOptions
-from trainers.data.own.common import cache
-from trainers.data.own.common.problems import DataError
-from trainers.data.own.common.store import META, Prepared
+from trainers.data.own import cache, image_files
+from trainers.data.own.cache import META, Prepared
 from trainers.data.own.dataset import Own
-from trainers.data.own.images import decoding
+from trainers.data.own.problems import DataError
 from trainers.engines import liveness
-from trainers.engines.local.stopping.stop_requests import StopRequests
+from trainers.engines.local.stopping import StopRequests
 
 # In memory where the system has such a place: a target runs a hundred times a second.
 FOLDER = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -89,9 +87,9 @@ def read_contract(data: bytes) -> None:
         for read in (
             run.read_config,
             lambda: liveness.read_status(run),
-            lambda: tickets.read_queued(run),
-            lambda: tickets.read_granted(run),
-            lambda: notes.read(run),
+            lambda: commands.read_queued(run),
+            lambda: commands.read_granted(run),
+            lambda: listing.read_notes(run),
             lambda: list(requests.read()),
             lambda: manifests.newest_whole(run),
             *(partial(manifests.find_fault, item) for item in checkpoints),
@@ -109,7 +107,9 @@ def show(run: RunDirectory) -> bytes:
     view.catch_up()
     # A taste is meant for long files; of these it would read all 250 times.
     with mock.patch.object(event_reader, "TASTE_BLOCKS", 3):
-        sent = messages.encode(messages.message_for(view, -1)) + messages.encode(messages.preview(view))
+        sent = run_view.encode_message(run_view.message_for(view, -1)) + run_view.encode_message(
+            run_view.preview_message(view)
+        )
     digest = Digest()
     digest.catch_up(run.events)
     row = row_of(run, dict.fromkeys(("expected_steps", "config_name"), None), digest, 0.0)
@@ -157,10 +157,10 @@ class OneImage:
 def read_image(data: bytes) -> None:
     """One image: its header and its pixels, or the error that says why not."""
     source: Any = OneImage(data)
-    list(decoding.read_headers(source, ["image"]))
+    list(image_files.read_headers(source, ["image"]))
     try:
-        decoding.decode(source, "image", (3, 8, 8))
-    except decoding.UnreadableImageError as error:
+        image_files.decode(source, "image", (3, 8, 8))
+    except image_files.UnreadableImageError as error:
         _says_why(error)
 
 

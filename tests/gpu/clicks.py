@@ -13,11 +13,11 @@ import psutil
 
 from tests.harness import ANSWER_TIMEOUT_S, START_TIMEOUT_S, all_events, processes_of, ranks_of, wait_until
 from tests.integration.test_standby import is_waiting
-from trainers.contract import tickets
+from trainers.contract import commands
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.engines import liveness
-from trainers.machine import process_title
+from trainers.machine import processes
 
 STANDBY = "trainers.engines.local.warm_supervisor"
 # What the form calls the number of ranks, with GPUs and without.
@@ -120,13 +120,13 @@ class ClickedRun:
 
     def waited_s(self) -> float:
         """Return how long the run waited in the queue."""
-        ticket = tickets.read_granted(self.run)
+        ticket = commands.read_granted(self.run)
         assert ticket is not None and ticket.grant is not None
         return ticket.grant.granted_unix_s - ticket.asked_unix_s
 
     def granted(self) -> list[str]:
         """Return the GPUs it was granted, by their UUIDs."""
-        ticket = tickets.read_granted(self.run)
+        ticket = commands.read_granted(self.run)
         assert ticket is not None and ticket.grant is not None
         return [gpu.uuid for gpu in ticket.grant.gpus]
 
@@ -189,7 +189,7 @@ class Clicks:
         def are_there() -> set[int]:
             below = psutil.Process(self._pid).children(recursive=True)
             (holder,) = [each for each in below if STANDBY in _words(each)] or [None]
-            ranks = [each for each in below if process_title.title_of(_words(each)) is not None]
+            ranks = [each for each in below if processes.title_of(_words(each)) is not None]
             if holder is None or len(ranks) != num_ranks:
                 return set()
             family = {holder.pid, *(each.pid for each in holder.children(recursive=True))}

@@ -24,7 +24,7 @@ from tests.integration.test_standby import END_S, NUM_RANKS, Begin, begin, famil
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
-from trainers.engines.local.orders import Order
+from trainers.engines.local.warm_pool import Order
 
 __all__ = ["begin", "folder"]
 

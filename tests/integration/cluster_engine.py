@@ -17,14 +17,13 @@ from pathlib import Path
 import psutil
 
 from tests.harness import REPOSITORY, torchrun_that_forks
-from trainers.contract import events, tickets
+from trainers.contract import commands, events
+from trainers.contract.commands import Ticket
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle, Status
-from trainers.contract.tickets import Ticket
-from trainers.engines.base import Engine, Launch
+from trainers.engines.base import Capacity, Engine, Launch
 from trainers.engines.local import torchrun
-from trainers.engines.reports import Capacity
 
 POLL_S = 0.1
 ENDED_BY_FORCE_AFTER_S = 60.0
@@ -109,14 +108,14 @@ class ClusterEngine(Engine):
         assert ticket.grant is not None
         lock = run.acquire_lock()
         try:
-            tickets.claim(run, ticket.grant.token)
+            commands.claim_ticket(run, ticket.grant.token)
             name = f"job {len(self._jobs) + 1}"
             worker = torchrun.worker_arguments(run.read_config(), run.path, ticket.resume_step)
             command = torchrun_that_forks(worker)
         finally:
             os.close(lock)
         self._jobs[name] = Job(name, run, command)
-        tickets.leave_line(run)
+        commands.leave_line(run)
         return self._jobs[name]
 
     def is_alive(self, run: RunDirectory, handle: Handle) -> bool:

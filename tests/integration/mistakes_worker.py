@@ -17,7 +17,7 @@ from trainers.data.dataset import IMAGE_CLASSIFICATION, TensorSplit
 from trainers.optimisation.objective import Evaluator, Objective
 from trainers.parallel import process_group
 from trainers.parallel.process_group import World
-from trainers.report.fingerprints import Fingerprints
+from trainers.report.observer import Fingerprints
 from trainers.report.reporter import NullReporter
 from trainers.strategies.ddp import Ddp
 

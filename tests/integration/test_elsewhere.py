@@ -16,9 +16,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ddp_gui.launch.elsewhere import job as jobs
-from ddp_gui.launch.elsewhere import sbatch, skypilot, torchrun_pair
-from ddp_gui.launch.elsewhere.job import PORT, Job
+from ddp_gui.launch import elsewhere
+from ddp_gui.launch.elsewhere import PORT, Job
 from tests.harness import END_TIMEOUT_S, REPOSITORY, SMALL, all_events, processes_of
 from tools.page_driver import free_port
 from trainers.contract import config
@@ -43,7 +42,7 @@ SCONTROL = f"""#!/bin/bash
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
     values = {**SMALL, "nproc_per_node": 1, "max_steps": NUM_STEPS, "name": "it's $(hostname) & `date`"}
-    return jobs.of_run(
+    return elsewhere.job_of_run(
         RunDirectory(tmp_path / "digits-mlp-1"),
         config.parse(values),
         runs_dir=str(tmp_path),
@@ -55,8 +54,8 @@ def job(tmp_path: Path) -> Job:
 
 def test_the_torchrun_commands_train_to_the_end(job: Job) -> None:
     text = (
-        torchrun_pair.text(job)
-        .replace(torchrun_pair.FIRST_ADDRESS, HERE)
+        elsewhere.torchrun_text(job)
+        .replace(elsewhere.FIRST_ADDRESS, HERE)
         .replace(str(PORT), str(free_port()))
     )
     _, first, second = text.split("# Machine ")
@@ -73,12 +72,12 @@ def test_the_slurm_script_trains_to_the_end(job: Job, tmp_path: Path) -> None:
         (tools / name).chmod(0o700)
     number = str(free_port_of_a_job())
     slurm = {"SLURM_JOB_ID": number, "SLURM_JOB_NODELIST": NODES, "SLURM_CPUS_PER_TASK": "1"}
-    give([sbatch.text(job)], [slurm], tools)
+    give([elsewhere.sbatch_text(job)], [slurm], tools)
     assert_trained(RunDirectory(tmp_path / f"{job.run_id}-job{number}"), job)
 
 
 def test_the_script_of_the_skypilot_task_trains_to_the_end(job: Job, tmp_path: Path) -> None:
-    script = yaml.safe_load(skypilot.text(job))["run"].replace(str(PORT), str(free_port()))
+    script = yaml.safe_load(elsewhere.skypilot_text(job))["run"].replace(str(PORT), str(free_port()))
     machines = {"SKYPILOT_NODE_IPS": f"{HERE}\n{HERE}", "RUNS": str(tmp_path)}
     give([script, script], [{**machines, "SKYPILOT_NODE_RANK": str(rank)} for rank in range(2)])
     assert_trained(RunDirectory(tmp_path / job.new_run), job)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ddp_gui.auth import owners
+from ddp_gui.auth import rights
 from tests import other_user, prefix_proxy
 from tests.harness import ANSWER_TIMEOUT_S, run_to_end
 from tests.other_user import needs_a_second_user
@@ -73,7 +73,7 @@ class Page:
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     runs_dir = tmp_path_factory.mktemp("header") / "runs"
     run = make_run(runs_dir)
-    owners.note_owner(run, "ann")
+    rights.note_owner(run, "ann")
     port = page_driver.free_port()
     command = [sys.executable, "app.py", "--no-browser", page_driver.NO_STANDBY, "--port", str(port)]
     command += ["--runs-dir", str(runs_dir), "--root-path", "/ddp", "--proxy-from", "127.0.0.1"]

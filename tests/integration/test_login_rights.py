@@ -15,10 +15,10 @@ from fastapi.routing import RouteContext, iter_route_contexts
 from fastapi.testclient import TestClient
 from starlette.routing import Mount
 
-from ddp_gui.auth import owners
-from ddp_gui.auth.current_user import Person
+from ddp_gui.auth import rights
 from ddp_gui.auth.login import Login
-from ddp_gui.http import static
+from ddp_gui.auth.rights import Person
+from ddp_gui.http import shell
 from ddp_gui.options import Options
 from ddp_gui.plan.catalogue import CatalogueSource, default_cache_file
 from ddp_gui.server import build_app, guarded
@@ -105,7 +105,7 @@ ROUTES: dict[str, tuple[str, str]] = {
     "/live/queue/run": ("see", "?id=RUN"),
     "/live/me": ("anybody", ""),
     "/live/plotly.min.js": ("anybody", ""),
-    f"/{static.TYPEFACE}": ("open", ""),
+    f"/{shell.TYPEFACE}": ("open", ""),
     "/live/glossary": ("anybody", ""),
     "/live/machine": ("anybody", ""),
     "/live/machine/check/{check_id}/report.txt": ("anybody", ""),
@@ -160,7 +160,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     folder = tmp_path_factory.mktemp("rights")
     runs_dir = folder / "runs"
     anns = make_run(runs_dir)
-    owners.note_owner(anns, "ann")
+    rights.note_owner(anns, "ann")
     options = Options(host="127.0.0.1", port=7860, runs_dir=runs_dir, open_browser=False)
     login = Login(class_of.make(folder / "accounts.json"), "session")
     app = build_app(options, CatalogueSource(default_cache_file()), login)

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from ddp_gui.events.series import Series
-from ddp_gui.run.sample_order import shuffled
-from ddp_gui.run.who_saw_what import sampling_of
+from ddp_gui.run.samples import sampling_of, shuffled_order
 from tests.harness import (
     END_TIMEOUT_S,
     Launcher,
@@ -80,7 +79,7 @@ def test_picture_shows_what_the_ranks_loaded_also_after_a_resume_on_other_ranks(
     rule = Counter(
         (int(sample), *look)
         for epoch in range(num_epochs)
-        for place, sample in enumerate(shuffled(sampling.num_samples, sampling.seed_of(epoch)))
+        for place, sample in enumerate(shuffled_order(sampling.num_samples, sampling.seed_of(epoch)))
         for look in sampling.seen(epoch, place)
         if look.step <= steps_in_all
     )

@@ -12,7 +12,7 @@ import pytest
 from benchmarks import loop_delay
 from ddp_gui.auth.login import Login
 from ddp_gui.background.loop_delay import LIMIT_S
-from ddp_gui.http import json_body
+from ddp_gui.http import front
 from tests.unit import class_of
 from tests.unit.class_of import ANN, password_of
 
@@ -46,7 +46,7 @@ def test_a_request_that_holds_the_loop_is_measured_and_named(
         return json.loads(body)
 
     with loop_delay.served(tmp_path, 3) as page:
-        monkeypatch.setattr(json_body, "parse", slow)
+        monkeypatch.setattr(front, "parse_json_body", slow)
         (row,) = loop_delay.measure_all(page, "call list_runs run, no data")
         (machine,) = loop_delay.measure_all(page, "GET /live/machine as it is")
         shown = loop_delay.ask(page, loop_delay.request("GET", "/live/machine"))

@@ -22,7 +22,7 @@ from tests.harness import wait_until
 from trainers.engines.slurm import make_conf
 from trainers.engines.slurm.make_conf import Shape
 from trainers.engines.ssh.client import SshError
-from trainers.files.paths import REPOSITORY
+from trainers.files.plain_files import REPOSITORY
 
 UP_S = 60.0
 # Slurm takes the last value of each.

@@ -14,10 +14,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from ddp_gui import options
-from ddp_gui.auth.current_user import Person
 from ddp_gui.auth.login import Login
-from ddp_gui.http import local_users, static
-from ddp_gui.learn.polls import rooms
+from ddp_gui.auth.rights import Person
+from ddp_gui.http import listening, shell
+from ddp_gui.learn import polls
 from ddp_gui.options import Options
 from ddp_gui.plan.catalogue import CatalogueSource, default_cache_file
 from ddp_gui.server import build_app, for_phones, guarded
@@ -144,7 +144,7 @@ def test_without_logins_there_are_no_polls_unless_asked_for(tmp_path: Path) -> N
 def test_anonymous_answers_are_limited_and_keep_nothing_of_anybody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rooms, "MOST_ANONYMOUS", 3)
+    monkeypatch.setattr(polls, "MOST_ANONYMOUS", 3)
     (tmp_path / "runs").mkdir()
     with served(tmp_path, has_anonymous_polls=True) as (teacher, phone):
         poll_id = teacher.ask("open_poll", "batch")["poll_id"]
@@ -197,7 +197,7 @@ def test_strangers_reach_a_polls_question_and_nothing_else(tmp_path: Path) -> No
         phone = Browser(client)
         poll_id = teacher.ask("open_poll", "batch")["poll_id"]
         path = f"/live/polls/{poll_id}"
-        allowed = {"/poll", "/live/me", "/live/glossary", f"/{static.TYPEFACE}"}
+        allowed = {"/poll", "/live/me", "/live/glossary", f"/{shell.TYPEFACE}"}
         allowed |= {"/live/polls/{poll_id}", "/live/polls/{poll_id}/stream", "/live/polls/{poll_id}/answer"}
         for template, methods in routes_of(app) + routes_of(gradio_of(app)):
             for method in methods | {"PUT", "DELETE", "OPTIONS"}:
@@ -255,7 +255,7 @@ def test_which_options_open_the_page_to_phones(
 def test_where_the_system_does_not_tell_strangers_apart_no_phone_is_let_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_users, "knows_others", lambda: False)
+    monkeypatch.setattr(listening, "knows_others", lambda: False)
     (tmp_path / "runs").mkdir()
     with pytest.raises(ValueError, match="add --insecure if everybody there may do everything"):
         options.check(options_of(tmp_path, host="0.0.0.0", has_anonymous_polls=True))

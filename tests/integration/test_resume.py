@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_gui.launch import launcher as page
+from ddp_gui.launch import launcher as launcher_module
 from tests.harness import Launcher, LiveRun
 from tests.integration.conftest import REFERENCE
 from trainers.contract.rundir import Status
@@ -78,7 +78,7 @@ def test_run_that_was_killed_after_its_last_checkpoint_is_concluded_without_anot
     assert kept.step == num_steps, "saved at the last step, by the schedule"
     first.run.write_status(Status(state="failed", error="Rank 0 was killed."))
 
-    assert page.pick_checkpoint(first.run, None).step == num_steps
+    assert launcher_module.pick_checkpoint(first.run, None).step == num_steps
     second = launcher.start_run(first.run, resume_step=num_steps)
     assert second.wait_for_end().state == "finished", second.story()
     assert second.losses() == {}, "nothing was trained"

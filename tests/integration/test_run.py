@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from ddp_gui.launch import commands
+from ddp_gui.launch import launcher as launcher_module
 from tests.harness import (
     ANSWER_TIMEOUT_S,
     END_TIMEOUT_S,
@@ -199,7 +199,7 @@ def in_an_empty_terminal(command: str) -> subprocess.CompletedProcess[str]:
 def test_the_copied_commands_run_as_they_are_in_an_empty_terminal(tmp_path: Path) -> None:
     runs_dir = tmp_path / "my runs"
     config = Config(dataset="digits", model="mlp", device="cpu", nproc_per_node=2, max_steps=30, name="it's")
-    copied = commands.train_anew(LocalEngine(), config, runs_dir)
+    copied = launcher_module.train_anew(LocalEngine(), config, runs_dir)
     ended = in_an_empty_terminal(copied)
     assert ended.returncode == 0, ended.stderr[-2000:]
     (path,) = runs_dir.iterdir()
@@ -209,7 +209,7 @@ def test_the_copied_commands_run_as_they_are_in_an_empty_terminal(tmp_path: Path
     newest = max(item.step for item in run.list_checkpoints())
     longer = json.loads(run.config.read_text()) | {"max_steps": 40}
     run.config.write_text(json.dumps(longer))
-    ended = in_an_empty_terminal(commands.resume(LocalEngine(), run, newest))
+    ended = in_an_empty_terminal(launcher_module.send_resume(LocalEngine(), run, newest))
     assert ended.returncode == 0, ended.stderr[-2000:]
     assert all_events(run)[-1]["state"] == "finished"
     assert [event["step"] for event in all_events(run) if event["kind"] == "step"] == list(range(1, 41))

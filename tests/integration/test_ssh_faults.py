@@ -23,9 +23,9 @@ from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 from trainers.engines.ssh.client import SshError
 from trainers.engines.ssh.engine import SshEngine
+from trainers.engines.ssh.hosts import Start
 from trainers.engines.ssh.of_site import engine_of
 from trainers.engines.ssh.scripts import reap
-from trainers.engines.ssh.starts import Start
 from trainers.files import json_files
 
 TRUE_STATE_S = 30.0

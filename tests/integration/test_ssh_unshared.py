@@ -24,8 +24,8 @@ from trainers.engines import liveness, registry
 from trainers.engines.ssh.client import SshError
 from trainers.engines.ssh.engine import SshEngine
 from trainers.engines.ssh.of_site import engine_of
-from trainers.engines.ssh.unshared.engine import UnsharedSshEngine
-from trainers.files.paths import REPOSITORY
+from trainers.engines.ssh.unshared import UnsharedSshEngine
+from trainers.files.plain_files import REPOSITORY
 
 PATIENCE_S = 180.0
 # ssh notices a broken connection after 9 s.

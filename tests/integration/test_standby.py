@@ -14,8 +14,8 @@ import pytest
 from tests.harness import REPOSITORY, Launcher, all_events, create_run, ranks_below, wait_until
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
-from trainers.engines.local.orders import Order
-from trainers.machine import process_title, processes
+from trainers.engines.local.warm_pool import Order
+from trainers.machine import processes
 
 NUM_RANKS = 2
 END_S = 180.0
@@ -74,7 +74,7 @@ def rank_of(process: subprocess.Popen[bytes], rank: int) -> psutil.Process:
 
 
 def title_of(process: psutil.Process) -> str | None:
-    return process_title.title_of(process.cmdline())
+    return processes.title_of(process.cmdline())
 
 
 def give(process: subprocess.Popen[bytes], run: RunDirectory) -> None:

@@ -20,7 +20,7 @@ from tests.harness import REPOSITORY, torchrun_of
 from trainers import registry
 from trainers.contract.config import Config
 from trainers.data.dataset import IMAGE_CLASSIFICATION, LANGUAGE_MODELLING, DataSpec
-from trainers.parallel.network_layers import layers_of
+from trainers.parallel.sharded import layers_of
 from trainers.registry import ModelOptions
 from trainers.strategies.data_tensor import DataTensor
 from trainers.strategies.ddp import Ddp

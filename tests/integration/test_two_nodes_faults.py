@@ -16,7 +16,7 @@ from tests.integration.conftest import TwoNodes
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
-from trainers.engines.several_nodes.stop_watch import PATIENCE_OF_STOP_S
+from trainers.engines.several_nodes.restarts import PATIENCE_OF_STOP_S
 
 TRUE_STATE_S = 30.0
 PATIENCE_S = 180.0

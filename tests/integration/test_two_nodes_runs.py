@@ -13,7 +13,7 @@ from tests.integration.conftest import TwoNodes
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
-from trainers.engines.several_nodes.ranks_of_nodes import LOST_AFTER_S
+from trainers.engines.several_nodes.reports import LOST_AFTER_S
 from trainers.files import json_files
 
 PATIENCE_S = 180.0

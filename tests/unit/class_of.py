@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ddp_gui.auth.account_file import Account, AccountFile
-from ddp_gui.auth.current_user import Person
+from ddp_gui.auth.rights import Person
 
 ANN = Person(name="ann", role="student")
 BOB = Person(name="bob", role="student")

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from trainers.data.dataset import DataOptions
-from trainers.data.own.common.problems import DataError, DataProblem, Problems
 from trainers.data.own.dataset import Own
+from trainers.data.own.problems import DataError, DataProblem, Problems
 from trainers.plugins import inspect_data
 
 

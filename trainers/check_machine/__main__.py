@@ -18,14 +18,13 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from trainers.check_machine import table
+from trainers.check_machine import report as report_module
 from trainers.check_machine.check import Check, Wanted
 from trainers.check_machine.checks.cancelling import Patience
 from trainers.check_machine.checks.findings import Finding
-from trainers.contract.check_files import CheckFiles
-from trainers.contract.check_limits import JOB_LIMIT_S
+from trainers.contract.check_files import JOB_LIMIT_S, CheckFiles
 from trainers.files import private_files
-from trainers.machine import cuda_environment, hardware, lifeline, processor
+from trainers.machine import cuda_environment, hardware, host, lifeline
 from trainers.machine.os_errors import explain
 
 HELD, NOT_HELD, COULD_NOT_BEGIN, CANCELLED = 0, 1, 2, 130
@@ -73,7 +72,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print the whole state, a line at each change")
     parser.add_argument("--check-id", default=uuid.uuid4().hex[:12], help="under which it is kept")
     options = parser.parse_args()
-    most = max(FEWEST_RANKS_ANYWHERE, processor.num_cores(), hardware.num_gpus())
+    most = max(FEWEST_RANKS_ANYWHERE, host.num_cores(), hardware.num_gpus())
     if options.ranks is not None and not 1 <= options.ranks <= most:
         parser.error(f"--ranks is {options.ranks}, but allowed is: 1 to {most}")
     try:
@@ -108,7 +107,7 @@ class _Text:
             self._device = state["device"]
             print(f"Checking on {self._device}.", flush=True)
         if finding is not None:
-            print(table.line(finding), flush=True)
+            print(report_module.line(finding), flush=True)
 
     def end(self, state: dict[str, Any], report: Path) -> None:
         """Print the summary."""

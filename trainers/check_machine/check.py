@@ -21,12 +21,10 @@ from trainers.check_machine.checks.findings import Finding, all_passed, compare,
 from trainers.check_machine.checks.outcome import REPORT_HINT, Outcome
 from trainers.check_machine.checks.strategies import check_strategy
 from trainers.check_machine.checks.training import DdpChecks
+from trainers.check_machine.report import Known, scrub
 from trainers.check_machine.scratch import alone, scratch
-from trainers.check_machine.scrubbing import Known, scrub
-from trainers.contract.check_files import CheckFiles
-from trainers.contract.check_limits import JOB_LIMIT_S
-from trainers.contract.run_ids import is_run_id
-from trainers.contract.rundir import RunDirectory
+from trainers.contract.check_files import JOB_LIMIT_S, CheckFiles
+from trainers.contract.rundir import RunDirectory, is_run_id
 from trainers.machine import cuda_environment
 from trainers.machine.os_errors import explain
 

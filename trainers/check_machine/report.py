@@ -1,16 +1,146 @@
-"""The file for a bug report: versions, what came of each check, and the logs of what failed."""
+"""The report of the machine check, without names and paths."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
+import ipaddress
+import os
 import platform
-from collections.abc import Mapping
+import pwd
+import re
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from trainers.check_machine.checks.findings import SIGNS, Finding
-from trainers.check_machine.table import value_in_words
-from trainers.machine import hardware, processor
+from trainers.check_machine.checks.findings import SIGNS, Finding, Value
+from trainers.files.plain_files import REPOSITORY
+from trainers.machine import hardware
+from trainers.machine import host as host_module
+
+_TITLE_WIDTH = 44
+_STATE_WIDTH = 21
+
+
+def line(finding: Finding) -> str:
+    """Return the lines of one finding: what it is, whether it passed, its seconds and words."""
+    sign, words = SIGNS[finding.state]
+    took = "" if finding.seconds is None else f"{finding.seconds:.1f} s"
+    first = f"{sign} {words:<{_STATE_WIDTH}}{finding.title:<{_TITLE_WIDTH}}{took:>8}"
+    measured = ", ".join(f"{value.name}: {value_in_words(value)}" for value in finding.values)
+    rest = [text for text in (finding.words, measured) if text]
+    if finding.compared:
+        rest.append(f"Compared with last time: {finding.compared}")
+    if finding.hint:
+        rest.append(f"What to do: {finding.hint}")
+    return "\n".join([first, *(f"    {text}" for text in rest)])
+
+
+def value_in_words(value: Value) -> str:
+    """Return a measured number with its unit."""
+    if value.unit == "s":
+        return f"{value.value * 1e3:.2g} ms" if value.value < 0.1 else f"{value.value:.1f} s"
+    if value.unit == "bytes/s":
+        large = value.value >= 1e9
+        return f"{value.value / 1e9:.1f} GB/s" if large else f"{value.value / 1e6:.0f} MB/s"
+    return f"{value.value:.2g}"
+
+
+# Shorter values are words such as "1", "xterm" or "cpu", which are everywhere.
+SHORTEST_VALUE = 6
+SHORTEST_NAME = 2
+# They identify no person: standard accounts, and words of every log.
+ACCOUNTS = ("admin", "debian", "docker", "ec2-user", "fedora", "nobody", "root", "runner", "ubuntu", "user")
+WORDS = ("cpu", "cuda", "gpu", "linux", "localhost", "python", "rank", "torch")
+NOBODYS_NAMES = frozenset(ACCOUNTS + WORDS)
+LOWEST_PERSON_UID = 1000
+
+# Versions, which occur in environments too.
+_VERSION = re.compile(r"v?\d{1,4}(?:\.\d{1,4}){1,3}(?:\+[a-z]+\d*)?")
+_HOMES = re.compile(
+    r"(?<![\w.])(?:/[\w.-]+)*/(?:homes?\d*|[Uu]sers)/[^\s/:\"',;)\]]+|(?<![\w.])/root(?![\w.-])"
+    r"|(?<![\w/~])~[A-Za-z_][\w.-]*"
+)
+_GPU_NUMBERS = re.compile(r"\b(GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
+_ADDRESSES = re.compile(
+    r"\b(?!127\.0\.0\.1\b)(?:\d{1,3}\.){3}\d{1,3}(?![.\d])"
+    r"|(?<![\w:-])(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}(?![\w:-])"
+)
+# What looks like IPv6 may be a time or C++: Python's own parser decides.
+_MAYBE_IPV6 = re.compile(
+    r"(?<![\w:.])[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}(?:(?:\.\d{1,3}){3})?(?:%\w+)?(?![\w:])"
+)
+_DOMAINS = re.compile(r"\bNAME(?:\.[a-z][\w-]*)+")
+_MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")  # not at each letter of a long word
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What must not be in a file that is sent to others.
+
+    Attributes:
+        folders: each with its placeholder; the longest is replaced first.
+        names: of people and of this machine.
+        values: of the environment.
+    """
+
+    folders: Mapping[str, str]
+    names: Sequence[str]
+    values: Sequence[str] = field(default=())
+
+    @staticmethod
+    def here(runs_dir: Path) -> Known:
+        """Return what identifies this user, this machine and this checkout."""
+        folders = dict.fromkeys({sys.prefix, sys.base_prefix} - {"/", "/usr"}, "PYTHON")
+        places = {runs_dir: "RUNS", REPOSITORY: "PROJECT"}
+        with contextlib.suppress(RuntimeError):  # a container with a numeric user has no home
+            places[Path.home()] = "HOME"
+        for path, stands_for in places.items():
+            folders |= {str(path): stands_for, str(path.resolve()): stands_for}
+        host = socket.gethostname()
+        names = [os.environ.get(name, "") for name in ("USER", "LOGNAME")] + [host, host.partition(".")[0]]
+        entries = pwd.getpwall()
+        with contextlib.suppress(KeyError):  # a directory service lists no users, but resolves a single one
+            entries.append(pwd.getpwuid(os.getuid()))
+        for entry in entries:
+            if entry.pw_uid >= LOWEST_PERSON_UID or entry.pw_uid == os.getuid():
+                names += [entry.pw_name, entry.pw_gecos.partition(",")[0]]
+        values = [part for value in os.environ.values() for part in (value, *value.split(os.pathsep))]
+        return Known(folders=folders, names=names, values=values)
+
+
+def scrub(text: str, known: Known) -> str:
+    """Return a text from outside without what identifies people and this checkout."""
+    for folder in sorted(known.folders, key=len, reverse=True):
+        if len(folder) > 1:
+            text = re.sub(rf"{re.escape(folder)}(?![\w.-])", known.folders[folder], text)
+    text = _HOMES.sub("HOME", text)
+    for value in sorted(set(known.values), key=len, reverse=True):
+        if len(value) >= SHORTEST_VALUE and not _VERSION.fullmatch(value):
+            text = text.replace(value, "VALUE")
+    for name in sorted(set(known.names), key=len, reverse=True):
+        if len(name) >= SHORTEST_NAME and name.lower() not in NOBODYS_NAMES:
+            text = re.sub(rf"(?<![^\W_]){re.escape(name)}(?![^\W_])", "NAME", text, flags=re.IGNORECASE)
+    text = _DOMAINS.sub("NAME", text)
+    text = _MAIL.sub("MAIL", text)
+    text = _GPU_NUMBERS.sub(r"\1-NUMBER", text)
+    text = _MAYBE_IPV6.sub(_without_ipv6, text)
+    return _ADDRESSES.sub("ADDRESS", text)
+
+
+def _without_ipv6(found: re.Match[str]) -> str:
+    text = found[0]
+    colon = ":" if text.endswith(":") and not text.endswith("::") else ""  # of the sentence around it
+    try:
+        address = ipaddress.IPv6Address(text.removesuffix(colon))
+    except ValueError:
+        return text
+    return text if address.is_loopback or address.is_unspecified else f"ADDRESS{colon}"
+
 
 PACKAGES = ("torch", "triton", "numpy", "gradio", "plotly", "nvidia-ml-py", "psutil", "safetensors")
 _LEAD = (
@@ -32,7 +162,7 @@ def versions() -> dict[str, str | None]:
     found |= {"NVIDIA driver": driver, "CUDA of the driver": cuda, "Kernel": platform.release()}
     return found | {
         "System": _system(),
-        "Processor": f"{processor.cpu_name()}, {processor.num_cores()} cores",
+        "Processor": f"{host_module.cpu_name()}, {host_module.num_cores()} cores",
     }
 
 

@@ -14,15 +14,12 @@ import torch
 import torch.distributed as dist
 from torch.utils._pytree import tree_leaves
 
-from trainers.checkpoint import checkpoint_files as files
-from trainers.checkpoint import weight_files
-from trainers.checkpoint.checkpoint_files import CheckpointError, NoSpaceError, PeersGoneError
-from trainers.checkpoint.sealing import Sealing
+from trainers.checkpoint import checkpoint_files, loaded_state
+from trainers.checkpoint.checkpoint_files import CheckpointError, NoSpaceError, PeersGoneError, Sealing
 from trainers.checkpoint.snapshot import Snapshot
-from trainers.contract import fence, tickets
-from trainers.contract.library_words import without_advice
+from trainers.contract import commands, fence
 from trainers.contract.manifests import OPTIMIZER, SHARDS, STATE
-from trainers.contract.rundir import RunDirectory
+from trainers.contract.rundir import RunDirectory, without_advice
 from trainers.files import plain_files
 from trainers.machine.os_errors import explain
 from trainers.parallel.process_group import World, gather_json
@@ -84,7 +81,7 @@ class CheckpointWriter:
 
     def write(self, snapshot: Snapshot) -> Saved | CheckpointError:
         """Write this rank's part, agree with the others, publish; every rank gets the same outcome."""
-        aside = files.partial_path(self._run, snapshot.progress.step)
+        aside = checkpoint_files.partial_path(self._run, snapshot.progress.step)
         try:
             with Sealing() as sealing:
                 self._together(lambda: self._begin(aside, snapshot), aside)
@@ -100,7 +97,7 @@ class CheckpointWriter:
             raise MemoryError(snapshot.problem)
         if self._world.is_main:
             fence.require_newest(self._run.path)
-            files.require_room(
+            checkpoint_files.require_room(
                 self._run,
                 snapshot.progress.step,
                 self._size_of(snapshot),
@@ -131,7 +128,7 @@ class CheckpointWriter:
 
     def _write_own(self, aside: Path, snapshot: Snapshot, sealing: Sealing) -> None:
         """Write this rank's own files: its random state, and on rank 0 everything shared."""
-        files.write_tensors(aside / f"rank_{self._world.rank}.pt", snapshot.random_state)
+        checkpoint_files.write_tensors(aside / f"rank_{self._world.rank}.pt", snapshot.random_state)
         if not self._world.is_main:
             return
         state = {
@@ -139,15 +136,15 @@ class CheckpointWriter:
             "binding": self._binding,
             "scaler": snapshot.scaler,
         }
-        files.write_json(aside / STATE, state)
+        checkpoint_files.write_json(aside / STATE, state)
         if self._is_sharded:
             from trainers.checkpoint import sharded_files
 
-            weight_files.write(aside, sharded_files.gather_weights(aside / SHARDS))
+            loaded_state.write_weights(aside, sharded_files.gather_weights(aside / SHARDS))
             return
         assert snapshot.state is not None
-        sealing.begin(weight_files.write(aside, snapshot.state["model"]))
-        files.write_tensors(aside / OPTIMIZER, snapshot.state["optimizer"])
+        sealing.begin(loaded_state.write_weights(aside, snapshot.state["model"]))
+        checkpoint_files.write_tensors(aside / OPTIMIZER, snapshot.state["optimizer"])
 
     def _publish(self, aside: Path, snapshot: Snapshot, sealing: Sealing) -> Saved:
         """Rename the checkpoint and delete old ones, on rank 0; every rank gets the outcome."""
@@ -164,7 +161,7 @@ class CheckpointWriter:
                 "value": snapshot.value,
                 "num_threads": torch.get_num_threads() if self._world.device.type == "cpu" else None,
             }
-            return files.publish(self._run, step, about, sealing.finish(aside))
+            return checkpoint_files.publish(self._run, step, about, sealing.finish(aside))
 
         size_bytes = self._together(publish, aside)
         removed = self._retire(snapshot) if self._world.is_main else ()
@@ -172,7 +169,7 @@ class CheckpointWriter:
         main = self._together(lambda: (took_s, snapshot.stall_s, removed), aside)
         return Saved(
             step=step,
-            path=files.final_path(self._run, step),
+            path=checkpoint_files.final_path(self._run, step),
             size_bytes=size_bytes,
             duration_s=main[0],
             stall_s=main[1],
@@ -183,7 +180,7 @@ class CheckpointWriter:
     def _retire(self, snapshot: Snapshot) -> tuple[int, ...]:
         best_step = snapshot.progress.best_step if self._keep_best else None
         try:
-            return files.retire(
+            return checkpoint_files.retire(
                 self._run, snapshot.progress.step, keep_last=self._keep_last, best_step=best_step
             )
         except OSError as error:
@@ -205,8 +202,8 @@ class CheckpointWriter:
             # Any error: the other ranks wait for the outcome, and training must not be affected.
             is_superseded = isinstance(error, fence.SupersededError)
             is_bug = not isinstance(error, OSError | CheckpointError | fence.SupersededError)
-            log.warning("a checkpoint could not be written: %s", files.why(error), exc_info=is_bug)
-            mine = (files.why(error), files.needs_space(error), None)
+            log.warning("a checkpoint could not be written: %s", checkpoint_files.why(error), exc_info=is_bug)
+            mine = (checkpoint_files.why(error), checkpoint_files.needs_space(error), None)
         answers = self._gather(mine)
         failed = [
             (rank, problem, is_full)
@@ -237,8 +234,8 @@ class CheckpointWriter:
 def _granted_bytes(run: RunDirectory) -> int | None:
     """Return the most bytes that the queue lets the checkpoints of a run take; None: it set no limit."""
     try:
-        ticket = tickets.read_granted(run)
-    except tickets.TicketError as error:
+        ticket = commands.read_granted(run)
+    except commands.TicketError as error:
         log.warning("the share of the disk is not known: %s", error)
         return None
     return None if ticket is None or ticket.grant is None else ticket.grant.checkpoint_bytes

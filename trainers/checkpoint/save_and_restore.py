@@ -12,15 +12,13 @@ from typing import Any
 
 import torch
 
-from trainers.checkpoint import checkpoint_files as files
-from trainers.checkpoint import weight_files
+from trainers.checkpoint import checkpoint_files, loaded_state
 from trainers.checkpoint.checkpoint_files import CheckpointError, newest_whole, remove_leftovers, verify
 from trainers.checkpoint.checkpoint_writer import CheckpointWriter, Saved
 from trainers.checkpoint.loaded_state import check_optimizer, check_random_state, check_weights, load_tensors
 from trainers.checkpoint.snapshot import HostCopies, Progress, Snapshot, random_state, restore_random_state
-from trainers.contract.library_words import in_words
 from trainers.contract.manifests import FORMAT_VERSION, OPTIMIZER, SHARDS
-from trainers.contract.rundir import RunDirectory
+from trainers.contract.rundir import RunDirectory, library_error_text
 from trainers.machine.os_errors import explain
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
@@ -80,9 +78,7 @@ class Checkpointer:
         self._outcome: Outcome | None = None
         self._saved: set[int] = set()
         if strategy.is_sharded:
-            from trainers.checkpoint import (
-                sharded_files,  # takes a second: better now than during a save
-            )
+            from trainers.checkpoint import sharded_files
 
             self._copies = HostCopies(world.device, sharded_files.local_piece, sharded_files.with_piece)
         else:
@@ -145,8 +141,8 @@ class Checkpointer:
             CheckpointError: when there is no whole checkpoint of this step, or it belongs to another run.
         """
         manifest = verify(self._run, step)
-        path = files.final_path(self._run, step)
-        state = files.read_state(self._run, step)
+        path = checkpoint_files.final_path(self._run, step)
+        state = checkpoint_files.read_state(self._run, step)
         self._check_binding(step, state["binding"], manifest)
         try:
             if self._strategy.is_sharded:
@@ -156,7 +152,7 @@ class Checkpointer:
             self._restore_random_state(path, step, manifest)
         except (RuntimeError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
             raise CheckpointError(
-                f"checkpoint step_{step} does not fit the model of this run: {in_words(error)}"
+                f"checkpoint step_{step} does not fit the model of this run: {library_error_text(error)}"
             ) from error
         if self._scaler is not None and state["scaler"]:
             self._scaler.load_state_dict(state["scaler"])
@@ -199,7 +195,7 @@ class Checkpointer:
             try:
                 snapshot.state = self._copies.take(live)
             except (RuntimeError, MemoryError) as error:
-                snapshot.problem = files.why(error)
+                snapshot.problem = checkpoint_files.why(error)
         return snapshot
 
     def _write(self, snapshot: Snapshot) -> None:
@@ -214,12 +210,12 @@ class Checkpointer:
 
     def _note_reason(self, step: int, reason: str) -> None:
         """Keep an existing checkpoint permanently, because a person requested it."""
-        if reason not in files.KEPT_REASONS or not self._world.is_main:
+        if reason not in checkpoint_files.KEPT_REASONS or not self._world.is_main:
             return
         try:
-            files.change_reason(self._run, step, reason)
+            checkpoint_files.change_reason(self._run, step, reason)
         except OSError as error:
-            kind = files.NoSpaceError if files.needs_space(error) else CheckpointError
+            kind = checkpoint_files.NoSpaceError if checkpoint_files.needs_space(error) else CheckpointError
             self._announce(kind(f"step {step:,} is saved, but may be deleted later: {explain(error)}"))
 
     def _check_binding(self, step: int, binding: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
@@ -248,7 +244,7 @@ class Checkpointer:
 
     def _load_whole(self, path: Path) -> None:
         # On the host: the optimizer itself moves each number to the device its kernels need.
-        state = {"model": weight_files.read(path), "optimizer": load_tensors(path / OPTIMIZER)}
+        state = {"model": loaded_state.read_weights(path), "optimizer": load_tensors(path / OPTIMIZER)}
         check_weights(self._strategy.network, state["model"], "the file of weights")
         check_optimizer(self._optimizer, state["optimizer"], OPTIMIZER)
         self._strategy.load_state_dict(self._optimizer, state)

@@ -1,7 +1,4 @@
-"""Checkpoints in pieces: each rank writes and reads what lies on it (torch.distributed.checkpoint).
-
-Imported only for strategies whose ranks hold pieces: it costs a second to import.
-"""
+"""Checkpoints of sharded state."""
 
 from __future__ import annotations
 
@@ -17,18 +14,107 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
-from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
-from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner
+from torch.distributed.checkpoint.filesystem import _StorageInfo
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    StorageMeta,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import (
+    LoadPlan,
+    LoadPlanner,
+    SavePlan,
+    TensorWriteData,
+    WriteItem,
+    WriteItemType,
+)
+from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.tensor import DTensor
 from torch.futures import Future
 
-from trainers.checkpoint import shard_plans
 from trainers.checkpoint.checkpoint_files import CheckpointError, why
-from trainers.contract.library_words import in_words
 from trainers.contract.manifests import DESCRIPTION_OF_SHARDS as _DESCRIPTION
 from trainers.contract.manifests import SHARDS
+from trainers.contract.rundir import library_error_text
 from trainers.files.plain_files import open_plain
 from trainers.parallel.process_group import gather_json
+
+Json = Any
+
+
+def plan_to_json(plan: SavePlan) -> Json:
+    """Return a rank's plan: its pieces, and where in the state each lies."""
+    return {
+        "items": [_item_to_json(item) for item in plan.items],
+        "paths": {name: list(path) for name, path in plan.planner_data.items()},
+    }
+
+
+def plan_from_json(raw: Json) -> SavePlan:
+    """Return the plan that another rank has told."""
+    return SavePlan(
+        [_item_from_json(item) for item in raw["items"]],
+        planner_data={name: tuple(path) for name, path in raw["paths"].items()},
+    )
+
+
+def result_to_json(result: WriteResult) -> Json:
+    """Return where a rank has written a piece."""
+    stored: _StorageInfo = result.storage_data
+    assert not stored.transform_descriptors, "no extension is used"
+    place = [stored.relative_path, stored.offset, stored.length]
+    return [_index_to_json(result.index), result.size_in_bytes, place]
+
+
+def result_from_json(raw: Json) -> WriteResult:
+    """Return where another rank has written a piece."""
+    index, size_bytes, place = raw
+    return WriteResult(
+        index=_index_from_json(index), size_in_bytes=size_bytes, storage_data=_StorageInfo(*place)
+    )
+
+
+def _item_to_json(item: WriteItem) -> Json:
+    about = item.tensor_data
+    assert about is not None, "the state of a run is tensors alone"
+    properties = about.properties
+    assert properties.layout == torch.strided
+    return {
+        "index": _index_to_json(item.index),
+        "type": item.type.name,
+        "chunk": [list(about.chunk.offsets), list(about.chunk.sizes)],
+        "dtype": str(properties.dtype).removeprefix("torch."),
+        "requires_grad": properties.requires_grad,
+        "size": list(about.size),
+    }
+
+
+def _item_from_json(raw: Json) -> WriteItem:
+    dtype = getattr(torch, raw["dtype"])
+    assert isinstance(dtype, torch.dtype)
+    offsets, sizes = raw["chunk"]
+    return WriteItem(
+        index=_index_from_json(raw["index"]),
+        type=WriteItemType[raw["type"]],
+        tensor_data=TensorWriteData(
+            chunk=ChunkStorageMetadata(offsets=torch.Size(offsets), sizes=torch.Size(sizes)),
+            properties=TensorProperties(dtype=dtype, requires_grad=raw["requires_grad"]),
+            size=torch.Size(raw["size"]),
+        ),
+    )
+
+
+def _index_to_json(index: MetadataIndex) -> Json:
+    return [index.fqn, None if index.offset is None else list(index.offset), index.index]
+
+
+def _index_from_json(raw: Json) -> MetadataIndex:
+    name, offset, number = raw
+    return MetadataIndex(name, None if offset is None else torch.Size(offset), number)
+
 
 log = logging.getLogger(__name__)
 
@@ -48,19 +134,17 @@ def write(state: dict[str, Any], folder: Path, group: dist.ProcessGroup | None) 
     planner.set_up_planner(state, storage_meta=writer.storage_meta(), is_coordinator=rank == 0)
     writer.set_up_storage_writer(rank == 0)
     # As `dcp.save` does, which would pickle all this and send it round; here every rank makes the whole plan.
-    local = _from_all(
-        lambda: shard_plans.plan_to_json(writer.prepare_local_plan(planner.create_local_plan())), group
-    )
+    local = _from_all(lambda: plan_to_json(writer.prepare_local_plan(planner.create_local_plan())), group)
     if local is None:
         return
-    plans, metadata = planner.create_global_plan([shard_plans.plan_from_json(plan) for plan in local])
+    plans, metadata = planner.create_global_plan([plan_from_json(plan) for plan in local])
     plan = planner.finish_plan(writer.prepare_global_plan(plans)[rank])
     written = _from_all(
-        lambda: [shard_plans.result_to_json(result) for result in writer.write_data(plan, planner).wait()],
+        lambda: [result_to_json(result) for result in writer.write_data(plan, planner).wait()],
         group,
     )
     if written is not None and rank == 0:
-        writer.finish(metadata, [[shard_plans.result_from_json(one) for one in each] for each in written])
+        writer.finish(metadata, [[result_from_json(one) for one in each] for each in written])
 
 
 def _from_all(action: Callable[[], Any], group: dist.ProcessGroup | None) -> list[Any] | None:
@@ -92,7 +176,7 @@ def read(state: dict[str, Any], folder: Path) -> None:
         # Each rank reads the description for itself: what is sent round would have to be unpickled.
         dcp.load(state, storage_reader=DataOnlyReader(folder), no_dist=True)
     except dcp.api.CheckpointException as error:
-        problems = dict.fromkeys(in_words(failure[0]) for failure in error.failures.values())
+        problems = dict.fromkeys(library_error_text(failure[0]) for failure in error.failures.values())
         raise ValueError("; ".join(problems)) from None  # torch's own words come with dangerous advice
 
 

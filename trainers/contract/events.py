@@ -1,14 +1,11 @@
-"""The event queue on disk: kinds and fields, appending, and reading by byte offset.
-
-One JSON object a line. Every event has `seq` (0, 1, 2, … without gaps), `time_unix_s` and `kind`, then
-the fields of its kind. A last line without its newline is not an event yet.
-"""
+"""Events: kinds, fields and checks; the lines of events.jsonl."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import fcntl
+import json
 import math
 import os
 import time
@@ -16,12 +13,154 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from trainers.contract import event_check, fence
-from trainers.contract.event_lines import encode
+from trainers.contract import fence
 from trainers.files import private_files
-from trainers.files.json_files import MAX_JSON_BYTES, is_too_large, read_lines
+from trainers.files.json_files import MAX_JSON_BYTES, is_shallow, is_too_large, parse_json, read_lines
 from trainers.files.plain_files import open_plain
 from trainers.machine import os_errors
+
+Check = Callable[[Any], bool]
+
+
+def parse_event(line: bytes) -> dict[str, Any] | None:
+    """Return the event of one line of the file; None if it is damaged or above the limits of JSON."""
+    try:
+        value = parse_json(line)
+    except ValueError:
+        return None
+    return value if is_complete_event(value) else None
+
+
+def is_complete_event(value: Any) -> bool:
+    """Tell whether a value has what everybody who reads events relies on.
+
+    A kind that is not known here passes (a newer version may have more of them), and so does a field that
+    is missing because an earlier version did not write it.
+    """
+    if not (_has(value, _COMMON) and _has(value, _ESSENTIAL.get(value["kind"], {}))):
+        return False
+    return all(_FURTHER[name](value[name]) for name in _FURTHER.keys() & value.keys()) and is_shallow(value)
+
+
+def _has(value: Any, fields: Mapping[str, Check]) -> bool:
+    return isinstance(value, dict) and all(
+        name in value and is_right(value[name]) for name, is_right in fields.items()
+    )
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62
+
+
+def _is_step(value: Any) -> bool:
+    return _is_count(value) and 1 <= value < 2**53  # as far as a browser counts
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_number_or_none(value: Any) -> bool:
+    return value is None or _is_number(value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_text_or_none(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _are_metrics(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_number_or_none, value.values()))
+
+
+def _are_of_ranks(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        _has(item, {"rank": _is_count}) and all(map(_is_plain, item.values())) for item in value
+    )
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | bool) or _is_number_or_none(value)
+
+
+def _is_dealing(value: Any) -> bool:
+    counts = dict.fromkeys(("step", "epoch", "samples_in_epoch"), _is_count)
+    return _has(value, counts | dict.fromkeys(("batch_size", "num_accumulated", "num_replicas"), _is_step))
+
+
+def _is_trivial(value: Any) -> bool:
+    texts, numbers = ("predictor", "metric"), ("value", "standard_error", "loss")
+    return _has(
+        value,
+        dict.fromkeys(texts, _is_text)
+        | dict.fromkeys(numbers, _is_number)
+        | {"answer": _is_plain, "inputs_differ": lambda differ: isinstance(differ, bool)},
+    ) and _is_number(value.get("train_loss", 0.0))  # it was added later
+
+
+def _is_count_or_none(value: Any) -> bool:
+    return value is None or _is_count(value)
+
+
+def _is_list_of(is_right: Check) -> Check:
+    return lambda value: isinstance(value, list) and all(map(is_right, value))
+
+
+def _or_none(is_right: Check) -> Check:
+    return lambda value: value is None or is_right(value)
+
+
+_COMMON: Mapping[str, Check] = {"seq": _is_count, "time_unix_s": _is_number, "kind": _is_text}
+_WORDS: Mapping[str, Check] = {"code": _is_text, "message": _is_text, "hint": _is_text_or_none}
+_ESSENTIAL: Mapping[str, Mapping[str, Check]] = {
+    "state": {"state": _is_text, "reason": _is_text},
+    "plan": {"num_train": _is_count, "num_steps": _is_count},
+    "step": {
+        "step": _is_step,
+        "epoch": _is_count,
+        **dict.fromkeys(
+            ("loss", "lr", "grad_norm", "samples_per_s", "step_time_s", "data_time_s"), _is_number_or_none
+        ),
+    },
+    "eval": {"step": _is_count, "loss": _is_number_or_none, "metrics": _are_metrics},
+    "devices": {"devices": _are_of_ranks},
+    "ranks": {"ranks": _are_of_ranks},
+    "checkpoint": {"step": _is_count},
+    "command": {"id": _is_text, "name": _is_text},
+    "warning": _WORDS,
+    "error": _WORDS,
+    "sample": {"step": _is_count},
+    "fingerprints": {
+        "step": _is_step,
+        "hashes": lambda value: _is_list_of(_is_text)(value) and len(value) > 0,
+        "distances": _is_list_of(_is_number_or_none),
+    },
+    "recording": {"step": _is_step, "num_steps": _is_count},
+}
+# Not every version writes these; where one is there, it is of this kind, whatever the event's.
+_FURTHER: Mapping[str, Check] = {
+    **dict.fromkeys(
+        ("num_validation", "num_parameters", "global_batch", "steps_per_epoch"), _is_count_or_none
+    ),
+    **dict.fromkeys(("epoch", "step", "rank"), _is_count_or_none),
+    **dict.fromkeys(
+        ("size_bytes", "duration_s", "stall_s", "others_cpu_percent", "idle_cpu_percent"), _is_number_or_none
+    ),
+    **dict.fromkeys(
+        ("reason", "message", "path", "hint", "traceback", "type", "all_reduce"), _is_text_or_none
+    ),
+    "arguments": _or_none(lambda value: isinstance(value, dict) and all(map(_is_plain, value.values()))),
+    "dealing": _or_none(_is_dealing),
+    "trivial": _or_none(_is_trivial),
+    "class_names": _or_none(_is_list_of(_is_text)),
+    "confusion": _or_none(_is_list_of(_is_list_of(_is_number))),
+    "removed": _or_none(_is_list_of(_is_count)),
+    "accepted": lambda value: value is None or isinstance(value, bool),
+}
+
 
 Event = dict[str, Any]
 State = Literal[
@@ -128,7 +267,7 @@ def last(path: Path) -> Event | None:
 
 def parse_line(line: bytes) -> Event | None:
     """Return the event of one line, or None where there is none that can be read."""
-    return event_check.parse_line(line) if line else None
+    return parse_event(line) if line else None
 
 
 def read_all(path: Path) -> Iterator[Event]:
@@ -295,16 +434,16 @@ def _line(event: Event) -> bytes:
 
     If that is not enough, a warning takes its place, because numbers must have no gap.
     """
-    line = encode(event)
+    line = encode_event(event)
     if not is_too_large(line):
         return line
     cut = {name: value[:_CUT_TEXT] if isinstance(value, str) else value for name, value in event.items()}
-    shorter = encode(cut)
+    shorter = encode_event(cut)
     if not is_too_large(shorter):
         return shorter
     message = f"An event of the kind {event['kind'][:40]} is too large to be written ({len(line):,} bytes)."
     words = {"code": "event_too_large", "message": message, "hint": None, "rank": None, "traceback": None}
-    return encode({name: event[name] for name in COMMON_FIELDS} | {"kind": "warning"} | words)
+    return encode_event({name: event[name] for name in COMMON_FIELDS} | {"kind": "warning"} | words)
 
 
 def _try_lock(fd: int) -> bool:
@@ -317,3 +456,53 @@ def _try_lock(fd: int) -> bool:
         if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL):
             raise
     return True
+
+
+try:
+    import orjson
+except ImportError:  # training runs without what the page needs
+    orjson = None  # type: ignore[assignment]
+
+
+def encode_event(event: Mapping[str, Any]) -> bytes:
+    """Return the JSON of an event, without the end of the line.
+
+    A number JSON has no word for (NaN, infinity) becomes null; a value it has no type for (a plugin's
+    tensor, say) becomes its text, because an event must not be lost over it.
+    """
+    return _encode(event)
+
+
+def encode_plainly(event: Mapping[str, Any]) -> bytes:
+    """Do the same with what Python brings along."""
+    try:
+        text = _dump(event)
+    except ValueError:
+        text = _dump(_finite(event))
+    # A lone surrogate (from a file name that is not UTF-8) becomes its JSON escape.
+    return text.encode("utf-8", errors="backslashreplace")
+
+
+def _encode_fast(event: Mapping[str, Any]) -> bytes:
+    try:
+        # What it would make more of than text is left to `str`, as Python's own does it.
+        return orjson.dumps(event, default=str, option=orjson.OPT_PASSTHROUGH_DATETIME)
+    except TypeError:
+        return encode_plainly(event)  # numbers of more than 64 bits, surrogates, keys that are no text
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False, default=str)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+_encode: Callable[[Mapping[str, Any]], bytes] = encode_plainly if orjson is None else _encode_fast

@@ -1,31 +1,150 @@
-"""The run directory: where each file is, who writes it, and how it is written safely."""
+"""Run directories: ids, file names, reading and writing."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import fcntl
+import itertools
 import math
 import os
 import re
 import shutil
 import time
+import unicodedata
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from trainers.contract import config as config_module
 from trainers.contract import fence
 from trainers.contract import status as status_file
 from trainers.contract.config import Config
-from trainers.contract.event_lines import encode
-from trainers.contract.run_ids import Numbering, is_run_id, next_run_ids
+from trainers.contract.events import encode_event
 from trainers.contract.status import Status
 from trainers.files import plain_files, private_files
 from trainers.files.json_files import read_json, remove_half_written, write_json_atomically
 from trainers.machine import os_errors
+from trainers.machine.os_errors import explain
+
+# To load files that run code, to trust a stranger's program, to set a variable of a process that has ended.
+_ADVICE = re.compile(
+    r"weights_only|safe_globals|allow_pickle|trust_remote_code|WEIGHTS_ONLY_LOAD|torch\.serialization"
+    r"|TORCH_SHOW_CPP_STACKTRACES|TORCH_USE_CUDA_DSA|TORCH_DISTRIBUTED_DEBUG|NCCL_DEBUG"
+    r"|typically caused by|before reporting an error|GLHF|\U0001f3d6"
+    r"|CUDA_LAUNCH_BLOCKING|ALLOC_CONF|KMP_DUPLICATE_LIB_OK|from a trusted source|arbitrary code",
+    re.IGNORECASE,
+)
+# Where in a library's own source something was noticed.
+_SOURCE = re.compile(r"\[[^\s\[\]]{1,300}\.(?:cc|cpp|h|hpp|cu):\d{1,6}\] ?")
+_ASIDE = re.compile(r"(?<!\s)\s*\([^()]*\)")  # without the first part quadratic in the length of a space
+_END_OF_SENTENCE = re.compile(r"(?<=[.!?:;])[^\S\n]+")
+
+
+def without_advice(text: str) -> str:
+    """Return a library's text, of one line or many, without the sentences that advise something."""
+    kept = []
+    for line in _SOURCE.sub("", text).splitlines():
+        line = _ASIDE.sub(lambda aside: "" if _ADVICE.search(aside[0]) else aside[0], line)
+        sentences = _END_OF_SENTENCE.split(line)
+        good = [sentence for sentence in sentences if not _ADVICE.search(sentence)]
+        if good or not sentences:
+            kept.append(line if len(good) == len(sentences) else " ".join(good))
+    return "\n".join(kept)
+
+
+def library_error_text(error: BaseException) -> str:
+    """Return what an error says, as the end of a sentence; a bare name or nothing at all is none."""
+    if isinstance(error, KeyError):
+        return f"{str(error.args[0])[:80]!r} is missing" if error.args else "something is missing"
+    return without_advice(explain(error)).strip() or type(error).__name__
+
+
+MAX_BYTES = 240  # a file name has at most 255; the bin and copies append to it
+# "/" and "\\" separate folders, "," separates ids in an address, "~" the number of a run in the bin.
+_RESERVED = frozenset("/\\,~")
+_OUTSIDE_FILE_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numbering:
+    """How new runs are numbered where people do not see each other's.
+
+    A number among all runs would tell how many there are that its reader may not know of. So only those
+    count that the current user may see, and the ids of two people differ by what stands behind the number.
+    """
+
+    suffix: str
+    may_see: Callable[[Path], bool]
+
+
+def is_shown(text: str) -> bool:
+    """True if each character of a text can be seen or is a space: no control characters, no lone surrogates.
+
+    Unlike `str.isprintable` the spaces of other scripts are allowed, such as the ideographic one.
+    """
+    return all(char.isprintable() or unicodedata.category(char) == "Zs" for char in text)
+
+
+def is_run_id(name: object) -> TypeGuard[str]:
+    """True if a folder of this name can be a run.
+
+    New runs get ids of `[a-z0-9_-]`; a folder that was renamed or copied may have almost any name. Excluded
+    are hidden names, names that look like an option, and characters that separate ids or cannot be seen.
+    """
+    return (
+        isinstance(name, str)
+        and is_shown(name)
+        and 0 < len(name.encode()) <= MAX_BYTES
+        and name[0] not in ".-"
+        and name == name.strip()
+        and _RESERVED.isdisjoint(name)
+    )
+
+
+def require_run_id(name: str) -> None:
+    """Raise ValueError if a folder of this name cannot be a run."""
+    if not is_run_id(name):
+        raise ValueError(
+            "The name of its folder is longer than 240 bytes, begins with '-', or contains a character that "
+            r"a run id cannot have (',', '~', '\', invisible characters, bytes that are not UTF-8). "
+            "Rename the folder."
+        )
+
+
+def file_stem(run_id: str) -> str:
+    """Return a run id as the beginning of a file name that every system and HTTP header accepts."""
+    return _OUTSIDE_FILE_NAMES.sub("-", run_id)[:100].strip("-.") or "run"
+
+
+def next_run_id(runs_dir: Path, config: Config, numbering: Numbering | None = None) -> str:
+    """Return the id the next run with this configuration gets: its name, or data set and model, numbered."""
+    return next(next_run_ids(runs_dir, config, numbering))
+
+
+def next_run_ids(runs_dir: Path, config: Config, numbering: Numbering | None) -> Iterator[str]:
+    """Yield the next id, and those after it: somebody else may be quicker."""
+    stem = _slug(config.name) or _slug(f"{config.dataset}-{config.model}") or "run"
+    suffix = f"-{numbering.suffix}" if numbering else ""
+    taken = re.compile(rf"{re.escape(stem)}-(\d{{1,9}})(?:{re.escape(suffix)})?")
+    try:
+        names = os.listdir(runs_dir)
+    except FileNotFoundError:
+        names = []
+    numbers = [
+        int(match[1])
+        for match in map(taken.fullmatch, names)
+        if match and (numbering is None or numbering.may_see(runs_dir / match[0]))
+    ]
+    return (f"{stem}-{number}{suffix}" for number in itertools.count(max(numbers, default=0) + 1))
+
+
+def _slug(text: str) -> str:
+    """Return a text as part of a folder's name: nothing in it can lead out of the runs directory."""
+    return re.sub(r"[^a-z0-9_]+", "-", text.lower())[:40].strip("-_")
+
 
 __all__ = ["Checkpoint", "RunDirectory", "Status"]
 
@@ -176,7 +295,7 @@ class RunDirectory:
         """
         private_files.require_ours(self.path)
         command_id = uuid.uuid4().hex[:12]
-        line = encode({"id": command_id, "time_unix_s": time.time(), "name": name, **arguments})
+        line = encode_event({"id": command_id, "time_unix_s": time.time(), "name": name, **arguments})
         fd = private_files.open_descriptor(self.commands, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             size = os.fstat(fd).st_size

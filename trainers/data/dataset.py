@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from trainers.contract.config import Config
-from trainers.files.paths import ASSETS
+from trainers.files.plain_files import ASSETS
 
 ASSETS_DATA = ASSETS / "data"
 

@@ -24,7 +24,7 @@ from trainers.data import (
 )
 from trainers.data.installed import package_folder
 from trainers.data.tables import split_rows
-from trainers.files.paths import REPOSITORY
+from trainers.files.plain_files import REPOSITORY
 from trainers.registry import register_dataset
 
 SIDE = 28

@@ -1,21 +1,241 @@
-"""What an engine is: the only part that knows how a run's processes are started, watched and ended.
-
-The page and the queue know a run directory and this. All that an engine has to do with a run beyond it goes
-through files: it starts `trainers.worker` on every rank with torchrun, and keeps `status.json`.
-"""
+"""What an engine offers, and the state of a run as reported."""
 
 from __future__ import annotations
 
+import contextlib
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from trainers.contract import events
+from trainers.contract import status as status_file
+from trainers.contract.commands import Ticket
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.status import Handle, Status
-from trainers.contract.tickets import Ticket
-from trainers.engines.reports import AskedField, Capacity, Choice, EngineQueue, HostReport, LinkReport
+from trainers.contract.status import (
+    LOST_MESSAGE,
+    NOTHING_SAVED_HINT,
+    RESUME_HINT,
+    Handle,
+    Status,
+    StatusError,
+)
+
+LAUNCH_GRACE_S = 20.0
+
+# Tells whether somebody looks after the run of this status; None where that cannot be found out.
+IsAlive = Callable[[RunDirectory, Status], bool | None]
+
+
+def true_status(run: RunDirectory, is_alive: IsAlive) -> Status:
+    """Return the run's true state: a live one only while its engine says so, or it waits."""
+    if run.queued.exists() and (waiting := _waiting_status(run, is_alive)) is not None:
+        return waiting
+    try:
+        return _recorded_status(run, is_alive)
+    except StatusError as error:
+        found = _state_without_status(run)
+        return replace(found, error=str(error) if found.state not in events.LIVE_STATES else None)
+
+
+def _recorded_status(run: RunDirectory, is_alive: IsAlive) -> Status:
+    recorded = status_file.read(run.status)
+    if recorded is None:
+        return _state_without_status(run)
+    if recorded.state in events.LIVE_STATES and is_alive(run, recorded) is not False:
+        return recorded
+    if recorded.state not in events.LIVE_STATES:
+        # Locked all the same: somebody trains it again by hand, and only the events know.
+        newest = events.last_state(run.events) if run.is_locked() else None
+        return recorded if newest is None else replace(recorded, state=newest)
+    # Whoever looked after it may have ended between the two reads: what was written last is what counts.
+    recorded = status_file.read(run.status) or recorded
+    if recorded.state not in events.LIVE_STATES:
+        return recorded
+    said = events.last(run.events)
+    if said is not None and said["kind"] == "state" and said["state"] in events.ENDED_STATES:
+        # The run had its last word; only the status could not be written any more.
+        return replace(recorded, state=said["state"])
+    return replace(recorded, state="lost", error=_lost_message(run))
+
+
+def _waiting_status(run: RunDirectory, is_alive: IsAlive) -> Status | None:
+    """Return the status of a run with a ticket; None when it was taken from the line a moment ago."""
+    with contextlib.suppress(StatusError):
+        recorded = status_file.read(run.status)
+        if recorded is not None and recorded.state in events.LIVE_STATES and is_alive(run, recorded):
+            return recorded  # its engine is about to take the ticket
+    return Status(state="queued") if run.queued.exists() else None
+
+
+def _state_without_status(run: RunDirectory) -> Status:
+    """A run that no engine has written down: just created, or started by hand."""
+    newest = events.last_state(run.events)
+    if run.is_locked():
+        return Status(state=newest or "starting")
+    if newest is not None:
+        is_lost = newest in events.LIVE_STATES
+        return Status(state="lost", error=_lost_message(run)) if is_lost else Status(state=newest)
+    age_s = time.time() - run.config.stat().st_mtime if run.config.exists() else LAUNCH_GRACE_S
+    # A file from the future (the clock was set back) is not new for ever.
+    if abs(age_s) < LAUNCH_GRACE_S:
+        return Status(state="queued")
+    return Status(state="lost", error=_lost_message(run))
+
+
+def _lost_message(run: RunDirectory) -> str:
+    is_saved = any(run.checkpoints.glob("step_*/manifest.json"))
+    return f"{LOST_MESSAGE} {RESUME_HINT if is_saved else NOTHING_SAVED_HINT}"
+
+
+THIS_MACHINE = "this machine"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capacity:
+    """What an engine can give one run, as far as it is known now.
+
+    Attributes:
+        num_gpus: on each node that can be used.
+        most_gpus_per_run: of each node; None: all. Of MIG instances a run gets one.
+        gpu_memory_bytes, memory_bytes: of the smallest GPU or MIG instance, and of a node.
+        gpu_capability: the lowest compute capability, such as (7, 5).
+        gpu_free_bytes: of each GPU, in no order; empty where it is not known.
+        cpu_has_bf16: the CPU multiplies bf16 numbers itself; None: not known.
+        place: what has them, for a sentence.
+        has_more_ranks_than_cores: CPU ranks may share a core.
+    """
+
+    num_nodes: int
+    num_gpus: int
+    num_cores: int
+    most_gpus_per_run: int | None = None
+    gpu_names: tuple[str, ...] = ()
+    gpu_memory_bytes: int | None = None
+    gpu_capability: tuple[int, int] | None = None
+    gpu_free_bytes: tuple[int, ...] = ()
+    memory_bytes: int | None = None
+    cpu_has_bf16: bool | None = None
+    place: str = THIS_MACHINE
+    has_more_ranks_than_cores: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """One value of a field, and what is said of it in a list to choose from."""
+
+    value: str
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedField:
+    """How a form asks for a field that says where a run trains.
+
+    Attributes:
+        choices: all that can be chosen; none: anything may be typed.
+        is_several: any number of the choices, joined by line ends.
+    """
+
+    default: Any = None
+    choices: tuple[Choice, ...] = ()
+    is_several: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineJob:
+    """A job of the person in an engine's own queue, of this page or not.
+
+    Attributes:
+        number: by which the engine knows it.
+        handle: as the status of a run names it.
+        state, why: in words; why it waits, or empty.
+        is_waiting: it has not begun.
+        place, num_waiting: among those that wait for the same nodes, 1 being the next; None: not known.
+        starts_unix_s: when it has begun; of one that waits, when it probably will.
+    """
+
+    number: str
+    handle: Handle
+    name: str
+    state: str
+    is_waiting: bool
+    why: str
+    where: str
+    nodes: str
+    num_nodes: int
+    place: int | None
+    num_waiting: int | None
+    submitted_unix_s: float | None
+    starts_unix_s: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineQueue:
+    """An engine's own queue, as far as it is the person's.
+
+    Attributes:
+        name: of the engine, in a sentence.
+        silent_since_unix_s: nothing newer is known; None while it answers.
+    """
+
+    name: str
+    jobs: tuple[EngineJob, ...]
+    silent_since_unix_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostReport:
+    """One of the machines of an engine; None where something is not known.
+
+    Attributes:
+        run_id: the run that it trains; empty: none.
+        gpu_users: names of those whose programs are on its GPUs now.
+        torch: its version there.
+        code: a sum of this project's code there.
+        clock_off_s: by how much its clock is at least ahead of this machine's.
+        sees_runs: whether it sees the folder of the runs; None also where it is not to.
+        problems: in words, with what to do.
+    """
+
+    name: str
+    is_reachable: bool
+    run_id: str = ""
+    num_cores: int | None = None
+    memory_bytes: int | None = None
+    gpu_names: tuple[str, ...] = ()
+    gpu_users: tuple[str, ...] = ()
+    torch: str | None = None
+    code: str | None = None
+    clock_off_s: float | None = None
+    sees_runs: bool | None = None
+    problems: tuple[str, ...] = ()
+
+    def with_problems(self, problems: Sequence[str]) -> HostReport:
+        """Return it with more problems."""
+        return replace(self, problems=(*self.problems, *problems))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkReport:
+    """What an all-reduce between two machines of an engine was measured to take.
+
+    Attributes:
+        hosts: the names of the two.
+        bytes_per_s: gradients that pass, those of the largest tensor; None: it was not measured.
+        latency_s: the smallest tensor's time.
+        problem: in words, with what to do; empty: all is as it should be.
+    """
+
+    hosts: tuple[str, str]
+    backend: str = ""
+    bytes_per_s: float | None = None
+    latency_s: float | None = None
+    problem: str = ""
+
 
 # An engine takes a run that it was given within this time, or the start has failed.
 HANDSHAKE_S = 20.0

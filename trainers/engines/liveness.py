@@ -10,10 +10,9 @@ from trainers.contract import status as status_file
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import LOCAL, Status, StatusError
 from trainers.engines import registry
-from trainers.engines.base import Engine
+from trainers.engines.base import Engine, true_status
 from trainers.engines.registry import UnknownEngineError
-from trainers.engines.several_nodes import silence as first_node
-from trainers.engines.true_status import true_status
+from trainers.engines.several_nodes import restarts
 
 
 def engine_of(run: RunDirectory) -> Engine:
@@ -62,7 +61,7 @@ def silence(status: Status, run: RunDirectory | None = None) -> str | None:
         return None
     said = registry.named(status.engine).silence(status.handle)
     is_at_work = run is not None and status.state != "queued" and status.engine != LOCAL
-    return said or (first_node.of_first_node(run) if run is not None and is_at_work else None)
+    return said or (restarts.silence_of_first_node(run) if run is not None and is_at_work else None)
 
 
 def detail(status: Status) -> str | None:

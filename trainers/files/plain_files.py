@@ -1,13 +1,69 @@
-"""Files of a run are plain files: a link in a copied run would show a file of this machine as the run's."""
+"""Files and folders: attributes, fingerprints, bounded reading."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import stat
+import sys
+import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+ASSETS = REPOSITORY / "assets"
+
+
+FileStat = tuple[int, int, int]
+FileStats = tuple[FileStat | None, ...]
+
+# The folder's own time changes when a file in it is replaced: status, notes, a configuration that is resumed.
+WATCHED = ("config.json", "", "events.jsonl")
+# A file system may give two changes shortly after each other the same time.
+SETTLED_AFTER_S = 2.0
+
+
+def stats_of(path: str) -> FileStats:
+    """Return the marks of a run's configuration, folder and events."""
+    return tuple(stat_of(f"{path}/{name}") for name in WATCHED)
+
+
+def stat_of(path: str) -> FileStat | None:
+    """Return what tells a file from what it was before; None where there is none, or none we may see."""
+    try:
+        about = os.stat(path)  # noqa: PTH116 - thousands of them: without a Path for each
+    except OSError:
+        return None
+    return about.st_ino, about.st_size, about.st_mtime_ns
+
+
+def are_settled(marks: FileStats) -> bool:
+    """Tell whether a change from now on would give the files other marks."""
+    newest_ns = max(mark[2] for mark in marks if mark is not None)
+    return time.time_ns() - newest_ns > SETTLED_AFTER_S * 1e9
+
+
+def settled_stat_of(path: str) -> FileStat | None:
+    """Return the mark of a folder, None while it cannot be relied on."""
+    mark = stat_of(path)
+    return mark if mark is not None and are_settled((mark,)) else None
+
+
+def fingerprint_of_code(watched: Iterable[Path] = ()) -> str:
+    """Return the mark of the training half's files and of further ones: path, time and size of each."""
+    files = [*(REPOSITORY / "trainers").rglob("*.py"), *(REPOSITORY / "assets" / "data").rglob("*"), *watched]
+    digest = hashlib.sha256(sys.executable.encode())
+    for path in sorted(set(files)):
+        try:
+            about = path.stat()
+            digest.update(f"{path}:{about.st_mtime_ns}:{about.st_size}\n".encode())
+        except OSError:
+            digest.update(f"{path}:absent\n".encode())
+    return digest.hexdigest()
+
 
 # Folders of a run are called otherwise.
 FILE_SUFFIXES = (".json", ".jsonl", ".lock")
@@ -77,3 +133,31 @@ def refuse_links(folder: Path) -> None:
                         f"run {folder.name} cannot be opened: {entry.name[:80]} in it is no plain file, and "
                         "links are not followed: copy the file itself"
                     )
+
+
+def ask_anew(folder: Path) -> None:
+    """Have the system forget which names were not in a folder; nothing happens where there is none."""
+    with contextlib.suppress(OSError):
+        os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+
+
+def stat_anew(path: Path) -> os.stat_result:
+    """Return what a file is now.
+
+    Raises:
+        FileNotFoundError: when it is not there.
+        OSError: when it cannot be opened; a link is a loop then.
+    """
+    try:
+        return _opened(path)
+    except FileNotFoundError:
+        ask_anew(path.parent)
+        return _opened(path)
+
+
+def _opened(path: Path) -> os.stat_result:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return os.fstat(descriptor)
+    finally:
+        os.close(descriptor)

@@ -18,8 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from trainers.files.paths import REPOSITORY
-from trainers.files.plain_files import descriptor_of_plain
+from trainers.files.plain_files import REPOSITORY, descriptor_of_plain
 
 log = logging.getLogger(__name__)
 

@@ -1,12 +1,175 @@
-"""The machine around the processes: how busy its cores are, and its memory."""
+"""Memory and processors of this host."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import mmap
+import os
+import re
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import psutil
+
+
+class MemoryFile:
+    """The owner's side; others open its `address` as long as this process lives."""
+
+    def __init__(self, name: str, size_bytes: int = 0) -> None:
+        self._path: str | None = None
+        if is_in_memory():
+            self._fd = os.memfd_create(name)
+        else:
+            self._fd, self._path = tempfile.mkstemp(prefix=f"{name}-")
+        os.ftruncate(self._fd, size_bytes)
+        self._size_bytes = size_bytes
+
+    @property
+    def address(self) -> str:
+        """The path by which processes of the same user open it."""
+        return self._path or f"/proc/{os.getpid()}/fd/{self._fd}"
+
+    def map(self) -> mmap.mmap:
+        """Return its content, to be read and written."""
+        return mmap.mmap(self._fd, self._size_bytes)
+
+    def close(self) -> None:
+        """Give it up; who has mapped it keeps what they have."""
+        with contextlib.suppress(OSError):  # closed before
+            os.close(self._fd)
+        if self._path is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)  # noqa: PTH108 - one call, no object
+
+
+def map_file(address: str) -> mmap.mmap:
+    """Return the content of another process's file, to be read and written.
+
+    Raises:
+        OSError: when there is none, or it may not be opened.
+    """
+    fd = os.open(address, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return mmap.mmap(fd, 0)
+    finally:
+        os.close(fd)
+
+
+def is_in_memory() -> bool:
+    """Tell whether this system has such files: Linux does."""
+    return hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd")  # noqa: PTH112
+
+
+_CPU_INFO = Path("/proc/cpuinfo")
+# As Linux names them, on x86 and on Arm.
+_BF16_FLAGS = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """One look at a GPU or at a process on the CPU."""
+
+    name: str | None = None
+    utilization_percent: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    temperature_celsius: float | None = None
+    power_watts: float | None = None
+
+    @property
+    def memory_free_bytes(self) -> int | None:
+        """What nobody uses; None where that is not known."""
+        if self.memory_total_bytes is None or self.memory_used_bytes is None:
+            return None
+        return self.memory_total_bytes - self.memory_used_bytes
+
+
+@functools.cache
+def find_psutil() -> ModuleType | None:
+    """Return psutil; None where it is not installed: training goes on without its readings."""
+    try:
+        import psutil
+    except ImportError:
+        return None
+    module: ModuleType = psutil
+    return module
+
+
+def num_cores() -> int:
+    """Return the CPU cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class ProcessReader:
+    """Reads this process on the CPU: its share of the cores it was given, and its memory."""
+
+    def __init__(self, num_threads: int) -> None:
+        self._num_threads = num_threads
+        psutil = find_psutil()
+        self._process = None if psutil is None else psutil.Process()
+        if self._process is not None:
+            # The first answer is always 0: it only starts the clock.
+            self._process.cpu_percent()
+
+    def read(self) -> Reading:
+        """Return the utilization since the last call, 100% being all threads busy."""
+        if self._process is None:
+            return Reading(name=cpu_name())
+        psutil = find_psutil()
+        assert psutil is not None
+        busy = self._process.cpu_percent() / self._num_threads
+        return Reading(
+            name=cpu_name(),
+            utilization_percent=round(min(100.0, busy), 1),
+            memory_used_bytes=int(self._process.memory_info().rss),
+            memory_total_bytes=int(psutil.virtual_memory().total),
+        )
+
+
+def resident_bytes() -> int | None:
+    """Return this process's resident memory."""
+    psutil = find_psutil()
+    return None if psutil is None else int(psutil.Process().memory_info().rss)
+
+
+@functools.cache
+def has_bf16() -> bool | None:
+    """Return True if the CPU multiplies bf16 numbers itself, or None if unknown.
+
+    That takes AMX, AVX512-BF16 or Arm's BF16; without these instructions torch emulates it.
+    """
+    try:
+        with _CPU_INFO.open(encoding="utf-8") as file:
+            for line in file:
+                name, _, listed = line.partition(":")
+                if name.strip() in ("flags", "Features"):
+                    return not _BF16_FLAGS.isdisjoint(listed.split())
+    except OSError:
+        pass
+    return None
+
+
+@functools.cache
+def cpu_name() -> str:
+    """Return the processor's name, as the system gives it."""
+    try:
+        with _CPU_INFO.open(encoding="utf-8") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return "CPU"
+
 
 FIRST_SPAN_S = 0.1
 
@@ -58,3 +221,75 @@ def interfaces() -> dict[str, set[str]]:
         name: {known.address.partition("%")[0] for known in addresses}
         for name, addresses in psutil.net_if_addrs().items()
     }
+
+
+# A rank, rather than the page, the supervisor or torchrun, which would take everything with them.
+RANK_SCORE = 500
+# From the end of a rank to the end of torchrun, which waits for the other ranks.
+RECENT_S = 60.0
+LOOK_EVERY_S = 1.0
+_COUNTER = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
+
+
+def be_ended_first() -> None:
+    """Have the kernel end this process, or one that it starts, before others when memory runs out (Linux)."""
+    if not sys.platform.startswith("linux"):
+        return
+    path = Path("/proc/self/oom_score_adj")
+    with contextlib.suppress(OSError, ValueError):  # a container may hide it
+        if int(path.read_text()) < RANK_SCORE:
+            path.write_text(str(RANK_SCORE))
+
+
+def num_kills() -> int | None:
+    """Return how many processes of this control group the kernel has ended for lack of memory.
+
+    None where no counter can be read. The machine's own counter stands in where the group has none.
+    """
+    for path in (*_counters_of_group(), Path("/proc/vmstat")):
+        with contextlib.suppress(OSError):
+            if found := _COUNTER.search(path.read_text()):
+                return int(found[1])
+    return None
+
+
+def _counters_of_group() -> list[Path]:
+    """Return the files that may hold the counter of this process's group: version 2, then version 1."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in sorted(lines):  # "0::" (version 2) is first
+        _, controllers, group = line.split(":", 2)
+        if not controllers:
+            found.append(Path(f"/sys/fs/cgroup{group}", "memory.events"))
+        elif "memory" in controllers.split(","):
+            found.append(Path(f"/sys/fs/cgroup/memory{group}", "memory.oom_control"))
+    return found
+
+
+class KillWatch:
+    """Remembers when the kernel last ended a process of this group for lack of memory."""
+
+    def __init__(self) -> None:
+        self._num_kills = num_kills()
+        self._looked_at = time.monotonic()
+        self._killed_at = float("-inf")
+
+    def look(self, *, now: bool = False) -> None:
+        """Read the counter, at most once a second."""
+        at = time.monotonic()
+        if not now and at - self._looked_at < LOOK_EVERY_S:
+            return
+        self._looked_at = at
+        num = num_kills()
+        if num is not None and self._num_kills is not None and num > self._num_kills:
+            self._killed_at = at
+        self._num_kills = num
+
+    @property
+    def has_just_killed(self) -> bool:
+        """Whether it ended one within the last minute."""
+        self.look(now=True)
+        return time.monotonic() - self._killed_at < RECENT_S

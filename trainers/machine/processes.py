@@ -1,16 +1,126 @@
-"""Processes as psutil sees them: who they are, what they hold, and the tree of one launch."""
+"""Processes: titles, priority, children."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from trainers.machine import process_title
+# The first word of our titles.
+OURS = "ddp:"
+
+_PR_SET_NAME = 15
+# Counted from the third field of /proc/PID/stat; the second one may have blanks in it.
+_ARG_START, _ARG_END = 45, 46
+_END_OF_NAME = b") "
+MAX_SHOWN = 100
+
+
+def show_rank(run_id: str | None, rank: int) -> None:
+    """Call this process a rank of a run (None: of one that nobody has chosen yet), from the main thread.
+
+    Where the title is longer than the command line was, the run's name is cut short.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    tail = f" rank {rank}".encode()
+    # No blank: Slurm's proctrack/linuxproc reads /proc/PID/stat up to the first one, and would lose the rank:
+    # those of a suspended job trained on.
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, f"ddp-rank-{rank}".encode(), 0, 0, 0)
+    begin, end = _command_line_place()
+    room = end - begin - 2  # a zero behind the title, and the last byte
+    if room < len(tail):
+        return  # this system does not say where it is
+    head = f"{OURS} {run_id or 'waiting for a run,'}".encode()[: room - len(tail)]
+    ctypes.memmove(begin, (head + tail).ljust(room + 1, b"\0") + b".", end - begin)
+
+
+def title_of(command_line: Sequence[str]) -> str | None:
+    """Return what a rank of a run calls itself; None for any other process."""
+    return " ".join(command_line)[:MAX_SHOWN] if command_line and command_line[0] == OURS else None
+
+
+def _command_line_place() -> tuple[int, int]:
+    """Return where this process's command line begins and ends in its memory; (0, 0) where that is hidden."""
+    fields = Path("/proc/self/stat").read_bytes().rpartition(_END_OF_NAME)[2].split()
+    return int(fields[_ARG_START]), int(fields[_ARG_END])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """What a process has used so far, its children included, and how it stands now.
+
+    `wanted_s` is the time its threads have run or stood in line for a core: on a crowded machine a process
+    at work may get little, but it wants much.
+    """
+
+    cpu_s: float
+    wanted_s: float
+    io_bytes: int
+    is_stopped: bool
+    waits_for_disk: bool
+
+
+def sample_effort(pid: int) -> Effort | None:
+    """Return a process's effort; None when it is gone."""
+    try:
+        root = psutil.Process(pid)
+        status = root.status()
+        family = [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return None
+    if status == psutil.STATUS_ZOMBIE:
+        return None
+    cpu_s, io_bytes = 0.0, 0
+    for process in family:
+        with contextlib.suppress(psutil.Error):
+            times = process.cpu_times()
+            cpu_s += times.user + times.system
+            io_bytes += _io_bytes(process)
+    return Effort(
+        cpu_s=cpu_s,
+        wanted_s=sum(_wanted_s(process.pid) for process in family),
+        io_bytes=io_bytes,
+        is_stopped=status == psutil.STATUS_STOPPED,
+        waits_for_disk=any(_waits_for_disk(process.pid) for process in family),
+    )
+
+
+def _io_bytes(process: psutil.Process) -> int:
+    """Return what it has read and written, whether from a disk, a network disk or the system's memory."""
+    if not hasattr(process, "io_counters"):
+        return 0
+    counters = process.io_counters()
+    return int(getattr(counters, "read_chars", 0) + getattr(counters, "write_chars", 0))
+
+
+def _wanted_s(pid: int) -> float:
+    """Return how long its threads have run and waited for a core (proc(5), schedstat); 0 where hidden."""
+    wanted_ns = 0
+    for task in names_in(f"/proc/{pid}/task"):
+        with contextlib.suppress(OSError, ValueError):
+            ran_ns, waited_ns, _ = map(int, Path(f"/proc/{pid}/task/{task}/schedstat").read_text().split())
+            wanted_ns += ran_ns + waited_ns
+    return wanted_ns / 1e9
+
+
+def _waits_for_disk(pid: int) -> bool:
+    """Tell whether one of its threads stands in the kernel where only a device can wake it."""
+    for task in names_in(f"/proc/{pid}/task"):
+        stat = Path(f"/proc/{pid}/task/{task}/stat")
+        with contextlib.suppress(OSError, IndexError):
+            # The name before it may hold any character; the state is the first word after it.
+            if stat.read_text(errors="replace").rpartition(")")[2].split()[0] == "D":
+                return True
+    return False
+
 
 UPDATE_EVERY_S = 0.5
 KILL_WAIT_S = 3.0
@@ -65,7 +175,7 @@ def inspect(pid: int) -> ProcessFacts | None:
                 pid=pid,
                 parent_pid=process.ppid(),
                 started_unix_s=process.create_time(),
-                name=process_title.title_of(command_line) or process.name(),
+                name=title_of(command_line) or process.name(),
                 user=_user(process),
                 command_line=command_line,
                 working_directory=_working_directory(process),

@@ -1,18 +1,166 @@
-"""How many threads each rank uses on the CPU: as many as there are free cores for.
-
-More threads than free cores are far slower than fewer: at the end of each operation all wait for the one
-whose core is taken.
-"""
+"""Threads per rank, from measured free cores."""
 
 from __future__ import annotations
 
+import logging
 import math
+import multiprocessing
 import os
+import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from trainers.machine.other_load import OtherLoadReader
-from trainers.machine.processor import num_cores
+from trainers.machine.host import find_psutil, num_cores
+from trainers.machine.os_errors import explain
+
+log = logging.getLogger(__name__)
+
+# A pass takes milliseconds; one that waits for another page's lock some seconds.
+STUCK_AFTER_S = 30.0
+COMPLAIN_EVERY_S = 60.0
+
+
+class Passes:
+    """Calls `one_pass`, which returns how many seconds to rest, until it is closed."""
+
+    def __init__(self, name: str, one_pass: Callable[[], float], rest_after_error_s: float = 1.0) -> None:
+        self._name = name
+        self._one_pass = one_pass
+        self._rest_after_error_s = rest_after_error_s
+        self._thread: threading.Thread | None = None
+        self._wake = threading.Event()
+        self._is_closed = False
+        self._error: str | None = None
+        self._began_at: float | None = None
+        self._complained_at = float("-inf")
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread is there."""
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def trouble(self) -> str | None:
+        """What keeps it from doing its work, in words; None where nothing does, or nobody has begun it."""
+        if self._thread is None or self._is_closed:
+            return None
+        if not self._thread.is_alive():
+            return "The thread that does this has ended. Restart the page."
+        began_at = self._began_at
+        if began_at is not None and (takes_s := time.monotonic() - began_at) > STUCK_AFTER_S:
+            return f"A pass that began {takes_s:.0f} seconds ago has not finished: a disk may hang."
+        return self._error
+
+    def begin(self) -> None:
+        """Begin, in a thread, until `close`."""
+        self._thread = threading.Thread(target=self._go_on, name=self._name, daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Let the next pass come at once."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """End it, after the pass that may be going on."""
+        self._is_closed = True
+        self._wake.set()
+
+    def _go_on(self) -> None:
+        while not self._is_closed:
+            self._wake.clear()
+            self._began_at = time.monotonic()
+            try:
+                rest_s = self._one_pass()
+                self._error = None
+            except Exception as error:  # noqa: BLE001 - everybody hangs on this thread: the next pass must come
+                self._tell(error)
+                rest_s = self._rest_after_error_s
+            self._began_at = None
+            self._wake.wait(rest_s)
+
+    def _tell(self, error: Exception) -> None:
+        if time.monotonic() - self._complained_at > COMPLAIN_EVERY_S:
+            self._complained_at = time.monotonic()
+            log.error("%s: a pass failed, trying again: %s", self._name, error, exc_info=error)
+        is_said = isinstance(error, (OSError, ValueError)) and str(error)
+        # Words that nobody has written for people may hold anything: those stand in the log only.
+        self._error = explain(error) if is_said else f"An error of the page itself ({type(error).__name__})."
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherLoad:
+    """Shares of the cores that this process may use, in percent of all of them together.
+
+    Attributes:
+        others_percent: busy for others than the job.
+        idle_percent: not used by anybody.
+    """
+
+    others_percent: float
+    idle_percent: float
+
+
+class OtherLoadReader:
+    """Reads what others use since the last call; the first one only starts the clock."""
+
+    def __init__(self) -> None:
+        self._before: tuple[float, float, float] | None = None
+
+    def read(self, job_cpu_s: float) -> OtherLoad | None:
+        """Return the load since the last call; None where it cannot be read.
+
+        Args:
+            job_cpu_s: processor time that the job's processes on this machine have had so far, in seconds.
+        """
+        times = _times_of_our_cores()
+        if times is None:
+            return None
+        before, self._before = self._before, (*times, job_cpu_s)
+        if before is None:
+            return None
+        busy_s, idle_s, job_s = (now - then for now, then in zip(self._before, before, strict=True))
+        all_s = busy_s + idle_s
+        if all_s <= 0 or job_s < 0:
+            return None
+        others_s = max(0.0, busy_s - job_s)
+        return OtherLoad(
+            others_percent=round(100 * others_s / all_s, 1), idle_percent=round(100 * idle_s / all_s, 1)
+        )
+
+
+def own_cpu_s() -> float:
+    """Return the processor time of this process, its threads and its loader workers, in seconds."""
+    total, psutil = time.process_time(), find_psutil()
+    if psutil is None:
+        return total
+    for child in multiprocessing.active_children():
+        try:
+            taken = psutil.Process(child.pid).cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += taken.user + taken.system
+    return total
+
+
+def _times_of_our_cores() -> tuple[float, float] | None:
+    """Return for how long these cores were busy and idle since the machine was started, in seconds."""
+    psutil = find_psutil()
+    if psutil is None:
+        return None
+    cores = psutil.cpu_times(percpu=True)
+    ours = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(cores))
+    idle = busy = 0.0
+    for number, core in enumerate(cores):
+        if number not in ours:
+            continue
+        idle += core.idle + getattr(core, "iowait", 0.0)
+        # Time of a guest is counted in user already. Stolen time went to other virtual machines.
+        names = ("user", "nice", "system", "irq", "softirq", "steal", "interrupt", "dpc")
+        busy += sum(getattr(core, name, 0.0) for name in names)
+    return busy, idle
+
 
 GIVEN = "OMP_NUM_THREADS"
 # Set by what starts the ranks, which has looked at the machine for some time before.

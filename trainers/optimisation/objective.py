@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from trainers import registry
 from trainers.data.dataset import DataSpec, Split
-from trainers.engines.heartbeats import beats
-from trainers.engines.heartbeats.heartbeat_board import EVALUATING
+from trainers.engines import heartbeats
+from trainers.engines.heartbeats import EVALUATING
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy, weighted
 from trainers.report.metrics import Evaluation
@@ -140,7 +140,7 @@ def evaluate(
         if is_real and strategy.counts:
             targets = targets.to(world.device)
             meter.add(scores, targets, objective.summed_loss(scores, targets))
-        beats.beat(EVALUATING)
+        heartbeats.write_heartbeat(EVALUATING)
         if should_break_off():
             network.train()
             return None

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trainers.machine import processor
+from trainers.machine import host
 from trainers.parallel.process_group import World
 
 BYTES_PER_ELEMENT = 4
@@ -69,7 +69,7 @@ def measure(size_bytes: int, world: World, time_per_size_s: float) -> Measuremen
     return Measurement(
         backend=dist.get_backend(),
         num_ranks=world.world_size,
-        device=torch.cuda.get_device_name(world.device) if is_cuda else processor.cpu_name(),
+        device=torch.cuda.get_device_name(world.device) if is_cuda else host.cpu_name(),
         size_bytes=size_bytes,
         num_repetitions=num_repetitions,
         time_s=time_s,

@@ -1,11 +1,10 @@
-"""Which device a rank trains on: the GPU it was given, or the CPU and why it is no GPU.
-
-Until here nothing of CUDA has been called in this process: the driver still has to read
-CUDA_VISIBLE_DEVICES. What can be asked of NVML is, so that a rank on the CPU never opens a GPU.
-"""
+"""The device of a rank: memory, formats and precision."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import logging
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -13,10 +12,104 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
 from trainers.machine import cuda_environment, hardware
 from trainers.machine.cuda_environment import Obstacle
 from trainers.machine.hardware import VisibleGpu
+
+# The names and numbers of glibc's malloc.h; see `man 3 mallopt`.
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+_NEVER = -1
+# The most glibc takes: what is larger comes from the system each time, and goes back to it.
+_LARGEST_KEPT_BYTES = 32 * 2**20
+
+
+def keep_what_is_freed() -> None:
+    """Let this process keep up to the most memory it ever needed; nothing happens without glibc."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # another C library, or another system
+        return
+    mallopt(_M_TRIM_THRESHOLD, _NEVER)
+    mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT_BYTES)
+
+
+log = logging.getLogger(__name__)
+
+# On a GPU it pays where tensor cores compute; in fp32 cuDNN is often slower with it.
+_PRECISIONS_OF_TENSOR_CORES = ("bf16", "fp16", "tf32")
+
+
+def put_channels_last(network: nn.Module, device: torch.device, precision: str) -> None:
+    """Lay out the filters of a network of 2-d convolutions channels last; what flows through it follows."""
+    if device.type == "cuda" and precision not in _PRECISIONS_OF_TENSOR_CORES:
+        return
+    if any(isinstance(module, nn.Conv2d) for module in network.modules()):
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        log.info("filters and images lie channels last in memory")
+
+
+def align_state(optimizer: torch.optim.Optimizer) -> None:
+    """Lay out each parameter's state as the parameter itself.
+
+    A checkpoint keeps the layout it was saved with, and fused kernels go through both without looking.
+    """
+    for parameter, state in optimizer.state.items():
+        for name, value in state.items():
+            is_like_it = isinstance(value, torch.Tensor) and value.shape == parameter.shape
+            if is_like_it and value.stride() != parameter.stride():
+                state[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+
+
+_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Precision:
+    """The context of a forward pass, and the optimizer step that goes with it.
+
+    fp16 has few bits for small gradients: the loss is scaled up before backward, the gradients down
+    before the step, and a step with an infinite gradient is left out and the scale halved (Micikevicius
+    et al. 2017, "Mixed Precision Training").
+    """
+
+    def __init__(self, name: str, device: torch.device) -> None:
+        self._kind = _AUTOCAST.get(name)
+        self._device = device
+        if device.type == "cuda":
+            torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
+            torch.backends.cudnn.allow_tf32 = name == "tf32"
+        self.scaler = torch.amp.GradScaler(device.type) if name == "fp16" else None
+        self._one = torch.ones((), device=device)
+        self.loss_scale()  # the scaler is complete only after its first use
+
+    def autocast(self) -> contextlib.AbstractContextManager[object]:
+        """Return the context the model's forward pass runs in."""
+        if self._kind is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self._device.type, dtype=self._kind)
+
+    def loss_scale(self) -> torch.Tensor:
+        """Return the gradient of the loss that backward begins with. Without waiting for a GPU.
+
+        It is 1, but for fp16. Left to make it itself, backward would fill a new tensor in each step.
+        """
+        return self._one if self.scaler is None else self.scaler.scale(self._one)
+
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        """Bring the gradients back to their own size, on every rank."""
+        if self.scaler is not None:
+            self.scaler.unscale_(optimizer)
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Step the optimizer; with fp16 only when all gradients are finite."""
+        if self.scaler is None:
+            optimizer.step()
+        else:
+            self.scaler.step(optimizer)
+            self.scaler.update()
+
 
 # The first driver that runs programs of a CUDA version (NVIDIA, "CUDA Compatibility", minor versions).
 FIRST_DRIVER = {13: 580, 12: 525, 11: 450}

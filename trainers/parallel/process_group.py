@@ -1,15 +1,14 @@
-"""The process group: who this rank is, exact sums over all ranks, and what they tell each other.
-
-Ranks of one machine find each other in a file that nobody else can open, and talk over loopback. What they
-tell each other is tensors and JSON: torch's object collectives would unpickle what comes over a socket.
-"""
+"""The process group of a run, and its records."""
 
 from __future__ import annotations
 
 import gc
 import json
+import logging
+import math
 import os
 import socket
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -18,12 +17,92 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C import _distributed_c10d as c10d
+from torch.distributed import distributed_c10d
 
+from trainers.engines import heartbeats
+from trainers.engines.heartbeats import Answer, Collective, Group
 from trainers.engines.local.torchrun import STORE
-from trainers.engines.several_nodes import route
+from trainers.engines.several_nodes import peers
 from trainers.machine import threads
 from trainers.machine.cuda_environment import Obstacle
-from trainers.parallel import devices, host_memory
+from trainers.parallel import devices
+
+log = logging.getLogger(__name__)
+
+_FUNCTIONS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
+# As torch's JSON names them, beside those whose small letters are the name of a `torch.dtype`.
+_DTYPES = {"Float": "float32", "Double": "float64", "Half": "float16", "Int": "int32", "Long": "int64"}
+_DTYPES |= {"Byte": "uint8", "Char": "int8", "Short": "int16"}
+
+
+def flight_record_text(gradients_done: Callable[[], int | None] = lambda: None) -> bytes:
+    """Return what the supervisor is told. Never waits for a collective.
+
+    Args:
+        gradients_done: of how many backward passes this rank's GPU has the gradients.
+    """
+    found: Sequence[Group] | None = None
+    try:
+        found = recorded_groups()
+    except (RuntimeError, LookupError, TypeError, AttributeError) as error:  # another torch's ways
+        log.warning("the flight recorder cannot be read: %r", error)
+    try:
+        done = gradients_done()
+    except RuntimeError as error:  # CUDA's, after which nothing on this device works
+        log.warning("the GPU cannot be asked how far it is: %r", error)
+        done = None
+    return heartbeats.to_bytes(Answer(groups=tuple(found or ()), gradients_done=done))
+
+
+def recorded_groups() -> tuple[Group, ...] | None:
+    """Return this rank's process groups; None where torch cannot say."""
+    dumps = [getattr(c10d, name) for name in _FUNCTIONS if hasattr(c10d, name)]
+    known = _known_groups()
+    if not dumps or known is None:
+        return None
+    entries = [entry for dump in dumps for entry in json.loads(dump()).get("entries", ())]
+    # One that is point to point has numbers of its own, and no more than two ranks come to it.
+    entries = [entry for entry in entries if not entry["is_p2p"]]
+    return tuple(
+        _group(name, ranks, [entry for entry in entries if entry["process_group"][0] == name])
+        for name, ranks in known.items()
+    )
+
+
+def _known_groups() -> Mapping[str, tuple[int, ...]] | None:
+    """Return the ranks of each process group, by torch's name for it: its dump tells that for NCCL alone."""
+    world = getattr(distributed_c10d, "_world", None)
+    if world is None:
+        return None
+    return {world.pg_names[group]: tuple(sorted(ranks)) for group, ranks in world.pg_group_ranks.items()}
+
+
+def _group(name: str, ranks: tuple[int, ...], entries: list[dict[str, Any]]) -> Group:
+    """Return a group by its entries, which torch gives in the order they were recorded in."""
+    unfinished = next((entry for entry in entries if not entry["retired"]), None)
+    return Group(
+        name=name,
+        ranks=ranks,
+        newest=_collective(entries[-1]) if entries else None,
+        unfinished=None if unfinished is None else _collective(unfinished),
+    )
+
+
+def _collective(entry: Mapping[str, Any]) -> Collective:
+    name = entry["profiling_name"].partition(":")[2].strip("_").removesuffix("_base").replace("_", "-")
+    dtype = next(iter(entry["input_dtypes"]), "")
+    word = _DTYPES.get(dtype, dtype.lower())
+    kind = getattr(torch, word, None)
+    size = kind.itemsize if isinstance(kind, torch.dtype) else 0
+    num_values = sum(math.prod(shape) for shape in entry["input_sizes"])
+    return Collective(
+        number=entry["collective_seq_id"],
+        name=name,
+        dtype=word if size else "",
+        num_bytes=size * num_values,
+    )
+
 
 COLLECTIVE_TIMEOUT = timedelta(seconds=60)
 # Files take their time: what ranks tell each other about them may wait longer than a gradient.
@@ -110,7 +189,7 @@ def join(
         torch.set_num_threads(
             threads.choose(local_world_size, num_cores_to_use(), most=most_threads, recorded=recorded_threads)
         )
-        host_memory.keep_what_is_freed()
+        devices.keep_what_is_freed()
     store = None
     if is_one_machine():
         stay_on_loopback()
@@ -183,7 +262,7 @@ def use_interface_towards(address: str) -> None:
 
     Left alone, gloo takes the address of this machine's name, which on Debian only this machine can reach.
     """
-    interface = route.interface_towards(address)
+    interface = peers.interface_towards(address)
     if interface is not None:
         for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
             os.environ.setdefault(name, interface)

@@ -20,10 +20,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainers.machine import memory_file
-from trainers.machine.memory_file import MemoryFile
-from trainers.parallel.gradient_buckets import Round
+from trainers.machine import host
+from trainers.machine.host import MemoryFile
 from trainers.parallel.process_group import World, gather_json
+from trainers.parallel.strategy import Round
 
 # Large buckets go in pieces: what is shared stays small, and in the processor's cache. For each piece the
 # ranks wait for each other; the gradients of a small MLP, 1.08 MB, are one.
@@ -78,7 +78,7 @@ class SharedSum:
             if rank == self._rank:
                 mapped = self._memory.map()
             else:
-                mapped = memory_file.map_file(address["memory"])
+                mapped = host.map_file(address["memory"])
                 self._to[rank] = os.open(address["pipes"][str(self._rank)], os.O_WRONLY | os.O_CLOEXEC)
             self._regions.append(torch.frombuffer(mapped, dtype=torch.uint8).view(_HALVES, PIECE_BYTES))
 
@@ -179,7 +179,7 @@ def create(world: World, timeout_s: float) -> SharedSum | None:
         and 1 < world.world_size <= MOST_RANKS
         # Elsewhere the same address is somebody else's.
         and os.environ.get("LOCAL_WORLD_SIZE") == str(world.world_size)
-        and memory_file.is_in_memory()
+        and host.is_in_memory()
     )
     if not is_for_them:
         return None

@@ -1,23 +1,132 @@
-"""What the loop asks of a way to parallelise; the base class is plain data parallelism without wrapping."""
+"""Parallel strategies: the interface, buckets and DDP's own log."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from trainers.contract import config as config_module
-from trainers.contract.config import Config, ConfigError, RanksPerReplica, formulas, plugin_options
-from trainers.contract.config.formulas import Check
-from trainers.contract.config.plugin_options import Option
-from trainers.parallel import memory_format
-from trainers.parallel.gradient_buckets import Bucket, BucketNotes
+from trainers.contract.config import Config, ConfigError, RanksPerReplica, options
+from trainers.contract.config.options import Check, Option
+from trainers.parallel import devices
 from trainers.parallel.process_group import World
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucket:
+    """Gradients that are averaged together, in the order in which they lie in the bucket.
+
+    Attributes:
+        parameters: the name of each parameter, and the bytes of its gradient.
+    """
+
+    parameters: tuple[tuple[str, int], ...]
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(size for _, size in self.parameters)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """One piece of a bucket on its way through shared memory, in moments of `time.monotonic_ns`.
+
+    Attributes:
+        written_ns: this rank's part lies in the memory.
+        met_ns: those of all ranks do.
+    """
+
+    num_bytes: int
+    began_ns: int
+    written_ns: int
+    met_ns: int
+    ended_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Averaged:
+    """One all-reduce of a bucket on this rank, in moments of `time.monotonic_ns`."""
+
+    began_ns: int
+    ended_ns: int
+    bucket: Bucket
+    rounds: tuple[Round, ...]
+
+
+@dataclass(kw_only=True)
+class BucketNotes:
+    """Where a strategy notes its all-reduces while a recording is under way."""
+
+    averaged: list[Averaged] = field(default_factory=list)
+
+
+# Far beyond any run.
+_NEVER = 2**31 - 1
+_NANOSECONDS = 1e9
+
+
+class DdpLog:
+    """Adds up the times of the all-reduces, where that costs nothing.
+
+    On the CPU DDP notes moments of the host. On a GPU it would wait for the GPU in each step that it times,
+    so there it times none. What is read is private to torch; where a version lacks it, the times are unknown.
+
+    Args:
+        is_needed: nobody else measures the all-reduces of this model.
+    """
+
+    def __init__(self, model: DistributedDataParallel, *, is_needed: bool) -> None:
+        set_sample_rate = getattr(model, "_set_ddp_runtime_logging_sample_rate", None)
+        self._read = getattr(model, "_get_ddp_logging_data", None)
+        self._update = getattr(getattr(model, "logger", None), "set_runtime_stats_and_log", None)
+        self._is_on = (
+            is_needed
+            and model.device_type == "cpu"
+            and dist.get_world_size() > 1
+            and None not in (set_sample_rate, self._read, self._update)
+        )
+        if set_sample_rate is not None:
+            set_sample_rate(1 if self._is_on else _NEVER)
+        self._spent_ns = self._hidden_ns = self._newest = 0
+
+    def all_reduce_times(self) -> AllReduceTimes | None:
+        """Return what all of them have taken so far; asked after each step, for DDP keeps only the newest."""
+        if not self._is_on:
+            return None
+        data = self._newest_step()
+        began = data.get("backward_comm_time_start", 0)
+        if began > self._newest:
+            self._newest = began
+            self._spent_ns += data["backward_comm_time"]
+            self._hidden_ns += data["backward_compute_comm_overlap_time"]
+        return AllReduceTimes(spent_s=self._spent_ns / _NANOSECONDS, hidden_s=self._hidden_ns / _NANOSECONDS)
+
+    def bucket_places(self) -> list[list[int]]:
+        """Return for each bucket the places of its parameters among those trained; empty where unknown.
+
+        DDP lays its buckets out anew after the first backward pass.
+        """
+        if self._update is None or self._read is None:
+            return []
+        places = str(self._newest_step().get("rebuilt_per_bucket_param_indices", ""))
+        if not re.fullmatch(r"\d+( \d+)*(, \d+( \d+)*)*", places):
+            return []
+        return [[int(place) for place in bucket.split()] for bucket in places.split(",")]
+
+    def _newest_step(self) -> dict[str, Any]:
+        assert self._read is not None
+        assert self._update is not None
+        self._update()
+        data: dict[str, Any] = self._read()
+        return data
 
 
 class Loss(Protocol):
@@ -155,7 +264,7 @@ class Strategy:
         self.own: Any = (
             None
             if self.Options is None
-            else plugin_options.read(self.name, self.Options, config.plugin_options)
+            else options.read_options(self.name, self.Options, config.plugin_options)
         )
         self.num_replicas = config.num_replicas(self.ranks_per_replica)
         self.replica = world.rank * self.num_replicas // world.world_size
@@ -171,7 +280,7 @@ class Strategy:
     @classmethod
     def own_options(cls) -> tuple[Option, ...]:
         """Return the options that only this strategy knows."""
-        return plugin_options.declared(cls.name, cls.Options)
+        return options.declared_options(cls.name, cls.Options)
 
     @classmethod
     def all_checks(cls) -> tuple[Check, ...]:
@@ -184,7 +293,7 @@ class Strategy:
     def why_not_config(cls, config: Config) -> str | None:
         """Say why this configuration cannot be trained this way, or None; needs no process group."""
         try:
-            own = plugin_options.checked(cls.own_options(), config.plugin_options)
+            own = options.check_options(cls.own_options(), config.plugin_options)
         except ConfigError as error:
             return str(error)
         values = replace(config, plugin_options=own).values()
@@ -205,12 +314,12 @@ class Strategy:
         if unknown := set(cls.options) - config_module.settings().keys():
             names = ", ".join(sorted(unknown))
             raise ValueError(f"strategy {cls.name} has options that are no fields: {names}")
-        own = plugin_options.checked(cls.own_options(), {})
+        own = options.check_options(cls.own_options(), {})
         values = replace(Config(), plugin_options=own).values()
         for formula in (cls.ranks_per_replica, cls.gradient_copies, *asdict(cls.memory_shares).values()):
-            formulas.evaluate(formula, values)
+            options.evaluate_formula(formula, values)
         for check in cls.all_checks():
-            formulas.evaluate(check.holds, values)
+            options.evaluate_formula(check.holds, values)
             check.said(values)
 
     @property
@@ -303,4 +412,4 @@ class Strategy:
         """Put back what `state_dict` gave."""
         self.network.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
-        memory_format.align_state(optimizer)
+        devices.align_state(optimizer)

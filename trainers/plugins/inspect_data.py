@@ -21,11 +21,11 @@ from dataclasses import asdict
 from typing import Any
 
 from trainers import registry
-from trainers.contract.config.data import TASKS
+from trainers.contract.config.sections import TASKS
 from trainers.data.dataset import DataOptions, DataSpec, NotInstalledError
-from trainers.data.own.common import cache, limits
-from trainers.data.own.common.problems import DataError, DataProblem, Problems
+from trainers.data.own import cache, processes
 from trainers.data.own.dataset import Own
+from trainers.data.own.problems import DataError, DataProblem, Problems
 from trainers.data.own.recognise import data_path
 from trainers.machine.os_errors import explain
 from trainers.plugins import catalog, memory
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--reading", default="", help="JSON: how a table is read, see docs/own-data.md")
     parser.add_argument("--sequence-length", type=int)
     parser.add_argument("--prepare", action="store_true", help="prepare the data, however large")
-    parser.add_argument("--time-limit-s", type=float, default=limits.PREPARE_S)
+    parser.add_argument("--time-limit-s", type=float, default=processes.PREPARE_S)
     asked = parser.parse_args()
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%Y-%m-%d %H:%M:%S%z"
@@ -70,7 +70,9 @@ def main() -> None:
     print()
 
 
-def inspect(options: DataOptions, *, prepare: bool, time_limit_s: float = limits.PREPARE_S) -> dict[str, Any]:
+def inspect(
+    options: DataOptions, *, prepare: bool, time_limit_s: float = processes.PREPARE_S
+) -> dict[str, Any]:
     """Return what the page shows of some data, as JSON values."""
     own = Own(options)
     answer: dict[str, Any] = {
@@ -90,7 +92,7 @@ def inspect(options: DataOptions, *, prepare: bool, time_limit_s: float = limits
     }
     extra: list[DataProblem] = []
     try:
-        with limits.bounded(options.path, seconds=time_limit_s):
+        with processes.bounded(options.path, seconds=time_limit_s):
             spec = _inspect(own, options, answer, prepare=prepare)
             if spec is not None:
                 answer["dataset"] = _describe(spec, own.problems)

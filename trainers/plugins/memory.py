@@ -18,7 +18,7 @@ from torch import nn
 from trainers import registry
 from trainers.data.dataset import DataSpec
 from trainers.machine.os_errors import explain
-from trainers.parallel.network_layers import layers_of
+from trainers.parallel.sharded import layers_of
 from trainers.plugins import catalog
 from trainers.plugins.activations import activation_bytes_per_sample
 from trainers.registry import ModelEntry

@@ -33,7 +33,7 @@ from trainers.data.dataset import (
     DataSpec,
     Split,
 )
-from trainers.data.own.common import cache
+from trainers.data.own import cache
 from trainers.data.own.dataset import Own
 from trainers.data.text import CharacterTokenizer
 from trainers.files.json_files import parse_json

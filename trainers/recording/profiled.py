@@ -1,20 +1,169 @@
-"""torch.profiler's word on a rank's collectives: the one place that knows how it names them.
-
-gloo's are noted from the call to the end of the work, whichever thread does it. On a GPU they are NCCL's
-kernels, in the GPU's own time.
-"""
+"""Profiles of recorded steps."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
+
+from trainers.parallel.process_group import World
+
+Span = tuple[float, float]
+
+
+def union(spans: Iterable[Span]) -> list[Span]:
+    """Return the same time as spans that do not overlap, in order."""
+    merged: list[Span] = []
+    for began, ended in sorted(spans):
+        if merged and began <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], ended))
+        else:
+            merged.append((began, ended))
+    return merged
+
+
+def length(spans: Iterable[Span]) -> float:
+    """Return how long at least one of the spans lasted."""
+    return sum(ended - began for began, ended in union(spans))
+
+
+def overlap(some: Iterable[Span], others: Iterable[Span]) -> float:
+    """Return how long one of the first and one of the second lasted at the same time."""
+    first, second = union(some), union(others)
+    return sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a in first for b in second)
+
+
+def numbers_of_step(step: Mapping[str, Any], *, is_blocking: bool) -> dict[str, float | None]:
+    """Return the seconds of a step's parts, and what of its all-reduces was hidden behind backward.
+
+    Backward computes until the last bucket is ready; what all-reduces take until then is hidden. Where the
+    thread that computes averages the gradients itself (`is_blocking`), nothing is.
+    """
+    found: dict[str, float | None] = {"step_s": step["ended_s"] - step["began_s"]}
+    for part in ("data", "forward", "backward", "both", "optimizer", "other"):
+        spans = [(began, ended) for name, began, ended in step["parts"] if name == part]
+        found[f"{part}_s"] = length(spans) if spans else None
+    reduces = [(each["began_s"], each["ended_s"]) for each in step["all_reduces"]]
+    backward = [(began, ended) for name, began, ended in step["parts"] if name == "backward"]
+    if not reduces:
+        return found | {"all_reduce_s": None, "hidden_s": None, "waited_s": None}
+    last_ready = max(began for began, _ in reduces)
+    computing = [(began, min(ended, last_ready)) for began, ended in backward if began < last_ready]
+    rounds = [each for reduced in step["all_reduces"] for each in reduced["rounds"]]
+    return found | {
+        "all_reduce_s": length(reduces),
+        "hidden_s": 0.0 if is_blocking else overlap(reduces, computing),
+        "waited_s": sum(met - written for _, written, met, *_ in rounds) if rounds else None,
+    }
+
+
+def numbers_of(ranks: Sequence[Mapping[str, Any]], *, is_blocking: bool) -> dict[str, Any]:
+    """Return the mean of a step's numbers for each rank, and the share of all all-reduces that was hidden."""
+    found = []
+    for rank in ranks:
+        steps = [numbers_of_step(step, is_blocking=is_blocking) for step in rank["steps"]]
+        means = {name: _mean([step[name] for step in steps]) for name in (steps[0] if steps else ())}
+        found.append({"rank": rank["rank"], **means})
+    spent = sum(each.get("all_reduce_s") or 0.0 for each in found)
+    hidden = sum(each.get("hidden_s") or 0.0 for each in found)
+    return {"overlap": round(hidden / spent, 4) if spent > 0 else None, "ranks": found}
+
+
+def worst_contradiction_s(ranks: Sequence[Mapping[str, Any]]) -> tuple[int, float]:
+    """Return how many all-reduces all ranks have in common, and by how much one contradicts the clocks.
+
+    None can end on a rank before it has begun on all of them: where it seems so, the clocks differ by at
+    least that much.
+    """
+    num_checked, worst_s = 0, 0.0
+    for same_step in zip(*(rank["steps"] for rank in ranks), strict=True):
+        reduces = [step["all_reduces"] for step in same_step]
+        if len({len(each) for each in reduces}) != 1:
+            continue
+        for same in zip(*reduces, strict=True):
+            num_checked += 1
+            began_s = max(each["began_s"] for each in same)
+            worst_s = max(worst_s, began_s - min(each["ended_s"] for each in same))
+    return num_checked, worst_s
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(sum(known) / len(values), 9) if known else None
+
+
+NUM_PINGS = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ping:
+    """A message to another rank and back: sent and returned by our clock, answered by the other's."""
+
+    sent_ns: int
+    answered_ns: int
+    returned_ns: int
+
+    @property
+    def took_ns(self) -> int:
+        return self.returned_ns - self.sent_ns
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skew:
+    """By how much another clock is ahead of ours, and the most that this can be wrong."""
+
+    ahead_ns: int = 0
+    error_ns: int = 0
+
+
+def skew_of(pings: Sequence[Ping]) -> Skew:
+    """Return how far the clock that answered is ahead, by the quickest ping."""
+    best = min(pings, key=lambda ping: ping.took_ns)
+    middle_ns = (best.sent_ns + best.returned_ns) // 2
+    return Skew(ahead_ns=best.answered_ns - middle_ns, error_ns=-(-best.took_ns // 2))
+
+
+def measure_clock_skew(world: World, nodes: Sequence[int]) -> dict[int, Skew]:
+    """Return, on rank 0, the skew of each machine's clock; every rank must call it.
+
+    Args:
+        nodes: the machine of each rank.
+    """
+    first_ranks = {node: rank for rank, node in reversed(list(enumerate(nodes)))}
+    here = nodes[0]
+    found = {here: Skew()}
+    for node, rank in sorted(first_ranks.items()):
+        if node == here:
+            continue
+        if world.is_main:
+            found[node] = skew_of([_ping(world, rank) for _ in range(NUM_PINGS)])
+        elif world.rank == rank:
+            for _ in range(NUM_PINGS):
+                _answer(world)
+    return found
+
+
+def _ping(world: World, rank: int) -> Ping:
+    message = torch.zeros(1, dtype=torch.int64)
+    sent_ns = time.monotonic_ns()
+    dist.send(message, dst=rank, group=world.slow_group)
+    dist.recv(message, src=rank, group=world.slow_group)
+    return Ping(sent_ns=sent_ns, answered_ns=int(message.item()), returned_ns=time.monotonic_ns())
+
+
+def _answer(world: World) -> None:
+    message = torch.zeros(1, dtype=torch.int64)
+    dist.recv(message, src=0, group=world.slow_group)
+    message[0] = time.monotonic_ns()
+    dist.send(message, dst=0, group=world.slow_group)
+
 
 NUM_ANCHORS = 5
 _ANCHOR = "recording: anchor {}"

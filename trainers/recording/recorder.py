@@ -1,32 +1,253 @@
-"""Begins a recording, and ends it: what all ranks noted comes together on one clock, in one file.
-
-Nothing of it may end a run: what one rank cannot say is a sentence in the file, and a file that cannot be
-written is a warning. All ranks begin and end at the same step, so that they meet in the few collectives here.
-"""
+"""Recordings of steps on each rank."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Protocol
+
+import torch
 
 from trainers.contract import recordings
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.heartbeats import beats
-from trainers.engines.heartbeats.heartbeat_board import SAVING
+from trainers.engines import heartbeats
+from trainers.engines.heartbeats import SAVING
 from trainers.files import private_files
 from trainers.files.json_files import write_json_atomically
 from trainers.machine.os_errors import explain
-from trainers.parallel.gradient_buckets import BucketNotes
 from trainers.parallel.process_group import World, gather_json
-from trainers.parallel.strategy import Strategy
-from trainers.recording import clocks, moments, rank_notes, whole
-from trainers.recording.observer import RecordingObserver
+from trainers.parallel.strategy import Averaged, Bucket, BucketNotes, Round, Strategy
+from trainers.recording import profiled, whole
 from trainers.recording.profiled import Collective, CollectiveProfile
 from trainers.report.observer import NullObserver
 from trainers.report.reporter import NullReporter
+
+
+class Moments(Protocol):
+    """Takes moments, and says later when they were."""
+
+    def now(self) -> Any: ...
+
+    def when_ns(self, moment: Any) -> int: ...
+
+
+class HostMoments:
+    """Moments of this process: each is its time."""
+
+    now = staticmethod(time.monotonic_ns)
+
+    def when_ns(self, moment: int) -> int:
+        return moment
+
+
+class GpuMoments:
+    """Moments at which the GPU comes to a place in its work, by CUDA events.
+
+    The first one is taken while the GPU has nothing to do, so that its time is also the host's; the others
+    are counted from it. `when_ns` waits for the GPU.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        torch.cuda.synchronize(device)
+        self._began = torch.cuda.Event(enable_timing=True)
+        self._began.record()
+        self._began_ns = time.monotonic_ns()
+
+    def now(self) -> torch.cuda.Event:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def when_ns(self, moment: torch.cuda.Event) -> int:
+        moment.synchronize()
+        elapsed_ms: float = self._began.elapsed_time(moment)
+        return self._began_ns + round(1e6 * elapsed_ms)
+
+
+def moments_of(device: torch.device) -> Moments:
+    """Return the moments of whatever computes a rank's steps."""
+    return GpuMoments(device) if device.type == "cuda" else HostMoments()
+
+
+Part = tuple[str, int, int]
+
+
+def rank_notes_of(
+    steps: Sequence[NotedStep],
+    moments: Moments,
+    *,
+    averaged: Sequence[Averaged],
+    collectives: Sequence[Collective],
+    buckets: Sequence[Bucket],
+) -> dict[str, Any]:
+    """Return `steps`, each with its parts, all-reduces of buckets and other collectives, and `buckets`.
+
+    Args:
+        averaged: the all-reduces of a strategy that notes them itself.
+        collectives, buckets: where it does not: what the profiler says, and what DDP averages in one step.
+    """
+    known = list(dict.fromkeys(each.bucket for each in averaged)) or list(buckets)
+    return {
+        "steps": [_step(step, moments, averaged, collectives, known) for step in steps],
+        "algorithms": sorted(
+            {each.algorithm for each in collectives if each.is_all_reduce and each.algorithm}
+        ),
+        "buckets": [[list(parameter) for parameter in bucket.parameters] for bucket in known],
+    }
+
+
+def _step(
+    noted: NotedStep,
+    moments: Moments,
+    averaged: Iterable[Averaged],
+    collectives: Iterable[Collective],
+    buckets: Sequence[Bucket],
+) -> dict[str, Any]:
+    when = [moments.when_ns(noted.began), *(moments.when_ns(moment) for _, moment in noted.marks)]
+    names = [part for part, _ in noted.marks]
+    parts = [(name, began, ended) for name, (began, ended) in zip(names, pairwise(when), strict=True)]
+    began, ended = when[0], when[-1]
+    reduces = [
+        _reduced(buckets.index(each.bucket), each.began_ns, each.ended_ns, each.rounds)
+        for each in averaged
+        if began <= each.began_ns < ended
+    ]
+    inside = [each for each in collectives if began <= each.began_ns < ended]
+    if not reduces and (matched := _matched(inside, parts, buckets)):
+        # Backward waits for all of them; gloo's thread may say a moment later that one is over.
+        over_ns = max(ended for name, _, ended in parts if name == "backward")
+        reduces = [
+            _reduced(place, each.began_ns, min(each.ended_ns, over_ns), ())
+            for place, each in enumerate(matched)
+        ]
+        inside = [each for each in inside if each not in matched]
+    return {
+        "step": noted.step,
+        "began": began,
+        "ended": ended,
+        "parts": [list(part) for part in parts],
+        "all_reduces": reduces,
+        "collectives": [[each.name, each.began_ns, each.ended_ns, each.num_bytes] for each in inside],
+    }
+
+
+def _matched(
+    collectives: Iterable[Collective], parts: Iterable[Part], buckets: Sequence[Bucket]
+) -> list[Collective]:
+    """Return the all-reduce of each bucket; none where what began in backward is not one for each.
+
+    DDP begins them in the order of its buckets, and nothing else is averaged while it goes backward.
+    """
+    spans = [(began, ended) for name, began, ended in parts if name == "backward"]
+    found = [
+        each
+        for each in collectives
+        if each.is_all_reduce and any(began <= each.began_ns < ended for began, ended in spans)
+    ]
+    return found if len(found) == len(buckets) else []
+
+
+def _reduced(bucket: int, began_ns: int, ended_ns: int, rounds: Sequence[Round]) -> Mapping[str, Any]:
+    return {
+        "bucket": bucket,
+        "began": began_ns,
+        "ended": ended_ns,
+        "rounds": [
+            [each.began_ns, each.written_ns, each.met_ns, each.ended_ns, each.num_bytes] for each in rounds
+        ],
+    }
+
+
+@dataclass(kw_only=True)
+class NotedStep:
+    """A step as it was noted: the moments at which its parts ended; `step` is 0 until it is done."""
+
+    began: Any
+    marks: list[tuple[str, Any]] = field(default_factory=list)
+    step: int = 0
+
+
+class RecordingObserver(NullObserver):
+    """Passes all on to the usual observer, and keeps the moments of `num_steps` steps.
+
+    Args:
+        divides_passes: backward begins when forward is over.
+        on_full: called at the end of the last step.
+
+    Attributes:
+        steps: those that are done.
+    """
+
+    is_recording = True
+
+    def __init__(
+        self,
+        usual: NullObserver,
+        moments: Moments,
+        *,
+        num_steps: int,
+        divides_passes: bool,
+        on_full: Callable[[str | None], None],
+    ) -> None:
+        self._usual = usual
+        self._now = moments.now
+        self._num_steps = num_steps
+        self._divides_passes = divides_passes
+        self._on_full = on_full
+        self._under_way: NotedStep | None = None
+        self.steps: list[NotedStep] = []
+
+    def begin_step(self, *, is_reported: bool, is_first_of_epoch: bool = False) -> None:
+        self._usual.begin_step(is_reported=is_reported, is_first_of_epoch=is_first_of_epoch)
+        self._under_way = NotedStep(began=self._now())
+
+    def data_fetched(self) -> None:
+        self._mark("data")
+        self._usual.data_fetched()
+
+    def forward_done(self) -> None:
+        if self._divides_passes:
+            self._mark("forward")
+        self._usual.forward_done()
+
+    def backward_done(self, *, is_last: bool) -> None:
+        self._mark("backward" if self._divides_passes else "both")
+        self._usual.backward_done(is_last=is_last)
+
+    def optimizer_done(self) -> None:
+        self._mark("optimizer")
+        self._usual.optimizer_done()
+
+    def end_step(self, step: int) -> None:
+        self._mark("other")
+        self._usual.end_step(step)
+        self.step_time_s, self.data_time_s = self._usual.step_time_s, self._usual.data_time_s
+        if self._under_way is not None:
+            self._under_way.step = step
+            self.steps.append(self._under_way)
+            self._under_way = None
+        if len(self.steps) >= self._num_steps:
+            self._on_full(None)
+
+    def standing_still(self) -> contextlib.AbstractContextManager[None]:
+        return self._usual.standing_still()
+
+    def go_on_within_step(self) -> None:
+        self._mark("other")
+        self._usual.go_on_within_step()
+
+    def end_recording(self, why: str) -> None:
+        self._on_full(why)
+
+    def _mark(self, part: str) -> None:
+        if self._under_way is not None:
+            self._under_way.marks.append((part, self._now()))
+
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +284,7 @@ class Recorder:
         self._tells_of_buckets = strategy.note_buckets(self._notes)
         if not self._tells_of_buckets and world.world_size > 1:
             self._begin_profile()
-        self._moments = moments.of(world.device)
+        self._moments = moments_of(world.device)
         self.observer = RecordingObserver(
             usual,
             self._moments,
@@ -83,10 +304,10 @@ class Recorder:
         """Put the usual observer back, bring all notes together, write them; every rank calls it."""
         self._put_back()
         with self._usual.standing_still():
-            beats.beat(SAVING)
+            heartbeats.write_heartbeat(SAVING)
             self._strategy.note_buckets(None)
             parts = gather_json(self._own_part(), self._world.slow_group)
-            skews = clocks.measure(self._world, [part["node"] for part in parts])
+            skews = profiled.measure_clock_skew(self._world, [part["node"] for part in parts])
             if self._world.is_main:
                 self._write(parts, skews, why)
 
@@ -98,7 +319,7 @@ class Recorder:
             "node": self._world.node,
             "host": socket.gethostname(),
             "problem": self._problem,
-            **rank_notes.of(
+            **rank_notes_of(
                 self.observer.steps,
                 self._moments,
                 averaged=self._notes.averaged,
@@ -116,7 +337,9 @@ class Recorder:
             self._problem = f"the profiler has said nothing that can be used: {error}"
             return []
 
-    def _write(self, parts: Sequence[dict[str, Any]], skews: dict[int, clocks.Skew], why: str | None) -> None:
+    def _write(
+        self, parts: Sequence[dict[str, Any]], skews: dict[int, profiled.Skew], why: str | None
+    ) -> None:
         try:
             recording = whole.of(parts, skews, self._strategy, self._world, ended_early=why)
             path = recordings.path_of(self._run, recording["first_step"])

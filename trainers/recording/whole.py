@@ -8,8 +8,8 @@ from typing import Any
 from trainers.contract import recordings
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
-from trainers.recording import arithmetic
-from trainers.recording.clocks import Skew
+from trainers.recording import profiled
+from trainers.recording.profiled import Skew
 
 _DIGITS = 7  # a tenth of a microsecond
 
@@ -39,7 +39,7 @@ def of(
     origin_ns = min(part["steps"][0]["began"] - skews[part["node"]].ahead_ns for part in parts)
     ranks = [_rank(part, _to_seconds(origin_ns + skews[part["node"]].ahead_ns)) for part in parts]
     is_blocking = strategy.all_reduce == "shared_memory"
-    num_checked, contradiction_s = arithmetic.worst_contradiction_s(ranks)
+    num_checked, contradiction_s = profiled.worst_contradiction_s(ranks)
     return {
         "version": recordings.VERSION,
         "first_step": ranks[0]["steps"][0]["step"],
@@ -60,7 +60,7 @@ def of(
         },
         "buckets": [_bucket(bucket) for bucket in parts[0]["buckets"]],
         "ranks": ranks,
-        "numbers": arithmetic.numbers_of(ranks, is_blocking=is_blocking),
+        "numbers": profiled.numbers_of(ranks, is_blocking=is_blocking),
     }
 
 

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from trainers.contract import commands
 from trainers.contract.commands import Command
-from trainers.engines.heartbeats import beats
-from trainers.engines.heartbeats.heartbeat_board import REPORTING
+from trainers.engines import heartbeats
+from trainers.engines.heartbeats import REPORTING
 from trainers.parallel.process_group import World
-from trainers.report.losses import DeviceLosses, HostLosses
+from trainers.report.metrics import DeviceLosses, HostLosses
 from trainers.report.reporter import NullReporter, StepBatch, StepNote
 
 REPORT_EVERY_S = 0.1
@@ -189,7 +189,7 @@ class StepMeter:
     def _begin(self, *, hears: bool = True) -> _Report:
         """Begin to add up what there is over all ranks; a command that is not obeyed yet comes first."""
         assert self._unread is None, "one report at a time"
-        beats.beat(REPORTING)
+        heartbeats.write_heartbeat(REPORTING)
         command = self._reporter.poll_command() if hears and self._agreed.command is None else None
         extras = [0.0] * _NUM_EXTRAS
         if self._world.is_main:
@@ -209,7 +209,7 @@ class StepMeter:
 
     def _read(self, report: _Report, *, is_between_steps: bool = False) -> None:
         """Wait for a report, hand its losses to whoever writes them, and keep what all ranks agree on."""
-        beats.beat(REPORTING)
+        heartbeats.write_heartbeat(REPORTING)
         self._unread = None
         waiting_since = time.perf_counter()
         *values, norm = report.numbers()

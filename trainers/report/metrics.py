@@ -1,14 +1,318 @@
-"""Metrics that add up: counts and sums on each rank, one all-reduce, then the same as one process."""
+"""Metrics of tasks, losses and trivial predictors."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
+from trainers.data.dataset import MOST_CONFUSED, DataSpec, Split
 from trainers.parallel.process_group import World
+from trainers.report.samples import Scores
+
+
+class Task(ABC):
+    """What is learnt; it has no state.
+
+    Class attributes:
+        is_cut_from_one_text: there are as many samples as the sequence length leaves.
+        loss_words: what the loss is, beside the axis of its chart.
+        first_metric: what the chart of the evaluations is called before the first one.
+    """
+
+    is_cut_from_one_text: ClassVar[bool] = False
+    loss_words: ClassVar[str]
+    first_metric: ClassVar[str]
+
+    @abstractmethod
+    def loss(self, scores: Tensor, targets: Tensor, *, reduction: str, label_smoothing: float) -> Tensor:
+        """Return the loss of the model's scores, by `reduction`: their `mean`, or one a target (`none`)."""
+
+    @abstractmethod
+    def meter(self, spec: DataSpec, device: torch.device) -> Meter:
+        """Return what counts an evaluation, empty; one of its metrics is in `events.PRIMARY_METRICS`."""
+
+    def sample(
+        self,
+        scores: Scores,
+        spec: DataSpec,
+        validation: Split,
+        *,
+        device: torch.device,
+        seed: int,
+        time_limit_s: float | None,
+    ) -> tuple[str, Any] | None:
+        """Return the type and the content of a `sample` event: what the model says now, for the page.
+
+        Nothing may depend on the rank or draw from training's generators: all ranks of a sharded model take
+        a sample together.
+
+        Args:
+            scores: maps prepared inputs on `device` to the model's output, without training it.
+            seed: of what is drawn.
+            time_limit_s: cut off what is not made by then; None where ranks must all do the same.
+        """
+        del scores, spec, validation, device, seed, time_limit_s
+        return None
+
+    def trivial(self, spec: DataSpec, train: Split, validation: Split) -> Trivial | None:
+        """Return what a predictor without inputs reaches, in the main metric; None: there is none."""
+        del spec, train, validation
+        return None
+
+    def class_names(self, spec: DataSpec) -> tuple[str, ...] | None:
+        """Return the names that belong to a confusion matrix, where there is one."""
+        del spec
+        return None
+
+    def num_scores(self, spec: DataSpec) -> int:
+        """Return how many numbers the model gives for a sample."""
+        return spec.num_classes
+
+    def empty_targets(self, spec: DataSpec, batch_size: int, device: torch.device) -> Tensor:
+        """Return what the targets of a batch look like, without their values: class numbers."""
+        del spec
+        return torch.empty(batch_size, dtype=torch.int64, device=device)
+
+
+class Classification(Task):
+    """Classes to tell apart, by cross-entropy (label smoothing: Szegedy et al. 2015, section 7)."""
+
+    loss_words: ClassVar[str] = "cross-entropy"
+    first_metric: ClassVar[str] = "accuracy"
+
+    def loss(self, scores: Tensor, targets: Tensor, *, reduction: str, label_smoothing: float) -> Tensor:
+        return functional.cross_entropy(
+            scores.flatten(0, -2), targets.flatten(), reduction=reduction, label_smoothing=label_smoothing
+        )
+
+    def meter(self, spec: DataSpec, device: torch.device) -> Meter:
+        kind = ConfusionMeter if spec.num_classes <= MOST_CONFUSED else ClassificationMeter
+        return kind(spec.num_classes, device)
+
+    def trivial(self, spec: DataSpec, train: Split, validation: Split) -> Trivial:
+        return most_frequent_class(spec, train, validation)
+
+    def class_names(self, spec: DataSpec) -> tuple[str, ...] | None:
+        return spec.class_names if 0 < len(spec.class_names) <= MOST_CONFUSED else None
+
+
+class HostLosses:
+    """Losses of steps as numbers: on the CPU they are there, and there is nothing to wait for."""
+
+    def __init__(self) -> None:
+        self._values: list[float] = []
+
+    def add(self, loss: Tensor) -> None:
+        """Note a step's loss."""
+        self._values.append(loss.item())
+
+    def taken_with(self, extras: Sequence[float]) -> Tensor:
+        """Return the losses and these numbers in one float64 tensor, and begin anew."""
+        taken, self._values = self._values, []
+        return torch.tensor([*taken, *extras], dtype=torch.float64)
+
+    def sent(self, message: Tensor, norm: Tensor | None) -> Callable[[], list[float]]:
+        """Return what gives the numbers of a message, and the norm or 0."""
+        return lambda: [*message.tolist(), 0.0 if norm is None else float(norm)]
+
+
+class DeviceLosses:
+    """Losses of steps on their device: asking for a number would make the host wait for it.
+
+    One report is under way at a time, so its numbers have their place in host memory, pinned for a GPU: only
+    such are copied without waiting.
+
+    Args:
+        num_slots: the most numbers of a message, losses and others.
+    """
+
+    def __init__(self, device: torch.device, num_slots: int) -> None:
+        is_gpu = device.type == "cuda"
+        self._buffer = torch.zeros(num_slots, dtype=torch.float64, device=device)
+        self._extras = torch.zeros(num_slots, dtype=torch.float64, pin_memory=is_gpu)
+        self._arrived = torch.zeros(num_slots + 1, dtype=torch.float64, pin_memory=is_gpu)
+        # The host sleeps while it waits: it has the cores to share with those who load data.
+        self._has_arrived = torch.cuda.Event(blocking=True) if is_gpu else None
+        self._losses: list[Tensor] = []
+
+    def add(self, loss: Tensor) -> None:
+        """Note a step's loss, which nobody may change: copying it would cost a kernel in each step."""
+        self._losses.append(loss)
+
+    def taken_with(self, extras: Sequence[float]) -> Tensor:
+        """Return the losses and these numbers in one float64 tensor, and begin anew."""
+        count = len(self._losses)
+        message = self._buffer[: count + len(extras)]
+        if self._losses:
+            message[:count].copy_(torch.stack(self._losses))
+        written = self._extras[: len(extras)].copy_(torch.tensor(extras, dtype=torch.float64))
+        message[count:].copy_(written, non_blocking=True)
+        self._losses = []
+        return message
+
+    def sent(self, message: Tensor, norm: Tensor | None) -> Callable[[], list[float]]:
+        """Send a message and the norm (or 0) to the host; return what waits for them and gives them."""
+        arrived = self._arrived[: len(message) + 1]
+        arrived[-1] = 0.0
+        arrived[:-1].copy_(message, non_blocking=True)
+        if norm is not None:
+            arrived[-1].copy_(norm, non_blocking=True)
+        if self._has_arrived is not None:
+            self._has_arrived.record()
+        return lambda: self._wait_for(arrived)
+
+    def _wait_for(self, arrived: Tensor) -> list[float]:
+        if self._has_arrived is not None:
+            self._has_arrived.synchronize()
+        numbers: list[float] = arrived.tolist()
+        return numbers
+
+
+# Counted in about 50 ms; of larger splits a sample spread over them is counted.
+MOST_TARGETS = 2**18
+FEW_INPUTS = 256
+MOST_INPUTS = 2**16
+LONGEST_ANSWER = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trivial:
+    """A predictor without inputs, on the validation split; the field `trivial` of the `plan` event.
+
+    Attributes:
+        predictor: "most_frequent_class", "mean" or "unigram".
+        answer: the class or the number that it always predicts; None for a unigram.
+        metric: the task's main metric, of which `value` is reached, with its `standard_error`.
+        loss: of predicting the frequencies of the classes or tokens, or the mean.
+        train_loss: the same on the training split, whose classes or numbers may be spread differently.
+        inputs_differ: False if all training inputs are the same.
+    """
+
+    predictor: str
+    answer: str | float | None
+    metric: str
+    value: float
+    standard_error: float
+    loss: float
+    train_loss: float
+    inputs_differ: bool
+
+
+def most_frequent_class(spec: DataSpec, train: Split, validation: Split) -> Trivial:
+    """Return what always predicting the most frequent class of the validation split reaches.
+
+    Raises:
+        ValueError: if no target of a split is a class.
+    """
+    counts = _class_counts(validation, spec.num_classes)
+    trained = _class_counts(train, spec.num_classes)
+    shares = counts / counts.sum()
+    answer = int(shares.argmax())
+    share = float(shares[answer])
+    names = spec.class_names
+    return Trivial(
+        predictor="most_frequent_class",
+        answer=(names[answer] if answer < len(names) else str(answer))[:LONGEST_ANSWER],
+        metric="accuracy",
+        value=share,
+        standard_error=math.sqrt(share * (1 - share) / float(counts.sum())),
+        loss=float(torch.special.entr(shares).sum()),
+        train_loss=float(torch.special.entr(trained / trained.sum()).sum()),
+        inputs_differ=inputs_differ(train),
+    )
+
+
+def unigram(spec: DataSpec, train: Split, validation: Split) -> Trivial:
+    """Return what predicting each token by its frequency in the training split reaches."""
+    trained = _targets(train)
+    counts = torch.bincount(trained, minlength=spec.num_classes)
+    # One is added to each count, so that no token is impossible.
+    shares = (counts + 1).double() / (counts.sum() + len(counts))
+    surprise = -shares.log()[_targets(validation)]
+    loss = float(surprise.mean())
+    perplexity = math.exp(min(loss, 700.0))
+    return Trivial(
+        predictor="unigram",
+        answer=None,
+        metric="perplexity",
+        value=perplexity,
+        standard_error=perplexity * _standard_error(surprise),
+        loss=loss,
+        train_loss=float(-shares.log()[trained].mean()),
+        inputs_differ=inputs_differ(train),
+    )
+
+
+def mean(spec: DataSpec, train: Split, validation: Split) -> Trivial:
+    """Return what always predicting the mean of the validation split's targets reaches: an R² of 0."""
+    targets = _targets(validation).double()
+    average = targets.mean()
+    errors = (targets - average).square()
+    loss = float(errors.mean())
+    rmse = math.sqrt(loss)
+    return Trivial(
+        predictor="mean",
+        answer=float(average) * spec.target_std + spec.target_mean,
+        metric="rmse",
+        value=rmse * spec.target_std,
+        # Of a square root: that of the mean squared error, divided by twice the root.
+        standard_error=_standard_error(errors) / (2 * rmse) * spec.target_std if rmse > 0 else 0.0,
+        loss=loss,
+        train_loss=float(_targets(train).double().var(correction=0)),
+        inputs_differ=inputs_differ(train),
+    )
+
+
+def inputs_differ(split: Split) -> bool:
+    """Return True if two inputs of a split differ; compares at most 65,536 of them with the first."""
+    first: Tensor | None = None
+    num_seen = min(MOST_INPUTS, len(split))
+    for indices in _spread(split, num_seen).split(FEW_INPUTS):
+        inputs = split.batch(indices)[0]
+        first = inputs[:1] if first is None else first
+        if bool((inputs != first).any()):
+            return True
+    return False
+
+
+def _class_counts(split: Split, num_classes: int) -> Tensor:
+    """Return how often each class is a target of a split, (classes,) in double precision.
+
+    Raises:
+        ValueError: if no target is a class.
+    """
+    # On the CPU: a GPU would compile a kernel for `entr` (NVRTC), and be waited for at each number.
+    counts = torch.histc(_targets(split).cpu().double(), num_classes, -0.5, num_classes - 0.5)
+    if not counts.any():
+        raise ValueError(f"no target is a class, a whole number from 0 to {num_classes - 1}")
+    return counts
+
+
+def _targets(split: Split) -> Tensor:
+    """Return the targets of a split, (targets,); of a large one those of samples spread over it."""
+    per_sample = split.targets_of(_spread(split, 1)).numel()
+    return split.targets_of(_spread(split, max(1, MOST_TARGETS // per_sample))).flatten()
+
+
+def _spread(split: Split, most: int) -> Tensor:
+    """Return the indices of at most `most` samples spread over a split."""
+    num_seen = min(most, len(split))
+    if num_seen == len(split):
+        return torch.arange(num_seen, device=split.device)
+    return torch.linspace(0, len(split) - 1, num_seen, dtype=torch.float64).long().to(split.device)
+
+
+def _standard_error(values: Tensor) -> float:
+    """Return the standard error of a mean; 0 for a single value."""
+    return float(values.std(correction=0)) / math.sqrt(len(values))
+
 
 TOP = 5
 

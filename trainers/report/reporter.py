@@ -23,7 +23,7 @@ from trainers.contract.fence import SupersededError
 from trainers.contract.rundir import RunDirectory
 from trainers.files.json_files import parse_json, read_lines
 from trainers.files.private_files import ForeignFileError, open_own
-from trainers.machine.clock import now_unix_s
+from trainers.machine.environment import now_unix_s
 from trainers.machine.os_errors import explain
 
 log = logging.getLogger(__name__)

@@ -1,8 +1,12 @@
-"""What the samples of several tasks share: picking validation samples, units, answers, short JSON."""
+"""Validation samples shown on the page."""
 
 from __future__ import annotations
 
 import base64
+import json
+import mmap
+import struct
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +15,69 @@ from torch import Tensor
 
 from trainers.data.dataset import DataSpec, Split, TableColumn
 from trainers.data.tables import TableSplit
+from trainers.machine import host
+from trainers.machine.host import MemoryFile
+
+PLACE_BYTES = 8192
+# What is written, and its checksum: whoever reads sees by it that all of it is there.
+_HEAD = struct.Struct("<II")
+
+
+class SampleBoard:
+    """A place for each rank of this machine.
+
+    Args:
+        content: the memory they share.
+
+    Attributes:
+        num_places: how many ranks it has room for.
+    """
+
+    def __init__(self, content: mmap.mmap) -> None:
+        self._content = content
+        self.num_places = len(content) // PLACE_BYTES
+        self._newest: dict[int, Any] = {}
+
+    def write(self, place: int, sample: Any) -> None:
+        """Put a sample, a JSON value, into a place.
+
+        Raises:
+            ValueError: when it does not fit.
+        """
+        text = json.dumps(sample).encode()
+        if _HEAD.size + len(text) > PLACE_BYTES:
+            raise ValueError(f"a sample of {len(text)} bytes does not fit into {PLACE_BYTES}")
+        start = place * PLACE_BYTES
+        whole = _HEAD.pack(len(text), zlib.crc32(text)) + text
+        self._content[start : start + len(whole)] = whole
+
+    def read(self) -> list[Any]:
+        """Return the newest sample of each place that has one, in their order."""
+        for place in range(self.num_places):
+            start = place * PLACE_BYTES
+            whole = self._content[start : start + PLACE_BYTES]
+            length, checksum = _HEAD.unpack_from(whole)
+            text = whole[_HEAD.size : _HEAD.size + length]
+            # One that is being written just now counts the next time.
+            if length and len(text) == length and zlib.crc32(text) == checksum:
+                self._newest[place] = json.loads(text)
+        return [self._newest[place] for place in sorted(self._newest)]
+
+
+def make_sample_board(num_places: int) -> tuple[SampleBoard, MemoryFile]:
+    """Return a board, and the file by whose address the other ranks find it."""
+    file = MemoryFile("samples", num_places * PLACE_BYTES)
+    return SampleBoard(file.map()), file
+
+
+def find_sample_board(address: str) -> SampleBoard:
+    """Return the board that another rank of this machine has made.
+
+    Raises:
+        OSError: when there is none.
+    """
+    return SampleBoard(host.map_file(address))
+
 
 Scores = Callable[[Tensor], Tensor]
 

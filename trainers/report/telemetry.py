@@ -1,10 +1,4 @@
-"""Device and rank samples, taken by a thread in each rank and brought to rank 0 out of band.
-
-They lie in memory that the ranks of a machine share: when a rank hangs in a collective, its thread still
-writes, and the page still shows who stands at which step. Between machines they travel through the job's
-TCPStore over a connection of its own; on each one rank gathers first, so that rank 0 has as many answers to
-take as there are machines.
-"""
+"""Telemetry of a rank: devices, memory and what it holds."""
 
 from __future__ import annotations
 
@@ -17,7 +11,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -26,18 +20,64 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor, nn
 
-from trainers.engines.heartbeats import beats, heartbeat_board
-from trainers.machine import hardware, processor
-from trainers.machine.memory_file import MemoryFile
-from trainers.machine.other_load import OtherLoad, OtherLoadReader, own_cpu_s
-from trainers.parallel import devices, flight_recorder
+from trainers.engines import heartbeats
+from trainers.machine import hardware, host
+from trainers.machine.host import MemoryFile
+from trainers.machine.threads import OtherLoad, OtherLoadReader, own_cpu_s
+from trainers.parallel import devices, process_group
 from trainers.parallel.process_group import World, gather_json, is_one_machine
-from trainers.report import sample_board
-from trainers.report.holdings import Holdings
+from trainers.report import samples as samples_module
 from trainers.report.reporter import NullReporter
-from trainers.report.sample_board import SampleBoard
+from trainers.report.samples import SampleBoard
 from trainers.report.step_clock import StepTimes
+
+
+@dataclass(kw_only=True)
+class Holdings:
+    """Counts what one rank has of weights, gradients and optimizer state; each at its moment in a step.
+
+    Of a shard this rank's part counts. Activations, buffers of collectives and memory of libraries are not
+    counted.
+
+    Attributes:
+        parameter_bytes: the weights at the end of the first forward pass, with what is still gathered.
+        gradient_bytes: the gradients at the end of the first backward pass.
+        optimizer_bytes: the optimizer's state after its first step.
+    """
+
+    network: nn.Module
+    optimizer: torch.optim.Optimizer
+    parameter_bytes: int | None = None
+    gradient_bytes: int | None = None
+    optimizer_bytes: int | None = None
+
+    def forward_done(self) -> None:
+        """Count the weights."""
+        self.parameter_bytes = _num_bytes(self.network.parameters())
+
+    def backward_done(self) -> None:
+        """Count the gradients."""
+        gradients = (parameter.grad for parameter in self.network.parameters())
+        self.gradient_bytes = _num_bytes(gradient for gradient in gradients if gradient is not None)
+
+    def step_done(self) -> None:
+        """Count the optimizer's state; ZeRO-1's optimizer has one of its own for this rank's share."""
+        own = getattr(self.optimizer, "optim", self.optimizer)
+        values = (value for state in own.state.values() for value in state.values())
+        self.optimizer_bytes = _num_bytes(value for value in values if isinstance(value, Tensor))
+
+
+def _num_bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(_local(tensor).numel() * tensor.element_size() for tensor in tensors)
+
+
+def _local(tensor: Tensor) -> Tensor:
+    """Return this rank's part of a sharded tensor; any other is its own."""
+    local: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return local
+
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +108,7 @@ class Pulse:
     def beat(self, step: int, times: Callable[[], StepTimes]) -> None:
         """Note the newest step; in one go, so that the sampler never sees half of it."""
         self.newest = (step, times)
-        beats.beat(heartbeat_board.STEPPING, step)
+        heartbeats.write_heartbeat(heartbeats.STEPPING, step)
 
     def begin_model(self, device: torch.device) -> None:
         """Note what is held before the model is there; the peak counts from here."""
@@ -106,13 +146,13 @@ class Telemetry:
         world = self._world
         if world.local_rank == 0:
             # torchrun numbers the ranks of one machine without gaps.
-            self._board, self._file = sample_board.make(int(os.environ["LOCAL_WORLD_SIZE"]))
+            self._board, self._file = samples_module.make_sample_board(int(os.environ["LOCAL_WORLD_SIZE"]))
             # One rank of each machine says its name, where there are several.
             self._host = {} if is_one_machine() else {"host": socket.gethostname()}
         mine = None if self._file is None else self._file.address
         address = gather_json(mine, world.slow_group)[world.rank - world.local_rank]
         if self._board is None:
-            self._board = sample_board.find(address)
+            self._board = samples_module.find_sample_board(address)
         self.thread.start()
 
     def stop(self) -> None:
@@ -140,7 +180,9 @@ class Telemetry:
         others = OtherMachines(world) if world.local_rank == 0 and not is_one_machine() else None
         is_early = False
         while not self._stop.is_set():
-            beats.answer_when_asked(partial(flight_recorder.say, self._pulse.gradients_done))
+            heartbeats.answer_when_asked(
+                partial(process_group.flight_record_text, self._pulse.gradients_done)
+            )
             board.write(world.local_rank, self._sample(index, reader))
             if world.local_rank == 0 and not self._stop.wait(GATHER_AFTER_S):
                 samples = self._read_board(board, is_early=is_early)
@@ -190,7 +232,7 @@ class Telemetry:
             "rank": {
                 "rank": self._world.rank,
                 **self._pulse.sample(),
-                "doing": beats.doing(),
+                "doing": heartbeats.describe_activity(),
                 "base_memory_bytes": self._pulse.base_memory_bytes,
                 "peak_memory_bytes": peak_memory_bytes(device),
                 **{name: getattr(self._pulse.holdings, name, None) for name in HOLDINGS},
@@ -213,7 +255,7 @@ def held_memory_bytes(device: torch.device) -> int | None:
     """Return the memory this rank holds now: on a GPU torch's allocations, else the resident set."""
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
-    return processor.resident_bytes()
+    return host.resident_bytes()
 
 
 def forget_peak_memory(device: torch.device) -> None:
@@ -294,11 +336,11 @@ def _device_reader(world: World) -> tuple[int | None, Any]:
     Of the GPUs that CUDA_VISIBLE_DEVICES leaves torch counts anew; a person looks at the machine's.
     """
     if world.device.type == "cpu":
-        return world.local_rank, processor.ProcessReader(torch.get_num_threads()).read
+        return world.local_rank, host.ProcessReader(torch.get_num_threads()).read
     properties = torch.cuda.get_device_properties(world.device)
     handle = hardware.gpu_handle(str(getattr(properties, "uuid", "")))
     if handle is None:
-        unread = processor.Reading(name=properties.name, memory_total_bytes=properties.total_memory)
+        unread = host.Reading(name=properties.name, memory_total_bytes=properties.total_memory)
         return world.device.index, lambda: unread
     index = devices.machine_index(world.device)
     return world.device.index if index is None else index, lambda: hardware.read_gpu(handle)

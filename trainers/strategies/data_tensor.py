@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from trainers.contract.config import RanksPerReplica
-from trainers.contract.config.formulas import Check
+from trainers.contract.config.options import Check
 from trainers.registry import register_strategy
 from trainers.strategies.tensor import cut_by_plan, why_not_tensor_parallel
 from trainers.strategies.zero3 import FullySharded

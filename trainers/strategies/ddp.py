@@ -14,13 +14,11 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-from trainers.contract.config.formulas import Check
-from trainers.engines.heartbeats import beats
+from trainers.contract.config.options import Check
+from trainers.engines import heartbeats
 from trainers.parallel import shared_all_reduce
-from trainers.parallel.ddp_log import DdpLog
-from trainers.parallel.gradient_buckets import Averaged, Bucket, BucketNotes
 from trainers.parallel.sharded import has_only_running_statistics
-from trainers.parallel.strategy import AllReduceTimes, Strategy
+from trainers.parallel.strategy import AllReduceTimes, Averaged, Bucket, BucketNotes, DdpLog, Strategy
 from trainers.registry import register_strategy
 
 
@@ -141,7 +139,7 @@ class DataParallel(Strategy):
 
     def _share_memory(self, ddp: DistributedDataParallel) -> None:
         """Between CPU ranks of one machine average without sockets: the same sums, in less time."""
-        patience_s = beats.patience(self.config).total_seconds()
+        patience_s = heartbeats.silence_limit(self.config).total_seconds()
         self._shared = shared_all_reduce.create(self.world, patience_s)
         if self._shared is not None:
             self._averaging = _Averaging(self._average)

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from trainers.contract.config import Config, RanksPerReplica
-from trainers.contract.config.formulas import Check
+from trainers.contract.config.options import Check
 from trainers.parallel.process_group import World, gather_json
 from trainers.parallel.sharded import ShardedStrategy, has_batch_norm
 from trainers.parallel.strategy import Criterion, MemoryShares

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor, nn
 
-from trainers.parallel.network_layers import layers_of
-from trainers.parallel.sharded import ShardedStrategy, has_batch_norm
+from trainers.parallel.sharded import ShardedStrategy, has_batch_norm, layers_of
 from trainers.parallel.strategy import MemoryShares
 from trainers.registry import register_strategy
 

@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from trainers.data.dataset import IMAGE_CLASSIFICATION, DataSpec, Split
 from trainers.registry import register_task
+from trainers.report.metrics import Classification
 from trainers.report.samples import Scores, as_base64, classify, spread, stored
-from trainers.report.task import Classification
 
 NUM_IMAGES = 12
 MAX_IMAGE_BYTES = 4096  # 64 × 64 in grey, 36 × 36 in colour

@@ -12,10 +12,8 @@ from torch.nn import functional
 
 from trainers.data.dataset import LANGUAGE_MODELLING, DataSpec, Split
 from trainers.registry import register_task
-from trainers.report.metrics import Meter
+from trainers.report.metrics import Meter, Task, Trivial, unigram
 from trainers.report.samples import Scores, spread, stored, text_of
-from trainers.report.task import Task
-from trainers.report.trivial import Trivial, unigram
 
 NUM_CHARACTERS = 240
 NUM_TOKENS = 80  # where a token is a piece of a word

@@ -8,6 +8,7 @@ import torch
 
 from trainers.data.dataset import TABULAR_CLASSIFICATION, DataSpec, Split
 from trainers.registry import register_task
+from trainers.report.metrics import Classification
 from trainers.report.samples import (
     NUM_POINTS,
     NUM_ROWS,
@@ -22,7 +23,6 @@ from trainers.report.samples import (
     stored,
     value_range,
 )
-from trainers.report.task import Classification
 
 GRID = 48  # cells a side of the picture of a plane
 MAX_SURFACE_CLASSES = 7  # as many colours as the page has

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from trainers.data.dataset import TABULAR_REGRESSION, DataSpec, Split
 from trainers.registry import register_task
-from trainers.report.metrics import Meter
+from trainers.report.metrics import Meter, Task, Trivial, mean
 from trainers.report.samples import (
     NUM_POINTS,
     NUM_ROWS,
@@ -25,8 +25,6 @@ from trainers.report.samples import (
     stored,
     value_range,
 )
-from trainers.report.task import Task
-from trainers.report.trivial import Trivial, mean
 
 NUM_CURVE_POINTS = 100
 

@@ -15,22 +15,22 @@ from pathlib import Path
 
 from trainers import worker
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.heartbeats import beats
-from trainers.engines.heartbeats.heartbeat_board import STANDING_BY
-from trainers.engines.local import fork_server, orders
-from trainers.machine import gpu_signs, out_of_memory, process_title
+from trainers.engines import heartbeats
+from trainers.engines.heartbeats import STANDING_BY
+from trainers.engines.local import fork_server, warm_pool
+from trainers.machine import hardware, host, processes
 from trainers.machine.lifeline import die_with_parent, parent_by_name
 
 
 def main() -> int:
     """Wait for a run and be a rank of it; return the exit code for its process."""
     die_with_parent(parent_by_name())
-    out_of_memory.be_ended_first()
-    beats.begin()
+    host.be_ended_first()
+    heartbeats.begin_heartbeats()
     get_ready()
-    process_title.show_rank(None, int(os.environ["RANK"]))
-    beats.beat(STANDING_BY)
-    order = orders.wait(int(os.environ["RANK"]))
+    processes.show_rank(None, int(os.environ["RANK"]))
+    heartbeats.write_heartbeat(STANDING_BY)
+    order = warm_pool.wait_for_order(int(os.environ["RANK"]))
     if order is None:
         os._exit(0)  # nobody is there any more who could want anything
     os.environ.update(order.environment)
@@ -48,7 +48,7 @@ def get_ready() -> None:
     libraries = {library for strategy in registry.strategies().values() for library in strategy.libraries}
     for name in [*fork_server.NEEDED_BY_ANY_RUN, *libraries]:
         importlib.import_module(name)
-    if not gpu_signs.may_have_gpu():
+    if not hardware.may_have_gpu():
         _go_through_a_step()
 
 

@@ -1,4 +1,4 @@
-// Two pages of one person tell of the same lesson; `ddp_gui/learn/progress/record.py` joins them by the same rule.
+// Two pages of one person tell of the same lesson; `ddp_gui/learn/progress.py` joins them by the same rule.
 
 /**
  * @typedef {object} Progress

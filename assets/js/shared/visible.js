@@ -1,5 +1,5 @@
 // Characters that are not seen but act: a terminal's escapes, marks that turn a line around, no width at all, blanks
-// that are called letters. `ddp_gui/http/visible.py` says which and why; a test holds the two together.
+// that are called letters. `ddp_gui/http/shell.py` says which and why; a test holds the two together.
 
 const ACTING =
   "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\\u070f\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f" +

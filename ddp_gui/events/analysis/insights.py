@@ -1,14 +1,10 @@
-"""Hints that a good tutor would give on a run, each computed from its events, which it names as evidence.
-
-A healthy run has none. Every rule is one function with `@rule` that returns an `Insight` or None; thresholds
-are generous, because a false alarm teaches the wrong thing.
-"""
+"""Findings about a run's speed, with their measurements."""
 
 from __future__ import annotations
 
 import errno
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -16,12 +12,130 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ddp_gui.events.analysis import contention, learning, slowed
-from ddp_gui.events.analysis.wording import short
+from ddp_gui.events.analysis import learning
+from ddp_gui.events.analysis.learning import short
 from ddp_gui.events.series import Series
+from ddp_gui.events.tables import Numbers, Table
 from trainers.contract import events
 from trainers.contract.config import Config
-from trainers.contract.events import State
+from trainers.contract.events import Event, State
+
+# On a machine with free cores others take nothing away.
+MUCH_PERCENT = 30.0
+FULL_IDLE_PERCENT = 10.0
+# One sample a second: a browser that opens a page is none that counts.
+SMOOTHED_SAMPLES = 5
+MOST_SPANS = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """A part of a run in which others took the processor; percent of all its cores, on average."""
+
+    from_step: int
+    to_step: int
+    from_s: float
+    to_s: float
+    others_percent: float
+
+    @property
+    def seconds(self) -> float:
+        return self.to_s - self.from_s
+
+
+def contended_spans(load: Table) -> list[Span]:
+    """Return when others took the processor, oldest first.
+
+    Args:
+        load: the columns `others` and `idle`, one row about every second.
+    """
+    columns = (load.column("others"), load.column("idle"), load.x("step"), load.x("time"))
+    is_known = ~np.isnan(columns[0].astype(np.float64))
+    others, idle, steps, seconds = (column.astype(np.float64)[is_known] for column in columns)
+    if len(others) < SMOOTHED_SAMPLES:
+        return []
+    is_taken = (_smoothed(others) >= MUCH_PERCENT) & (_smoothed(idle) <= FULL_IDLE_PERCENT)
+    edges = np.flatnonzero(np.diff(is_taken, prepend=False, append=False))
+    found = []
+    for begin, end in edges.reshape(-1, 2).tolist():
+        first = max(0, begin - 1)
+        found.append(
+            Span(
+                from_step=int(steps[first]),
+                to_step=int(steps[end - 1]),
+                from_s=float(seconds[first]),
+                to_s=float(seconds[end - 1]),
+                others_percent=float(np.mean(others[begin:end])),
+            )
+        )
+    return found[-MOST_SPANS:]
+
+
+def _smoothed(values: Numbers) -> Numbers:
+    """Return the median of each sample and those around it; beyond the ends it counts as 0."""
+    half = SMOOTHED_SAMPLES // 2
+    padded = np.pad(np.nan_to_num(values), half)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, SMOOTHED_SAMPLES)
+    medians: Numbers = np.median(windows, axis=1)
+    return medians
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slowed:
+    """A rank that sleeps in each step after `after_step`; until a step, or still."""
+
+    rank: int
+    delay_ms: int
+    after_step: int
+    until_step: int | None = None
+
+
+def slowed_spans(marks: Iterable[Event]) -> list[Slowed]:
+    """Return when which rank was slowed down, by the answers to `slow_rank`; a new start sleeps nowhere."""
+    found: list[Slowed] = []
+    going_on: dict[int, int] = {}  # by rank, the place in what was found
+    for mark in marks:
+        asked = _asked(mark)
+        if asked is not None:
+            ended = [asked[0]] if asked[0] in going_on else []
+        else:
+            ended = list(going_on) if mark["kind"] == "state" and mark["state"] == "starting" else []
+        for rank in ended:
+            place = going_on.pop(rank)
+            found[place] = replace(found[place], until_step=mark["step"])
+        if asked is not None and asked[1]:
+            going_on[asked[0]] = len(found)
+            found.append(Slowed(rank=asked[0], delay_ms=asked[1], after_step=mark["step"]))
+    return [each for each in found if each.until_step is None or each.until_step > each.after_step]
+
+
+def _asked(mark: Event) -> tuple[int, int] | None:
+    """Return rank and delay of an accepted `slow_rank` command; None for any other event."""
+    if mark["kind"] != "command" or mark["name"] != "slow_rank" or not mark.get("accepted"):
+        return None
+    arguments = mark.get("arguments") or {}
+    rank, delay_ms = arguments.get("rank"), arguments.get("delay_ms")
+    return (rank, delay_ms) if isinstance(rank, int) and isinstance(delay_ms, int) else None
+
+
+def slowed_text(spans: Sequence[Slowed], ended_at: int | None) -> str:
+    """Say when a rank was slowed down, the last time of all.
+
+    Args:
+        ended_at: the last step of a run that is over; None while it goes on.
+    """
+    newest = spans[-1]
+    until = ended_at if newest.until_step is None else newest.until_step
+    first = newest.after_step + 1
+    lets, when = "lets", f"since step {first:,}"
+    if until is not None:
+        lets, when = "let", f"from step {first:,} to {until:,}"
+    more = f" (the last of {len(spans)} such times)" if len(spans) > 1 else ""
+    return (
+        f"Somebody {lets} rank {newest.rank} sleep {newest.delay_ms} ms in each step {when}{more}: "
+        "do not compare this run's times with those of other runs."
+    )
+
 
 WARM_UP_STEPS = 10  # the first steps allocate, compile and fill caches
 NEWEST_STEPS = 100
@@ -176,7 +290,7 @@ def _loss_does_not_fall(series: Series, config: Config) -> Insight | None:
     if compared is not None and compared.is_better:
         return None  # it began well: a pretrained model, for example
     first, last, num_steps = learning.loss_at_ends(series, 1)
-    jump = learning.jump(series)
+    jump = learning.loss_jump(series)
     return Insight(
         code="loss_does_not_fall",
         message=f"The loss does not fall: it was {short(first)} and is {short(last)} "
@@ -210,13 +324,13 @@ def _memorises(series: Series, config: Config) -> Insight | None:
 @rule(while_it_runs=False)
 def _slowed_on_purpose(series: Series, _config: Config) -> Insight | None:
     """Somebody lets a rank sleep to see who waits for it: such times are no measure of the job."""
-    spans = slowed.spans(series.marks)
+    spans = slowed_spans(series.marks)
     if not spans:
         return None
     is_over = series.state.get("state") in events.ENDED_STATES
     return Insight(
         code="slowed_on_purpose",
-        message=slowed.in_words(spans, series.last_step.get("step", 0) if is_over else None),
+        message=slowed_text(spans, series.last_step.get("step", 0) if is_over else None),
         evidence="the command events slow_rank",
         rank=spans[-1].rank,
     )
@@ -232,7 +346,7 @@ def _slow_rank(series: Series, _config: Config) -> Insight | None:
     ranks = {item[0] for item in found if item is not None}
     if len(ranks) > 1:
         return None
-    if any(span.until_step is None for span in slowed.spans(series.marks)):
+    if any(span.until_step is None for span in slowed_spans(series.marks)):
         return None  # on purpose
     rank, factor = ranks.pop(), median(item[1] for item in found if item is not None)
     return Insight(
@@ -263,7 +377,7 @@ def _others_use_the_processor(series: Series, _config: Config) -> Insight | None
     """Ranks on the CPU share it with other programs, so their times are not those of the job."""
     if _is_on_gpus(series):
         return None
-    found = contention.spans(series.load)
+    found = contended_spans(series.load)
     taken_s, all_s = sum(span.seconds for span in found), series.active_s()
     if not found or taken_s < MUCH_CONTENDED * all_s:
         return None

@@ -1,7 +1,4 @@
-"""What training and validation loss say about learning: judged in tenths, and by evaluations.
-
-Losses are summarised by medians: a single step whose batch has an outlier moves a mean by any amount.
-"""
+"""Comparisons of a run with trivial predictors and with its own beginning."""
 
 from __future__ import annotations
 
@@ -13,10 +10,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ddp_gui.events.analysis.wording import short
 from ddp_gui.events.series import Series
 from trainers.contract import events
 from trainers.contract.events import Event
+
+FIRST_WITHOUT_EXPONENT = 0.001
+FIRST_IN_THOUSANDS = 1_000
+FIRST_WITH_EXPONENT = 1e9
+
+
+def short(value: float) -> str:
+    """Return a number with three digits: 0.0123, 12,345, 1.23e-4 (assets/js/shared/format.js)."""
+    size = abs(value)
+    if not math.isfinite(value) or FIRST_WITHOUT_EXPONENT <= size < FIRST_IN_THOUSANDS or size == 0:
+        return f"{value:.3g}"
+    if FIRST_IN_THOUSANDS <= size < FIRST_WITH_EXPONENT:
+        return f"{value:,.0f}"
+    digits, _, exponent = f"{value:.2e}".partition("e")
+    return f"{digits}e{int(exponent):+d}"
+
 
 STEPS_TO_JUDGE_LOSS = 300
 SECONDS_TO_JUDGE_LOSS = 15.0
@@ -26,7 +38,7 @@ MUCH_WORSE = 1.3
 HARDLY_WORSE = 1.03
 SMALL_RISE = 0.05  # a loss near zero wobbles by factors
 FEWEST_STEPS_OF_A_RUN = 10
-CLEARLY_BETTER = 0.9
+BETTER_LOSS_RATIO = 0.9
 NEWEST_STEPS = 30
 STEPS_AT_EACH_END = 10  # as many as the loss chart smooths over by default
 FAR_ABOVE = 2.0
@@ -112,7 +124,7 @@ def medians_of_tenths(loss: npt.NDArray[np.float32]) -> list[float] | None:
     return [float(parts[0][0]), *(float(np.median(part)) for part in parts[1:])]
 
 
-def jump(series: Series) -> str | None:
+def loss_jump(series: Series) -> str | None:
     """Return which steps' losses lie far above where the loss began, as text; None: no five in a row do.
 
     The loss began at that of the first step, or of the trivial predictor if that is higher: a model may begin
@@ -191,7 +203,7 @@ def overfits_since(series: Series) -> Event | None:
     if best is None or not is_told:
         return None
     then, now = training_loss_at(series, best["step"]), training_loss_at(series, evaluations[-1]["step"])
-    if then is None or now is None or now > CLEARLY_BETTER * then:
+    if then is None or now is None or now > BETTER_LOSS_RATIO * then:
         return None
     return best
 

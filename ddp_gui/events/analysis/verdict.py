@@ -14,8 +14,7 @@ import numpy as np
 
 from ddp_gui.events.analysis import insights, learning
 from ddp_gui.events.analysis.insights import Insight
-from ddp_gui.events.analysis.learning import Comparison
-from ddp_gui.events.analysis.wording import short
+from ddp_gui.events.analysis.learning import Comparison, short
 from ddp_gui.events.series import Series
 from trainers.contract import events
 from trainers.contract.events import Event, State
@@ -92,7 +91,7 @@ def _not_a_number(series: Series, *, is_live: bool) -> Verdict:
             reason="No weight had been changed by then, so the rate is not the cause: check the data for "
             "values that are missing, infinite or extremely large.",
         )
-    rose = learning.jump(series)
+    rose = learning.loss_jump(series)
     newest = float(finite[-learning.STEPS_OF_A_JUMP :].max())
     if rose is None and newest <= learning.FAR_ABOVE * float(finite[0]):
         title = f"{failed}: the loss became NaN."
@@ -116,7 +115,7 @@ def _while_it_runs(series: Series, codes: set[str], compared: Comparison | None)
         reason = _numbers(series)
         return Verdict(code="did_not_learn", cause="rate_too_high", title=title, reason=reason)
     if "loss_does_not_fall" in codes:
-        jump = learning.jump(series)
+        jump = learning.loss_jump(series)
         title = "Not learning: the learning rate is too high." if jump else "Not learning so far."
         reason = " ".join(filter(None, (jump, _numbers(series), _words_of(compared))))
         cause: Cause | None = "rate_too_high" if jump else None
@@ -137,7 +136,7 @@ def _while_it_runs(series: Series, codes: set[str], compared: Comparison | None)
 def _learned(series: Series, codes: set[str], compared: Comparison) -> Verdict:
     """Return the verdict on a run that ended better than the trivial predictor."""
     reason = f"{_words_of(compared)} {_fall(series)}"
-    best, jump = learning.overfits_since(series), learning.jump(series)
+    best, jump = learning.overfits_since(series), learning.loss_jump(series)
     if best is not None and jump is not None:
         # The validation of such a run goes up and down with the loss, which is not overfitting.
         title = "Learned, but the loss jumped: the learning rate is too high."
@@ -186,7 +185,7 @@ def _not_learned(series: Series, codes: set[str], compared: Comparison) -> Verdi
         )
         title = "Did not learn: extreme values among the numbers to predict."
         return verdict("did_not_learn", "outlier", title, reason)
-    jump = learning.jump(series)
+    jump = learning.loss_jump(series)
     if jump is not None or "loss_rises" in codes:
         return verdict("did_not_learn", "rate_too_high", LOWER_RATE, jump or _numbers(series))
     best = _best_comparison(series)
@@ -238,7 +237,7 @@ def _without_comparison(series: Series, codes: set[str]) -> Verdict:
     if "loss_rises" in codes:
         return Verdict(code="did_not_learn", cause="rate_too_high", title=LOWER_RATE, reason=_numbers(series))
     if "loss_does_not_fall" in codes:
-        jump = learning.jump(series)
+        jump = learning.loss_jump(series)
         title = LOWER_RATE if jump else "Did not learn: the loss did not fall."
         reason = f"{jump} {_numbers(series)}" if jump else _numbers(series)
         cause: Cause | None = "rate_too_high" if jump else None
@@ -259,7 +258,7 @@ def _without_comparison(series: Series, codes: set[str]) -> Verdict:
             reason=reason,
         )
     if chance is not None:
-        jump = learning.jump(series)
+        jump = learning.loss_jump(series)
         title, reason = ("Did not learn.", chance) if jump is None else (LOWER_RATE, f"{jump} {chance}")
         return Verdict(
             code="did_not_learn", cause=None if jump is None else "rate_too_high", title=title, reason=reason

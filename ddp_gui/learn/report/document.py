@@ -1,4 +1,4 @@
-"""Puts a report together: one HTML file that asks nothing of any network, and in which no text can act."""
+"""The lab report: one HTML file with runs and lessons."""
 
 from __future__ import annotations
 
@@ -8,17 +8,488 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
+import numpy as np
 import orjson
 
-from ddp_gui.background.low_priority import printed_by
-from ddp_gui.learn.report import lesson_part, measured, number_words, pictures, run_part
-from ddp_gui.learn.report.markup import Html, name_of, tag
-from ddp_gui.learn.report.measured import Measured
-from ddp_gui.learn.report.pictures import Shown
-from trainers.files.paths import ASSETS, REPOSITORY
+from ddp_gui.background.workers import printed_by
+from ddp_gui.learn import measures, outcome
+from ddp_gui.learn.lesson import Choice
+from ddp_gui.learn.measures import RunNumbers
+from ddp_gui.learn.outcome import Outcome
+from ddp_gui.learn.report import charts, instruments, markup, measured
+from ddp_gui.learn.report.charts import Curve, Shown
+from ddp_gui.learn.report.markup import Html, inlines, joined, name_of, tag
+from ddp_gui.learn.report.measured import Hashed, Measured
+from trainers.files.plain_files import ASSETS, REPOSITORY
 from trainers.machine import environment
+
+_BROKEN = "broken on purpose"
+# Of a note or a message: what a run wrote itself may have any length, and a report must not.
+_MAX_WORDS = 2_000
+
+
+def draw_run(run: Measured) -> Html:
+    """Return a run as an article."""
+    about = run.about
+    run_id = about["run_id"]
+    heading = f"run-{run_id}"
+    return tag(
+        "article",
+        tag(
+            "header",
+            tag("h3", name_of(about["name"]), id=heading),
+            tag("span", about["state"], class_="state", data_state=about["state"]),
+            tag("span", _BROKEN, class_="state", data_state="broken") if _is_broken(about) else None,
+        ),
+        tag("p", _words(run), class_="soft"),
+        _verdict(run),
+        _remarks(run),
+        _run_numbers(run),
+        tag("h4", "What differs from the defaults"),
+        _changes(about["fields"]),
+        tag("details", tag("summary", "The whole configuration"), _configuration(about["fields"])),
+        tag("h4", "The command that trains the same"),
+        tag("pre", tag("code", about["command"])),
+        tag("p", _hash_words(run), class_="hash"),
+        class_="card run",
+        aria_labelledby=heading,
+    )
+
+
+def hash_line(run: Measured, hashed: Hashed) -> str:
+    """Return a line that `sha256sum --check` reads, beside the folders of the runs."""
+    return f"{hashed.sha256}  {run.about['run_id']}/events.jsonl"
+
+
+def _is_broken(about: Mapping[str, Any]) -> bool:
+    return about["mistake"] not in ("none", "", None)
+
+
+def _words(run: Measured) -> Html:
+    about = run.about
+    model, dataset, strategy = about["labels"]
+    num_ranks = about["num_ranks"]
+    ranks = f"{num_ranks} rank" + ("" if num_ranks == 1 else "s")
+    began = run.series.newest_unix_s
+    when = markup.moment(about["created_unix_s"] if began is None else began - run.series.active_s())
+    tags = [joined([" · ", name_of(each)]) for each in about["tags"]]
+    return joined(
+        [f"{about['run_id']} · {model} on ", name_of(dataset), f" · {strategy}, {ranks} · {when}", *tags]
+    )
+
+
+def _verdict(run: Measured) -> Html | None:
+    if run.verdict is None:
+        return None
+    return tag("p", tag("strong", run.verdict.title), " ", run.verdict.reason)
+
+
+def _remarks(run: Measured) -> Html | None:
+    problem = run.series.problem.get("message") or run.about["error"]
+    remarks = [tag("li", tag("strong", "It failed: "), _cut(problem))] if problem else []
+    if _is_broken(run.about):
+        words = f"{_BROKEN.capitalize()}: the configuration has the mistake "
+        remarks.append(tag("li", words, tag("code", run.about["mistake"]), "."))
+    remarks += [tag("li", _cut(words)) for words in run.warnings]
+    if run.about["note"]:
+        remarks.append(tag("li", "Note: ", tag("bdi", _cut(run.about["note"]), class_="note")))
+    return tag("ul", remarks, class_="remarks") if remarks else None
+
+
+def _cut(words: object) -> str:
+    text = str(words)
+    return text if len(text) <= _MAX_WORDS else f"{text[:_MAX_WORDS]} …"
+
+
+def _run_numbers(run: Measured) -> Html:
+    best = run.series.evaluations.best
+    pairs = [(title, words(run, run)) for name, (title, words) in charts.ROWS.items() if name != "speed_up"]
+    if best:
+        value = markup.metric(best["name"], best["value"])
+        pairs.insert(2, ("Best validation", f"{value} at step {markup.count(best['step'])}"))
+    pairs.append(("Trained on", _devices(run)))
+    return tag(
+        "dl", [tag("div", tag("dt", title), tag("dd", words)) for title, words in pairs], class_="facts"
+    )
+
+
+def _devices(run: Measured) -> str:
+    """Say what the ranks ran on, as the run's events have it."""
+    seen: dict[str, int] = {}
+    for device in run.devices:
+        name = str(device.get("name") or ("GPU" if device.get("kind") == "cuda" else "CPU"))
+        memory = markup.size(device.get("memory_total_bytes"))
+        words = f"{name}, {memory}" if device.get("kind") == "cuda" and memory != markup.UNKNOWN else name
+        host = device.get("host")
+        words = f"{words} ({host})" if host else words
+        seen[words] = seen.get(words, 0) + 1
+    if not seen:
+        return "not recorded"
+    return "; ".join(
+        f"{number} rank{'' if number == 1 else 's'} on {words}" for words, number in seen.items()
+    )
+
+
+def _changes(fields: Sequence[Mapping[str, Any]]) -> Html:
+    changed = [field for field in fields if not field["is_default"]]
+    if not changed:
+        return tag("p", "Nothing: all fields have their defaults.", class_="soft")
+    return tag(
+        "ul",
+        [tag("li", field["label"], " ", tag("b", _value(field["value"]))) for field in changed],
+        class_="changes",
+    )
+
+
+def _configuration(fields: Sequence[Mapping[str, Any]]) -> Html:
+    parts = []
+    for topic, group in groupby(fields, key=lambda field: field["topic"]):
+        rows = [
+            tag(
+                "div",
+                tag("dt", field["label"], " ", tag("code", field["field"])),
+                tag("dd", _value(field["value"])),
+                data_changed=not field["is_default"],
+            )
+            for field in group
+        ]
+        parts.append(tag("section", tag("h5", topic), tag("dl", rows)))
+    return tag("div", parts, class_="configuration")
+
+
+def _value(value: Any) -> str:
+    if value is None or value == "":
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return markup.count(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _hash_words(run: Measured) -> Html:
+    if run.hashed is None:
+        return joined("It has no events yet.")
+    went_on = " that there were, while it went on" if run.is_live else ""
+    return joined(
+        [
+            f"SHA-256 of the {run.hashed.num_bytes:,} bytes of events.jsonl{went_on}: ",
+            tag("code", run.hashed.sha256),
+        ]
+    )
+
+
+# By whether a choice is the right one, and whether it was chosen.
+_OUTCOMES = {(True, True): "my answer, right", (True, False): "the right answer", (False, True): "my answer"}
+# By how far a drawn curve is away on average, as a share of the axis; as in `assets/js/learn/prediction.js`.
+_CLOSENESS = ((0.06, "Very close"), (0.15, "The right shape"), (float("inf"), "It went another way"))
+
+_COMPARED_IN_LESSON = ("loss", "validation", "num_steps", "throughput", "took")
+
+Lesson = Mapping[str, Any]
+Runs = Mapping[str, Measured]
+
+
+def draw_lesson(lesson: Lesson, runs: Runs, max_points: int) -> Html:
+    """Return a lesson as a section."""
+    own = _shown(lesson["runs"], runs, 0)
+    tried = _shown(
+        [{"name": each["choice"], "run_id": each["run_id"]} for each in lesson["attempts"]],
+        runs,
+        len(lesson["runs"]),
+    )
+    is_revealed = _is_revealed(lesson, runs)
+    numbers = {shown.index: _numbers(shown) for shown in own}
+    number = f"{lesson['number']}. " if lesson["number"] else ""
+    return tag(
+        "section",
+        tag("h2", number, name_of(lesson["title"]), id=lesson_id(lesson)),
+        tag("p", lesson["summary"], class_="soft"),
+        _prediction(lesson, own, is_revealed=is_revealed),
+        tag("h3", "What was measured"),
+        _measured(lesson, [*own, *tried], max_points),
+        tag("h3", "Questions"),
+        [
+            _question(lesson, number, _found_of(lesson, number, runs, numbers))
+            for number, question in enumerate(lesson["questions"])
+        ],
+        _own_words(),
+        class_="lesson",
+        aria_labelledby=lesson_id(lesson),
+    )
+
+
+def _numbers(shown: Shown) -> RunNumbers:
+    about = shown.run.about
+    return RunNumbers.of(shown.name, about["state"], about["num_ranks"], shown.run.series)
+
+
+def _found(asked: Mapping[str, Any], runs: measures.Runs) -> Outcome:
+    """Return which of a question's choices these runs measured."""
+    return outcome.of_choice(
+        Choice(
+            question=asked["question"],
+            choices=tuple(asked["choices"]),
+            right=asked["right"],
+            measured=tuple(asked["measured"]),
+        ),
+        runs,
+    )
+
+
+def _right(asked: Mapping[str, Any], found: Outcome) -> int | None:
+    """Return the choice to mark as right: the measured one, or the lesson's where it has no condition."""
+    return asked["right"] if found.verdict == "unchecked" else found.happened
+
+
+def _own_words() -> Html:
+    """Return room for the learner's own text: to type before printing, or to write by hand."""
+    label = "In my own words"
+    room = tag(
+        "div",
+        class_="own-words",
+        contenteditable="true",
+        role="textbox",
+        aria_multiline="true",
+        aria_label=label,
+    )
+    return tag("div", tag("h3", label), room, class_="own")
+
+
+def num_right_answers(lesson: Lesson, runs: Runs) -> int:
+    """Return how many questions were answered as the runs showed, or as the lesson says where they do not."""
+    numbers = {shown.index: _numbers(shown) for shown in _shown(lesson["runs"], runs, 0)}
+    return sum(
+        question["answer"] is not None
+        and question["answer"] == _right_answer(question, _found_of(lesson, number, runs, numbers))
+        for number, question in enumerate(lesson["questions"])
+    )
+
+
+def _found_of(lesson: Lesson, number: int, runs: Runs, own: Mapping[int, RunNumbers]) -> Outcome:
+    """Return what a lesson's runs and the attempts at a question showed."""
+    attempts = [each for each in lesson["attempts"] if each["question"] == number]
+    tried = _shown([{"name": each["choice"], "run_id": each["run_id"]} for each in attempts], runs, 0)
+    together: dict[int | str, RunNumbers] = dict(own.items())
+    together |= {shown.name: _numbers(shown) for shown in tried}
+    return _found(lesson["questions"][number], together)
+
+
+def _right_answer(question: Mapping[str, Any], found: Outcome) -> int | None:
+    """Return the answer to mark; what was not run here is as the lesson says."""
+    return question["right"] if found.verdict in ("unchecked", "unmeasured") else found.happened
+
+
+def is_done(lesson: Lesson, runs: Runs) -> bool:
+    """True if the lesson was predicted, its runs have ended, and all its questions are answered."""
+    is_answered = all(question["answer"] is not None for question in lesson["questions"])
+    return lesson["predicted"] is not None and is_answered and _is_revealed(lesson, runs)
+
+
+def lesson_id(lesson: Lesson) -> str:
+    """Return the id of a lesson's heading."""
+    return f"lesson-{lesson['key']}"
+
+
+def outcome_words(lesson: Lesson, runs: Runs) -> str:
+    """Say in a few words how a lesson went."""
+    questions = lesson["questions"]
+    answered = [each for each in questions if each["answer"] is not None]
+    num_right = num_right_answers(lesson, runs)
+    answers = f"{num_right} of {len(questions)} questions right"
+    if len(answered) < len(questions):
+        answers += f", {len(questions) - len(answered)} not answered"
+    if lesson["predicted"] is None:
+        return f"not predicted; {answers}"
+    if not _is_revealed(lesson, runs):
+        return f"predicted, not run to the end; {answers}"
+    return f"{_outcome(lesson, _shown(lesson['runs'], runs, 0))} {answers[0].upper()}{answers[1:]}."
+
+
+def _is_revealed(lesson: Lesson, runs: Runs) -> bool:
+    """Tell whether all of a lesson's own runs have ended; one that was deleted had."""
+    wanted = [each["run_id"] for each in lesson["runs"]]
+    return None not in wanted and not any(runs[run_id].is_live for run_id in wanted if run_id in runs)
+
+
+def _shown(wanted: Sequence[Mapping[str, Any]], runs: Runs, first: int) -> list[Shown]:
+    # A run keeps its number where another one was deleted: conditions and pictures name runs by it.
+    return [
+        Shown(name=each["name"], index=first + number, run=runs[each["run_id"]])
+        for number, each in enumerate(wanted)
+        if each["run_id"] in runs
+    ]
+
+
+def _prediction(lesson: Lesson, own: Sequence[Shown], *, is_revealed: bool) -> Html:
+    asked, predicted = lesson["prediction"], lesson["predicted"]
+    is_drawn = asked["kind"] == "curve"
+    parts = [tag("h3", "Prediction"), tag("p", inlines(asked["question"]), class_="question")]
+    if not is_drawn:
+        found = _found(asked, {shown.index: _numbers(shown) for shown in own})
+        right = _right(asked, found) if is_revealed and predicted is not None else None
+        parts.append(_choices(asked, predicted, right))
+    elif predicted is not None:
+        parts.append(_drawn_values(asked, predicted))
+    if predicted is None:
+        parts.append(tag("p", "No prediction was locked.", class_="soft"))
+    elif not is_revealed:
+        parts.append(tag("p", "The lesson's runs have not all come to their end.", class_="soft"))
+    else:
+        parts.append(tag("p", _outcome(lesson, own), class_="outcome"))
+        if not is_drawn:
+            parts += [tag("p", words, class_="soft") for words in found.reasons]
+            if right == asked["right"]:
+                parts.append(tag("p", inlines(asked["because"]), class_="because"))
+    return tag("div", parts, class_="card")
+
+
+def _outcome(lesson: Lesson, own: Sequence[Shown]) -> str:
+    asked, predicted = lesson["prediction"], lesson["predicted"]
+    if asked["kind"] == "choice":
+        right = _right(asked, _found(asked, {shown.index: _numbers(shown) for shown in own}))
+        if right is None:
+            return "These runs do not show which prediction was right."
+        return (
+            "I predicted what happened."
+            if predicted == right
+            else "Something else happened than I predicted."
+        )
+    wanted = lesson["runs"][asked["run"]]["run_id"]
+    run = next((shown.run for shown in own if shown.run.about["run_id"] == wanted), None)
+    measured = (
+        charts.EMPTY
+        if run is None
+        else charts.curve_of(run, asked["curve"], asked["axis"], asked["smoothing"])
+    )
+    guess = _guess(asked, predicted)
+    pairs = [
+        (float(y), value)
+        for x, y in zip(guess.x, guess.y, strict=True)
+        if (value := measured.value_at(float(x))) is not None
+    ]
+    if not pairs:
+        return "Nothing was measured to compare the prediction with."
+    distance = sum(abs(y - value) for y, value in pairs) / len(pairs)
+    share = distance / (asked["high"] - asked["low"])
+    words = next(words for most, words in _CLOSENESS if share < most or most == float("inf"))
+    return f"{words}: my curve is {markup.number(distance, 2)} away on average."
+
+
+def _guess(asked: Mapping[str, Any], values: Sequence[float]) -> Curve:
+    return Curve(x=np.linspace(0.0, asked["until"], len(values)), y=np.array(values, np.float64))
+
+
+def _drawn_values(asked: Mapping[str, Any], values: Sequence[float]) -> Html:
+    guess = _guess(asked, values)
+    pairs = "; ".join(
+        f"{markup.number(float(y), 3)} at {markup.number(float(x), 3)}"
+        for x, y in zip(guess.x, guess.y, strict=True)
+    )
+    over = charts.AXES.get(asked["axis"], asked["axis"])
+    return tag("p", f"My drawn {charts.words_of(asked['curve'])}, over {over}: {pairs}.", class_="soft")
+
+
+def _choices(asked: Mapping[str, Any], chosen: int | None, right: int | None) -> Html:
+    """Return the choices of a question.
+
+    Args:
+        right: the choice that is marked as right; None: none is, because it is not known or not answered.
+    """
+    items = []
+    for number, words in enumerate(asked["choices"]):
+        is_chosen, is_right = number == chosen, number == right
+        said = _OUTCOMES.get((is_right, is_chosen))
+        state = ("right" if is_right else "wrong") if said and right is not None else None
+        items.append(
+            tag(
+                "li",
+                tag("span", inlines(words)),
+                tag("span", said, class_="said") if said else None,
+                data_state=state,
+                data_chosen=is_chosen,
+            )
+        )
+    return tag("ul", items, class_="choices")
+
+
+def _measured(lesson: Lesson, runs: Sequence[Shown], max_points: int) -> Html:
+    if not runs:
+        return tag("p", "None of its runs was started, or they were deleted.", class_="soft")
+    curve_pictures = [picture for picture in lesson["pictures"] if picture["curve"]]
+    tables = [picture for picture in lesson["pictures"] if picture["numbers"]]
+    links = [
+        joined(
+            [
+                " · " if number else None,
+                tag("a", name_of(shown.name), href=f"#run-{shown.run.about['run_id']}"),
+            ]
+        )
+        for number, shown in enumerate(runs)
+    ]
+    return joined(
+        [
+            [instruments.drawn(picture, runs) for picture in lesson["pictures"]],
+            charts.chart_grid(_charts(lesson, curve_pictures, runs, max_points)),
+            [charts.numbers_table(runs, each["numbers"], inlines(each["caption"])) for each in tables]
+            or charts.numbers_table(runs, _COMPARED_IN_LESSON),
+            tag("p", "The runs: ", links, class_="soft screen-only"),
+        ]
+    )
+
+
+def _charts(
+    lesson: Lesson, shown: Sequence[Mapping[str, Any]], runs: Sequence[Shown], max_points: int
+) -> list[Html | None]:
+    """Return the charts of a lesson, the drawn prediction over the one that it is of, or by itself."""
+    asked, predicted = lesson["prediction"], lesson["predicted"]
+    is_drawn = asked["kind"] == "curve" and predicted is not None
+    guess = _guess(asked, predicted) if is_drawn else None
+    wanted = [(each["curve"], each["axis"], each["smoothing"], each) for each in shown]
+    if is_drawn and (asked["curve"], asked["axis"]) not in [each[:2] for each in wanted]:
+        wanted.insert(0, (asked["curve"], asked["axis"], asked["smoothing"], {}))
+    return [
+        charts.chart_of_curve(
+            runs,
+            curve,
+            axis,
+            max_points,
+            smoothing=smoothing,
+            guess=guess if is_drawn and (asked["curve"], asked["axis"]) == (curve, axis) else None,
+            is_wide=number == 0 or (number == len(wanted) - 1 and number % 2 == 1),
+            about=about,
+        )
+        for number, (curve, axis, smoothing, about) in enumerate(wanted)
+    ]
+
+
+def _question(lesson: Lesson, number: int, found: Outcome) -> Html:
+    question = lesson["questions"][number]
+    answer, right = question["answer"], _right_answer(question, found)
+    tried = [each["choice"] for each in lesson["attempts"] if each["question"] == number]
+    parts = [
+        tag("p", inlines(question["question"]), class_="question"),
+        _choices(question, answer, right if answer is not None else None),
+    ]
+    if tried:
+        parts.append(tag("p", "What I ran to find out: ", joined(_listed(tried)), ".", class_="soft"))
+    if answer is None:
+        parts.append(tag("p", "Not answered.", class_="soft"))
+    else:
+        parts += [tag("p", words, class_="soft") for words in found.reasons]
+        if right == question["right"]:
+            parts.append(tag("p", inlines(question["because"]), class_="because"))
+    return tag("div", parts, class_="card")
+
+
+def _listed(names: Sequence[str]) -> list[Html]:
+    return [
+        joined([", " if number else None, name_of(name)]) for number, name in enumerate(dict.fromkeys(names))
+    ]
+
 
 STYLE = ASSETS / "css" / "learn" / "report.css"
 SCRIPTS = ASSETS / "js"
@@ -50,12 +521,12 @@ def made(gathered: Mapping[str, Any]) -> Iterator[bytes]:
     yield _head(gathered["name"], "of-lessons" if lessons else "of-runs").encode()
     yield _title(gathered, lessons, runs).encode()
     for lesson in lessons:
-        yield lesson_part.drawn(lesson, runs, max_points).encode()
+        yield draw_lesson(lesson, runs, max_points).encode()
     others = [runs[run_id] for run_id in gathered["others"] if run_id in runs]
     if others:
         yield _others(others, max_points).encode()
     yield tag("h2", "The runs", id="runs").encode()
-    yield tag("div", [run_part.drawn(run) for run in runs.values()], class_="runs").encode()
+    yield tag("div", [draw_run(run) for run in runs.values()], class_="runs").encode()
     if unread:
         yield tag("p", "No longer there, or not readable: ", ", ".join(unread), ".", class_="soft").encode()
     yield _hashes(list(runs.values())).encode()
@@ -91,16 +562,16 @@ def _head(name: str, kind: str) -> str:
 def _title(
     gathered: Mapping[str, Any], lessons: Sequence[Mapping[str, Any]], runs: Mapping[str, Measured]
 ) -> Html:
-    name, when = gathered["name"], number_words.moment(gathered["made_unix_s"])
+    name, when = gathered["name"], markup.moment(gathered["made_unix_s"])
     num_runs = len(runs)
     what = [f"{len(lessons)} lesson{'' if len(lessons) == 1 else 's'}"] if lessons else []
     what.append(f"{num_runs} run{'' if num_runs == 1 else 's'}")
     rows = [
         tag(
             "li",
-            tag("a", name_of(lesson["title"]), href=f"#{lesson_part.lesson_id(lesson)}"),
+            tag("a", name_of(lesson["title"]), href=f"#{lesson_id(lesson)}"),
             " ",
-            tag("span", lesson_part.outcome_words(lesson, runs), class_="soft"),
+            tag("span", outcome_words(lesson, runs), class_="soft"),
             value=lesson["number"],
         )
         for lesson in lessons
@@ -121,8 +592,8 @@ def _total(
 ) -> Html:
     """Return the learner's total over all lessons of the report."""
     questions = [question for lesson in lessons for question in lesson["questions"]]
-    num_right = sum(lesson_part.num_right_answers(lesson, runs) for lesson in lessons)
-    num_done = sum(lesson_part.is_done(lesson, runs) for lesson in lessons)
+    num_right = sum(num_right_answers(lesson, runs) for lesson in lessons)
+    num_done = sum(is_done(lesson, runs) for lesson in lessons)
     num_in_all = max(gathered["num_lessons"], len(lessons))
     words = f"{num_done} of {num_in_all} lessons done, {num_right} of {len(questions)} questions right."
     if num_done == num_in_all:
@@ -136,13 +607,13 @@ def _others(runs: Sequence[Measured], max_points: int) -> Html:
     parts: list[Html | None] = []
     for first in range(0, len(shown), _MAX_OTHERS_IN_A_CHART):
         part = shown[first : first + _MAX_OTHERS_IN_A_CHART]
-        parts.append(pictures.usual(part, max_points))
-        parts.append(pictures.table(part, _COMPARED))
+        parts.append(charts.usual_charts(part, max_points))
+        parts.append(charts.numbers_table(part, _COMPARED))
     return tag("section", tag("h2", "Runs beside each other" if len(runs) > 1 else "Curves"), parts)
 
 
 def _hashes(runs: Sequence[Measured]) -> Html:
-    lines = [run_part.hash_line(run, run.hashed) for run in runs if run.hashed is not None]
+    lines = [hash_line(run, run.hashed) for run in runs if run.hashed is not None]
     live = [run.about["run_id"] for run in runs if run.is_live]
     words = (
         "All that is said of a run here was read from its events.jsonl. Whoever has the folders of the runs "
@@ -160,12 +631,12 @@ def _hashes(runs: Sequence[Measured]) -> Html:
 
 def _made_with(gathered: Mapping[str, Any]) -> Html:
     machine = gathered["machine"]
-    gpus = [
-        f"{gpu['name'] or 'GPU'}, {number_words.size(gpu['memory_bytes'])}" for gpu in machine["gpus"]
-    ] or ["none"]
+    gpus = [f"{gpu['name'] or 'GPU'}, {markup.size(gpu['memory_bytes'])}" for gpu in machine["gpus"]] or [
+        "none"
+    ]
     facts = [
         ("Processor", f"{machine['cpu']}, {machine['num_cores']} cores for runs"),
-        ("Memory", number_words.size(machine["memory_bytes"])),
+        ("Memory", markup.size(machine["memory_bytes"])),
         ("GPUs", "; ".join(gpus)),
         ("This program", _program_version()),
         *((each["name"], each["version"] or "not installed") for each in gathered["versions"]),

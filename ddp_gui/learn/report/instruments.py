@@ -10,15 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ddp_gui.events.analysis import rank_history
+from ddp_gui.events.analysis import pace
 from ddp_gui.events.series import RANK_PARTS
-from ddp_gui.learn.report import number_words
-from ddp_gui.learn.report.chart import NUM_COLORS, sample
+from ddp_gui.learn.report import markup
+from ddp_gui.learn.report.charts import NUM_COLORS, Shown, line_sample
 from ddp_gui.learn.report.markup import Html, inlines, joined, name_of, tag
 from ddp_gui.learn.report.measured import Measured
-from ddp_gui.learn.report.pictures import Shown
-from ddp_gui.run import sample_picture
-from ddp_gui.run.who_saw_what import sampling_of
+from ddp_gui.run import samples
+from ddp_gui.run.samples import sampling_of
 from trainers.contract import recordings
 from trainers.contract.rundir import RunDirectory
 from trainers.machine.os_errors import explain
@@ -52,7 +51,7 @@ def drawn(picture: Mapping[str, Any], runs: Sequence[Shown]) -> Html | None:
         return None
     title, of_run = found
     wanted = [shown for shown in runs if picture["run"] in (None, shown.index)]
-    names = [tag("p", sample(shown.index), name_of(shown.name), class_="whose") for shown in wanted]
+    names = [tag("p", line_sample(shown.index), name_of(shown.name), class_="whose") for shown in wanted]
     parts = [joined([name, of_run(shown.run)]) for name, shown in zip(names, wanted, strict=True)]
     return _figure(title, parts, caption)
 
@@ -119,7 +118,7 @@ def _bars(kind: str, runs: Sequence[Shown], caption: Html) -> Html:
     most = max((sum(parts) for _, ranks in values for _, parts in ranks), default=0.0) or 1.0
     rows: list[Html] = []
     for shown, ranks in values:
-        name = [sample(shown.index), name_of(shown.name)]
+        name = [line_sample(shown.index), name_of(shown.name)]
         rows.append(tag("tr", tag("th", name, colspan=3, scope="rowgroup", class_="whose")))
         for rank, parts in ranks:
             ends = [sum(parts[: number + 1]) / most for number in range(len(parts))]
@@ -141,7 +140,7 @@ def _held(run: Measured) -> Ranks:
 def _waits(run: Measured) -> Ranks:
     at = list(RANK_PARTS).index("wait")
     found = []
-    for each in rank_history.of_run(run.series)[:MAX_RANKS]:
+    for each in pace.rank_history_of_run(run.series)[:MAX_RANKS]:
         known = [part[at] for part in each["slices"] if part[at] is not None]
         if known:
             found.append((each["rank"], [sum(known) / len(known)]))
@@ -149,8 +148,8 @@ def _waits(run: Measured) -> Ranks:
 
 
 _BARS: Mapping[str, tuple[Callable[[Measured], Ranks], Callable[[float | None], str], str]] = {
-    "memory": (_held, number_words.size, "What each rank holds, counted"),
-    "wait": (_waits, number_words.short_time, "How long each rank waits for the others in a step"),
+    "memory": (_held, markup.size, "What each rank holds, counted"),
+    "wait": (_waits, markup.short_time, "How long each rank waits for the others in a step"),
 }
 
 
@@ -200,7 +199,7 @@ def costs(one: Measured, many: Measured) -> dict[str, float] | None:
 
 def _parts_of(run: Measured) -> dict[str, float] | None:
     """Return the seconds of each cost in a step: the mean of the samples between the quartiles of time."""
-    history = rank_history.of_run(run.series)
+    history = pace.rank_history_of_run(run.series)
     slices = [dict(zip(RANK_PARTS, part, strict=True)) for rank in history for part in rank["slices"]]
     measured = [each for each in slices if each["forward"] is not None and each["backward"] is not None]
     if not measured:
@@ -261,7 +260,7 @@ def _recorded_step(run: Measured) -> Html:
     legend = [(f"part-{name}", PART_WORDS.get(name, name)) for name in used]
     legend += [("part-reduce", "all-reduce"), ("part-wait", "waiting for the other ranks")]
     overlap = recording["numbers"]["overlap"]
-    words = f"Step {recording['first_step']:,}, beginning to end: {number_words.short_time(length_s)}."
+    words = f"Step {recording['first_step']:,}, beginning to end: {markup.short_time(length_s)}."
     if overlap is not None:
         words += f" {overlap:.0%} of the time of the all-reduces was hidden behind computing."
     return joined([_legend(legend), _table(rows), tag("p", words, class_="soft")])
@@ -272,7 +271,7 @@ def _fingerprints(run: Measured) -> Html:
     if found is None:
         return _missing("The ranks' weights were not compared.")
     newest = found["newest"][-MAX_HASH_COLUMNS:]
-    heads = [tag("th", number_words.count(each["step"]), scope="col") for each in newest]
+    heads = [tag("th", markup.count(each["step"]), scope="col") for each in newest]
     rows = []
     for rank in range(min(found["num_ranks"], MAX_RANKS)):
         cells = [_hash_cell(each["hashes"], rank) for each in newest]
@@ -316,9 +315,9 @@ def _who_saw_what(run: Measured) -> Html:
     sampling = sampling_of(run.config, run.series.plans, run.about["num_replicas"])
     if sampling is None:
         return _missing("How the samples are divided among the ranks is not known.")
-    if "sample" not in sample_picture.ways(sampling):
+    if "sample" not in samples.picture_kinds(sampling):
         return _missing("There are too many samples to draw.")
-    found = sample_picture.picture(sampling, 0, "sample", 0, sampling.num_samples)
+    found = samples.sample_picture(sampling, 0, "sample", 0, sampling.num_samples)
     num_columns, num_rows, num_groups = (found[name]["number"] for name in ("columns", "rows", "ranks"))
     width = UNITS / num_columns
     cells: dict[str, list[str]] = {}
@@ -339,7 +338,7 @@ def _who_saw_what(run: Measured) -> Html:
         )
     if num_groups > 1:
         legend.append(("several", "several ranks"))
-    times = sample_picture.times_seen(sampling, 0)
+    times = samples.times_seen(sampling, 0)
     fewest, most = times["fewest"], times["most"]
     often = f"{most} time{'' if most == 1 else 's'}" if fewest == most else f"{fewest} to {most} times"
     words = (

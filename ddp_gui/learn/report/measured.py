@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ddp_gui.events.analysis import insights
-from ddp_gui.events.analysis import pace as pace_of
+from ddp_gui.events.analysis import insights, pace
 from ddp_gui.events.analysis import verdict as verdict_of
 from ddp_gui.events.analysis.pace import Pace
 from ddp_gui.events.analysis.verdict import Verdict
@@ -24,7 +23,7 @@ from trainers.contract import events
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.files.plain_files import open_plain
-from trainers.machine import lifeline, processor
+from trainers.machine import host, lifeline
 
 PIECE_BYTES = 1024 * 1024
 MAX_WARNINGS = 12
@@ -104,7 +103,7 @@ class Measured:
 def read_all(runs: Sequence[Mapping[str, Any]]) -> list[Measured | None]:
     """Read the events of runs, by several processes where there is much; None for what cannot be read."""
     num_bytes = sum(map(_size, runs))
-    num_readers = min(processor.num_cores(), len(runs), MAX_READERS)
+    num_readers = min(host.num_cores(), len(runs), MAX_READERS)
     if num_bytes < MUCH_BYTES or num_readers < 2:
         return list(map(_read_or_none, runs))
     # They end with this process, which ends with the page.
@@ -145,7 +144,7 @@ def read(about: Mapping[str, Any]) -> Measured:
         about=about,
         config=view.config,
         series=series,
-        pace=pace_of.of_run(series, is_over=state not in events.LIVE_STATES),
+        pace=pace.pace_of_run(series, is_over=state not in events.LIVE_STATES),
         verdict=verdict_of.judge(series, state, found),
         warnings=_warnings(series, [*insights.of_damage(view.num_missing_events), *found]),
         hashed=hashed,

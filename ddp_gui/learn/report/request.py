@@ -1,13 +1,29 @@
-"""What somebody asks a report of: lessons with what they did there, and runs; checked and bounded."""
+"""Requests for a lab report: checks, the collected inputs and the routes."""
 
 from __future__ import annotations
 
+import itertools
 import math
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from trainers.contract.run_ids import is_run_id
+from fastapi import HTTPException, Request
+
+from ddp_gui.background.workers import SLOW, MadeFile, Router
+from ddp_gui.http import front
+from ddp_gui.launch import launcher
+from ddp_gui.learn.learn_routes import Library
+from ddp_gui.learn.lesson import DrawnCurve, Lesson
+from ddp_gui.learn.report import document
+from ddp_gui.machine.missing import list_versions
+from ddp_gui.run import summary
+from ddp_gui.runs import listing
+from ddp_gui.runs.runs import RunStore
+from trainers.contract.rundir import RunDirectory, is_run_id
+from trainers.engines import liveness
+from trainers.machine import hardware, host
 
 MAX_NAME = 120
 MAX_LESSONS = 60
@@ -47,7 +63,7 @@ class LessonDone:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class ReportRequest:
     """Whose report, of which lessons, with which other runs."""
 
     name: str
@@ -55,7 +71,7 @@ class Request:
     runs: tuple[str, ...]
 
 
-def parse(raw: Any) -> Request:
+def parse(raw: Any) -> ReportRequest:
     """Return what is asked for.
 
     Raises:
@@ -69,7 +85,7 @@ def parse(raw: Any) -> Request:
     runs = tuple(
         dict.fromkeys(_run_id("runs", each) for each in _list("runs", table.get("runs", []), MAX_RUNS))
     )
-    made = Request(name=" ".join(name.split()), lessons=lessons, runs=runs)
+    made = ReportRequest(name=" ".join(name.split()), lessons=lessons, runs=runs)
     num_runs = len(run_ids(made))
     if not lessons and not runs:
         raise ValueError("a report needs a lesson or a run")
@@ -80,7 +96,7 @@ def parse(raw: Any) -> Request:
     return made
 
 
-def run_ids(request: Request) -> list[str]:
+def run_ids(request: ReportRequest) -> list[str]:
     """Return the ids of all runs, those of the lessons first, each once."""
     found: list[str] = []
     for lesson in request.lessons:
@@ -153,3 +169,185 @@ def _table(field: str, raw: Any, allowed: Sequence[str]) -> Mapping[str, Any]:
     if not isinstance(raw, dict) or not set(raw) <= set(allowed):
         raise ValueError(f"{field} is no object of {', '.join(allowed)}")
     return raw
+
+
+Values = dict[str, Any]
+
+
+class NoRunError(ValueError):
+    """None of the runs can be seen by the current user."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where lessons and runs are found."""
+
+    library: Library
+    store: RunStore
+
+
+def gather_inputs(source: Source, request: ReportRequest, now_unix_s: float) -> Values:
+    """Return all of a report but what the runs measured, as JSON values.
+
+    A run that was deleted, or that the current user may not see, is in it by its id alone.
+
+    Raises:
+        ValueError: when there is no such lesson.
+        NoRunError: when it would have neither a lesson nor a run.
+    """
+    order = [lesson.name for lesson in source.library.read()[0]]
+    found = {lesson.lesson: source.library.find(lesson.lesson) for lesson in request.lessons}
+    runs = {run_id: _run(source.store, run_id) for run_id in run_ids(request)}
+    if not request.lessons and not any(runs.values()):
+        raise NoRunError("none of these runs is there any more")
+    done = sorted(request.lessons, key=lambda each: order.index(each.lesson) if each.lesson in order else 0)
+    return {
+        "name": request.name,
+        "made_unix_s": now_unix_s,
+        "lessons": [_gathered_lesson(found[each.lesson], each, order) for each in done],
+        "runs": {run_id: about for run_id, about in runs.items() if about is not None},
+        "others": list(request.runs),
+        "num_lessons": len(order),
+        "versions": list_versions(),
+        "machine": _machine(),
+    }
+
+
+def _gathered_lesson(lesson: Lesson, done: LessonDone, order: Sequence[str]) -> Values:
+    kind = "curve" if isinstance(lesson.prediction, DrawnCurve) else "choice"
+    return {
+        "number": order.index(lesson.name) + 1 if lesson.name in order else None,
+        "title": lesson.title,
+        "summary": lesson.summary,
+        "prediction": asdict(lesson.prediction) | {"kind": kind},
+        "predicted": _predicted(lesson, done),
+        "runs": [
+            {"name": run.name, "run_id": run_id}
+            for run, run_id in itertools.zip_longest(lesson.runs, done.runs[: len(lesson.runs)])
+        ],
+        "attempts": [
+            asdict(attempt) for attempt in done.attempts if attempt.question < len(lesson.questions)
+        ],
+        "pictures": [asdict(picture) for picture in lesson.pictures],
+        "questions": [
+            {
+                "question": question.question,
+                "choices": question.choices,
+                "right": question.right,
+                "measured": question.measured,
+                "because": question.because,
+                "answer": _choice(done.answers.get(number), len(question.choices)),
+            }
+            for number, question in enumerate(lesson.questions)
+        ],
+    }
+
+
+def _predicted(lesson: Lesson, done: LessonDone) -> int | list[float] | None:
+    """Return what was predicted, where it is an answer to the lesson as it is now."""
+    asked = lesson.prediction
+    if isinstance(asked, DrawnCurve):
+        if not isinstance(done.prediction, tuple):
+            return None
+        return [min(max(value, asked.low), asked.high) for value in done.prediction]
+    return _choice(done.prediction, len(asked.choices))
+
+
+def _choice(number: Any, num_choices: int) -> int | None:
+    return number if isinstance(number, int) and number < num_choices else None
+
+
+def _run(store: RunStore, run_id: str) -> Values | None:
+    """Return what is known of a run without reading its events; None where it cannot be seen or read."""
+    try:
+        run = store.open(run_id)
+        return _about(store, run)
+    except (OSError, ValueError):
+        return None
+
+
+def _about(store: RunStore, run: RunDirectory) -> Values:
+    config, status = run.read_config(), liveness.read_status(run)
+    catalogue = store.catalogue_for(run, config)
+    strategy = catalogue.strategies.get(config.strategy)
+    written = listing.shown_name(run, config.name)
+    known: Mapping[str, Any] = listing.facts_of(config, catalogue)
+    engine = liveness.engine_to_ask(run)
+    return {
+        "run_id": run.run_id,
+        "path": str(run.path.absolute()),
+        "name": written["name"],
+        "tags": written["tags"],
+        "note": written["note"],
+        "state": status.state,
+        "error": status.error,
+        "labels": [known["model_label"], known["dataset_label"], known["strategy_label"]],
+        "num_ranks": config.world_size,
+        "num_replicas": config.num_replicas(strategy.ranks_per_replica if strategy else "one"),
+        "mistake": config.to_json().get("mistake", "none"),
+        "fields": [
+            {name: field[name] for name in ("field", "label", "topic", "value", "is_default")}
+            for field in summary.fields_of(config, catalogue)
+            if field["field"] != "name"
+        ],
+        "command": launcher.train_anew(engine, config, run.path.parent),
+        "created_unix_s": run.config.stat().st_mtime,
+    }
+
+
+def _machine() -> Values:
+    """Return what the machine is that the page is on."""
+    readings = [hardware.read_gpu(handle) for handle in hardware.all_gpus().values() if handle is not None]
+    return {
+        "cpu": host.cpu_name(),
+        "num_cores": host.num_cores(),
+        "memory_bytes": host.memory_bytes()[1],
+        "gpus": [{"name": each.name, "memory_bytes": each.memory_total_bytes} for each in readings],
+    }
+
+
+# Of 60 lessons with 40 attempts each.
+MAX_BYTES = 512 * 1024
+MAX_PARTS = 20_000
+MEDIA_TYPE = "text/html; charset=utf-8"
+
+
+def make_report_router(library: Library, store: RunStore) -> Router:
+    """Return the routes of the report below `/live/learn`."""
+    router = Router(prefix="/live/learn/report")
+    source = Source(library=library, store=store)
+
+    @router.post("")
+    async def report(request: Request) -> MadeFile:
+        body = await front.read_json_body(request, MAX_BYTES)
+        made: MadeFile = await made_of_body(body)
+        return made
+
+    @SLOW.handler
+    def made_of_body(body: bytes) -> MadeFile:
+        try:
+            raw = front.parse_json_body(body, max_parts=MAX_PARTS)
+            if not isinstance(raw, dict):
+                raise ValueError("a report is asked for with one JSON object")
+        except ValueError as error:
+            raise HTTPException(status_code=422, detail=str(error)) from error
+        return _made(source, raw)
+
+    @router.get("")
+    @SLOW.handler
+    def report_of_runs(runs: str) -> MadeFile:
+        return _made(source, {"runs": list(filter(None, runs.split(",")))})
+
+    return router
+
+
+def _made(source: Source, raw: dict[str, Any]) -> MadeFile:
+    now_unix_s = time.time()
+    try:
+        gathered = gather_inputs(source, parse(raw), now_unix_s)
+    except NoRunError as error:
+        raise HTTPException(status_code=404, detail=str(error)) from error
+    except ValueError as error:
+        raise HTTPException(status_code=422, detail=str(error)) from error
+    day = time.strftime("%Y-%m-%d", time.localtime(now_unix_s))
+    return MadeFile(SLOW, document.beside(gathered), f"lab-report-{day}.html", MEDIA_TYPE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from itertools import pairwise
 
-from ddp_gui.events.digest import Digest
+from ddp_gui.events.event_reader import Digest
 from tests.faults import shims
 from tests.faults.registry import add
 from tests.faults.trial import BUSY_START_S, Trial

@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 
 from benchmarks import made_run, made_up_runs
-from ddp_gui.auth import owners
-from ddp_gui.auth.current_user import Person
+from ddp_gui.auth import rights
+from ddp_gui.auth.rights import Person
 from tests.faults.registry import add
 from tests.faults.trial import Trial
 from tests.harness import REPOSITORY
@@ -73,7 +73,7 @@ def _make(folder: Path) -> tuple[Path, list[str]]:
     long.logs.mkdir(exist_ok=True)
     long.rank_log(0).write_bytes(line * (LOG_BYTES // len(line)))
     for run_id in (*ids, long.run_id):
-        owners.note_owner(RunDirectory(runs_dir / run_id), FOURTH.name)
+        rights.note_owner(RunDirectory(runs_dir / run_id), FOURTH.name)
     return csv, [long.run_id, *ids[:5]]
 
 

@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 import pytest
 
-from ddp_gui.gradio_routes.allowlist import UPLOAD
-from ddp_gui.http import policies
+from ddp_gui.gradio_routes.gate import UPLOAD
+from ddp_gui.http import front
 from tests.ui.attacks.attacking import NOT_SERVED, SECRET, ask
 from tools.page_driver import Server
 from trainers.contract import config, rundir
@@ -269,7 +269,7 @@ def test_nonsense_is_refused_in_order_and_every_answer_has_the_headers(
         connection.endheaders(sent)
         answer = connection.getresponse()
         assert answer.status < 500, answer.read()
-        for name, _ in (*policies.HEADERS, (policies.POLICY_HEADER, b"")):
+        for name, _ in (*front.HEADERS, (front.POLICY_HEADER, b"")):
             assert len(answer.headers.get_all(name.decode(), [])) == 1
         if answer.status >= 400:
             assert answer.headers["cache-control"] == "no-store"

@@ -19,9 +19,8 @@ from gradio_client import Client
 from gradio_client.exceptions import AppError, AuthenticationError
 from playwright.sync_api import APIRequestContext, Browser, BrowserContext, Page, expect
 
-from ddp_gui.auth import owners
-from ddp_gui.auth.class_settings import ClassSettingsFile
-from ddp_gui.auth.current_user import Person
+from ddp_gui.auth import rights
+from ddp_gui.auth.rights import ClassSettingsFile, Person
 from tests import prefix_proxy
 from tests.harness import START_TIMEOUT_S, wait_until
 from tests.hostile_words import ACTING, NAME, TAGS, TURNED
@@ -43,7 +42,7 @@ def class_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a runs directory with a run of Ann's and one of Bob's."""
     runs_dir = tmp_path_factory.mktemp("class") / "runs"
     for person in (ANN, BOB):
-        owners.note_owner(make_run(runs_dir), person.name)
+        rights.note_owner(make_run(runs_dir), person.name)
     return runs_dir
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from ddp_gui.auth import owners
+from ddp_gui.auth import rights
 from tests import prefix_proxy
 from tests.unit.ddp_gui.runs.test_runs import make_run
 from tools import page_driver
@@ -18,7 +18,7 @@ from tools import page_driver
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Serve a page with a run of Ann's behind a proxy that knows three people."""
     runs_dir = tmp_path_factory.mktemp("header") / "runs"
-    owners.note_owner(make_run(runs_dir), "ann")
+    rights.note_owner(make_run(runs_dir), "ann")
     port = page_driver.free_port()
     command = [sys.executable, "app.py", "--no-browser", page_driver.NO_STANDBY, "--port", str(port)]
     command += ["--runs-dir", str(runs_dir), "--root-path", "/ddp", "--proxy-from", "127.0.0.1"]

@@ -23,7 +23,7 @@ from tests.harness import wait_until
 from tests.ui.conftest import Watched
 from tools import page_driver
 from trainers.contract.rundir import RunDirectory
-from trainers.files.paths import REPOSITORY
+from trainers.files.plain_files import REPOSITORY
 
 PATIENCE_S = 60.0
 LOGIN = "login"

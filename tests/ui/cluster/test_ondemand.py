@@ -27,7 +27,7 @@ from tests.harness import wait_until
 from tests.ui.conftest import Watched
 from tools import page_driver
 from trainers.contract.rundir import RunDirectory
-from trainers.files.paths import REPOSITORY
+from trainers.files.plain_files import REPOSITORY
 
 APP = REPOSITORY / "deploy" / "ondemand"
 UP_S = 90.0

@@ -12,7 +12,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from ddp_gui.auth.current_user import Person
+from ddp_gui.auth.rights import Person
 from tests.harness import all_events
 from tests.ui.auth.test_class import enter
 from tests.ui.conftest import kill_runs

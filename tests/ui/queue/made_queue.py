@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from ddp_gui.auth import owners
+from ddp_gui.auth import rights
 from ddp_gui.queue.store import QueueStore
 from tests.unit.ddp_gui.runs.test_runs import make_run
-from trainers.contract import tickets
+from trainers.contract import commands
+from trainers.contract.commands import Grant, Ticket
 from trainers.contract.rundir import RunDirectory, Status
-from trainers.contract.tickets import Grant, Ticket
 from trainers.files.json_files import write_json_atomically
 
 NOWHERE_SO_MANY_GPUS = 64
@@ -27,12 +27,12 @@ def made_line(runs_dir: Path, person: str, name: str) -> Iterator[tuple[RunDirec
     """Give a person a run that waits and one that goes on, until the block ends."""
     waiting, going_on = make_run(runs_dir), make_run(runs_dir)
     for run in (waiting, going_on):
-        owners.note_owner(run, person)
+        rights.note_owner(run, person)
         run.config.write_text(json.dumps(json.loads(run.config.read_text()) | {"name": name}))
     ticket = Ticket(
         person=person, kind="cuda", num_ranks=NOWHERE_SO_MANY_GPUS, asked_unix_s=time.time(), resume_step=10
     )
-    tickets.write_queued(waiting, ticket)
+    commands.write_queued(waiting, ticket)
     grant = Grant(token="made", granted_unix_s=time.time())
     granted = Ticket(person=person, kind="cpu", num_ranks=1, asked_unix_s=time.time(), grant=grant)
     write_json_atomically(going_on.granted, asdict(granted))

@@ -9,8 +9,7 @@ from typing import Any
 
 from benchmarks.made_writer import finished_run
 from trainers.contract import config
-from trainers.contract.event_lines import encode
-from trainers.contract.events import EventFile
+from trainers.contract.events import EventFile, encode_event
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Status
 from trainers.files import json_files
@@ -66,7 +65,7 @@ def diverged_run(path: Path, *, num_finite: int, num_steps: int) -> RunDirectory
     found.append(("state", {"state": "finished", "reason": ""}))
     began = time.time() - 60
     lines = [
-        encode({"seq": seq, "time_unix_s": began + seq * 0.1, "kind": kind, **fields}) + b"\n"
+        encode_event({"seq": seq, "time_unix_s": began + seq * 0.1, "kind": kind, **fields}) + b"\n"
         for seq, (kind, fields) in enumerate(found)
     ]
     run.events.write_bytes(b"".join(lines))
@@ -134,7 +133,7 @@ def run_of_nodes(path: Path, num_nodes: int = NUM_NODES) -> RunDirectory:
     found.append(("state", {"state": "finished", "reason": ""}))
     began = time.time() - 60
     lines = [
-        encode({"seq": seq, "time_unix_s": began + seq * 0.5, "kind": kind, **fields}) + b"\n"
+        encode_event({"seq": seq, "time_unix_s": began + seq * 0.5, "kind": kind, **fields}) + b"\n"
         for seq, (kind, fields) in enumerate(found)
     ]
     run.events.write_bytes(b"".join(lines))

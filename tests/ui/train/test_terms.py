@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from benchmarks.made_writer import finished_run
-from ddp_gui.http import glossary
+from ddp_gui.http import shell
 from tests.ui.conftest import Watched
 from tools import page_driver
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.ui
 
 CHART_TERMS = ["loss", "evaluation", "throughput", "learning rate", "gradient norm"]
 IN_THE_EQUATION = '.ddp-equation [data-term="global batch"]'
-GLOBAL_BATCH = f"global batch: {glossary.definitions()['global batch']}"
+GLOBAL_BATCH = f"global batch: {shell.definitions()['global batch']}"
 # Of each term on the page: its name, and the text, role and state of what describes it.
 DESCRIBED = """() => [...document.querySelectorAll("[data-term]")].map((term) => {
   const tip = document.getElementById(term.getAttribute("aria-describedby"));
@@ -39,7 +39,7 @@ def described(page: Page) -> set[str]:
     )
     found = page.evaluate(DESCRIBED)
     for name, words, role, is_hidden in found:
-        assert (words, role, is_hidden) == (f"{name}: {glossary.definitions()[name]}", "tooltip", True)
+        assert (words, role, is_hidden) == (f"{name}: {shell.definitions()[name]}", "tooltip", True)
     return {name for name, *_ in found}
 
 
@@ -51,7 +51,7 @@ def test_every_field_and_label_with_a_term_is_described(site: str, watched: Watc
     while folded.count() > 0:
         folded.first.click()
     page.locator("#field-hang_timeout_s .ddp-term-mark").wait_for()
-    assert {"global batch", *glossary.terms_of_fields().values()} <= described(page)
+    assert {"global batch", *shell.terms_of_fields().values()} <= described(page)
     assert watched.complaints == []
 
 

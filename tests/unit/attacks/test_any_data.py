@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ddp_gui.runs.exports import tfevents
+from ddp_gui.runs import exports
 from tests.fuzz import examples, targets
 from tests.unit.own_files import own_cache  # noqa: F401 - a fixture
-from trainers.data.own.images import decoding
+from trainers.data.own import image_files
 
 ONCE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 cells = st.one_of(
@@ -90,7 +90,7 @@ def test_every_kind_of_image_is_decoded(name: str, mode: str) -> None:
     raw = examples.image(name, mode)
     assert raw is not None
     source: Any = targets.OneImage(raw)
-    pixels = decoding.decode(source, "image", (3, 8, 8))
+    pixels = image_files.decode(source, "image", (3, 8, 8))
     assert pixels.shape == (3, 8, 8) and pixels.dtype == np.uint8
 
 
@@ -109,7 +109,7 @@ def test_what_is_written_for_tensorboard_is_read_back(
     names: list[str], rows: list[tuple[float, int]], data: st.DataObject
 ) -> None:
     values = [data.draw(st.lists(finite, min_size=len(names), max_size=len(names))) for _ in rows]
-    written = tfevents.scalar_records([time for time, _ in rows], [step for _, step in rows], names, values)
+    written = exports.scalar_records([time for time, _ in rows], [step for _, step in rows], names, values)
     for record, (time, step), row in zip(written, rows, values, strict=True):
         assert _read_record(record) == (time, step, dict(zip(names, row, strict=True)))
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ddp_gui.events import messages
+from ddp_gui.events import run_view
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.run.summary import summarise
 from ddp_gui.runs.runs import status_values
@@ -147,5 +147,5 @@ def test_a_damaged_run_says_why_and_the_others_are_listed(
             continue
         view = store.view(run_id)
         view.catch_up()
-        assert messages.encode(messages.message_for(view, -1))
+        assert run_view.encode_message(run_view.message_for(view, -1))
         assert orjson.dumps(summarise(view, store)) and orjson.dumps(status_values(view))

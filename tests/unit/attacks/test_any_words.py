@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ddp_gui.auth import owners
-from ddp_gui.plan import data_snapshot
+from ddp_gui.auth import rights
+from ddp_gui.plan import plan
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.run import logs
-from ddp_gui.runs import notes
+from ddp_gui.runs import listing
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
-from trainers.contract import commands, events, run_ids, rundir
+from trainers.contract import commands, events, rundir
 from trainers.contract import config as config_module
 from trainers.contract.config import Config, ConfigError
 from trainers.contract.rundir import RunDirectory
@@ -119,12 +119,12 @@ def test_any_line_of_commands_is_a_command_or_a_warning(tmp_path_factory: Any, l
 @example('{"owner": ["ann"]}')
 @example('{"dataset": {"name": "own"}, "counts": []}')
 def test_any_words_on_a_run_are_read_or_left_out(run: RunDirectory, catalogue: Catalogue, text: str) -> None:  # noqa: F811
-    for file in (notes.FILE, owners.FILE, data_snapshot.DATA):
+    for file in (listing.FILE, rights.OWNER_FILE, plan.DATA):
         (run.path / file).write_bytes(text.encode("utf-8", errors="surrogatepass"))
-    read = notes.read(run)
-    assert notes.changed(notes.RunNotes(), name=read.name, tags=read.tags, note=read.note) == read
-    assert owners.owner_of(run) is None or isinstance(owners.owner_of(run), str)
-    known = data_snapshot.with_noted_data(run, catalogue)
+    read = listing.read_notes(run)
+    assert listing.change_notes(listing.RunNotes(), name=read.name, tags=read.tags, note=read.note) == read
+    assert rights.owner_of(run) is None or isinstance(rights.owner_of(run), str)
+    known = plan.with_noted_data(run, catalogue)
     assert all(isinstance(dataset.num_train, int) for dataset in known.datasets.values())
 
 
@@ -139,28 +139,30 @@ def test_noted_data_of_the_wrong_kind_is_left_out(
     value: Any,
 ) -> None:
     dataset = vars(next(iter(catalogue.datasets.values()))) | {"name": "own", "label": "Own"}
-    noted = run.path / data_snapshot.DATA
+    noted = run.path / plan.DATA
     noted.write_text(json.dumps({"dataset": dataset, "counts": {}}))
-    assert "own" in data_snapshot.with_noted_data(run, catalogue).datasets
+    assert "own" in plan.with_noted_data(run, catalogue).datasets
     noted.write_text(json.dumps({"dataset": dataset | {field: value}, "counts": {}}))
-    assert data_snapshot.with_noted_data(run, catalogue) is catalogue
+    assert plan.with_noted_data(run, catalogue) is catalogue
 
 
 @given(values, st.one_of(st.none(), values), st.one_of(st.none(), values))
 def test_any_remark_fits_or_is_refused_by_name(name: Any, tags: Any, note: Any) -> None:
-    changed = outcome(lambda: notes.changed(notes.RunNotes(), name=name, tags=tags, note=note), ValueError)
+    changed = outcome(
+        lambda: listing.change_notes(listing.RunNotes(), name=name, tags=tags, note=note), ValueError
+    )
     if isinstance(changed, ValueError):
         assert str(changed).split()[0] in ("name", "tags", "note") and len(str(changed)) < 500
     else:
-        assert len(changed.name) <= notes.MAX_NAME and len(changed.tags) <= notes.MAX_TAGS
+        assert len(changed.name) <= listing.MAX_NAME and len(changed.tags) <= listing.MAX_TAGS
         json.dumps(vars(changed)).encode()
 
 
 @given(st.text(max_size=300), st.sampled_from(["", "digits", "../..", "."]))
 def test_any_name_gives_an_id_that_is_a_folder_of_its_own(name: str, dataset: str) -> None:
     runs_dir = Path("/nowhere/runs")
-    run_id = run_ids.next_run_id(runs_dir, Config(name=name, dataset=dataset))
-    assert run_ids.is_run_id(run_id)
+    run_id = rundir.next_run_id(runs_dir, Config(name=name, dataset=dataset))
+    assert rundir.is_run_id(run_id)
     assert (runs_dir / run_id).parent == runs_dir and not run_id.startswith(".")
 
 

@@ -14,19 +14,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ddp_gui.events import limits, messages
-from ddp_gui.events.digest import Digest
+from ddp_gui.events import fold, run_view
+from ddp_gui.events.event_reader import Digest
 from ddp_gui.events.run_view import RunView
 from ddp_gui.events.tables import STEP_SPANS, ChartView, thin
-from ddp_gui.run.follow import Follower
-from ddp_gui.run.stream import view_from
-from ddp_gui.runs.notes import read as read_notes
+from ddp_gui.run.stream import Follower, view_from
+from ddp_gui.runs.listing import read_notes as read_notes
 from tests.unit.ddp_gui.run.test_follow import append, live  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.runs.test_runs import make_run
 from trainers.contract import events
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.local.stopping.stop_requests import StopRequests
+from trainers.engines.local.stopping import StopRequests
 from trainers.files.json_files import MAX_JSON_DEPTH, MAX_JSON_LISTS, parse_json
 
 LINE = b'{"seq":%d,"time_unix_s":300,"kind":"%b",%b}\n'
@@ -79,7 +78,7 @@ def test_any_file_takes_little_time(tmp_path: Path, attack: str) -> None:
     assert events.last_state(run.events) == "stopped"
     view = RunView(run, 10)
     view.catch_up()
-    assert messages.encode(messages.message_for(view, -1))
+    assert run_view.encode_message(run_view.message_for(view, -1))
     assert time.thread_time() - began_s < 5
 
 
@@ -135,21 +134,21 @@ def test_a_view_is_as_large_as_its_run(tmp_path: Path, claim: str, traced: None)
     held = tracemalloc.get_traced_memory()[0] - before
     assert held < 20e6
     assert set(view.series.ranks) | set(view.series.devices) <= set(range(view.config.world_size))
-    assert len(view.series.evaluation_table.fields) <= 1 + limits.MAX_METRICS
-    assert len(messages.encode(messages.message_for(view, -1))) < 1e6
+    assert len(view.series.evaluation_table.fields) <= 1 + fold.MAX_METRICS
+    assert len(run_view.encode_message(run_view.message_for(view, -1))) < 1e6
     assert Digest().catch_up(run.events)
 
 
 def test_an_event_keeps_its_known_fields_at_limited_lengths() -> None:
     common = {"seq": 1, "time_unix_s": 1.0}
     entries = [{"rank": 5, "name": "x" * 3_000, "kind": "cpu", "odd": []}, {"rank": 9}]
-    (device,) = limits.kept_of({**common, "kind": "devices", "devices": entries}, 8)["devices"]
+    (device,) = fold.kept_of({**common, "kind": "devices", "devices": entries}, 8)["devices"]
     assert device == {"rank": 5, "kind": "cpu", "name": "x" * 99 + "…"}
     rows = {"columns": ["c" * 3_000], "rows": [{"inputs": ["x" * 3_000], "target": 1.0}]}
-    content = limits.kept_of({**common, "kind": "sample", "step": 1, "type": "rows", "content": rows}, 8)
+    content = fold.kept_of({**common, "kind": "sample", "step": 1, "type": "rows", "content": rows}, 8)
     assert len(content["content"]["columns"][0]) == len(content["content"]["rows"][0]["inputs"][0]) == 40
     newer = {**common, "kind": "newer", "step": 3, "inside": {"a": 1}}
-    assert limits.kept_of(newer, 8) == {**common, "kind": "newer", "step": 3}
+    assert fold.kept_of(newer, 8) == {**common, "kind": "newer", "step": 3}
     evaluated = {
         **common,
         "kind": "eval",
@@ -158,24 +157,24 @@ def test_an_event_keeps_its_known_fields_at_limited_lengths() -> None:
         "metrics": {"a": 1.0},
         "confusion": [[1, 2]],
     }
-    assert limits.kept_of(evaluated, 8)["confusion"] is None, "not square"
+    assert fold.kept_of(evaluated, 8)["confusion"] is None, "not square"
 
 
 def test_the_main_metric_is_kept_and_long_names_stay_different() -> None:
     common = {"seq": 1, "time_unix_s": 1.0, "kind": "eval", "step": 1, "loss": 1.0}
     many = {f"m{number}": float(number) for number in range(40)} | {"accuracy": 0.5}
-    kept = limits.kept_of({**common, "metrics": many}, 8)["metrics"]
-    assert list(kept) == ["accuracy", *(f"m{number}" for number in range(limits.MAX_METRICS - 1))]
+    kept = fold.kept_of({**common, "metrics": many}, 8)["metrics"]
+    assert list(kept) == ["accuracy", *(f"m{number}" for number in range(fold.MAX_METRICS - 1))]
     few = {"top": 1.0, "accuracy": 0.5}
-    assert limits.kept_of({**common, "metrics": few}, 8)["metrics"] == few
+    assert fold.kept_of({**common, "metrics": few}, 8)["metrics"] == few
     long = {"x" * 200 + end: value for end, value in (("a", 1.0), ("b", 2.0), ("\ud800", 3.0))}
-    kept = limits.kept_of({**common, "metrics": long}, 8)["metrics"]
-    assert list(kept.values()) == [1.0, 2.0, 3.0] and {len(name) for name in kept} == {limits.MAX_NAME}
+    kept = fold.kept_of({**common, "metrics": long}, 8)["metrics"]
+    assert list(kept.values()) == [1.0, 2.0, 3.0] and {len(name) for name in kept} == {fold.MAX_NAME}
 
 
 def test_the_newest_of_each_kind_is_kept() -> None:
     marks = [{"kind": "command", "seq": -1}, *({"kind": f"k{n}", "seq": n} for n in range(2_000))]
-    kept = limits.without_oldest(marks)
+    kept = fold.without_oldest(marks)
     assert [mark["seq"] for mark in kept] == [-1, *range(1_500, 2_000)]
 
 
@@ -240,8 +239,8 @@ def test_a_stream_reads_and_encodes_off_the_event_loop(
         return noted
 
     for owner, name in (
-        (messages, "message_for"),
-        (messages, "encode"),
+        (run_view, "message_for"),
+        (run_view, "encode"),
         *((RunView, name) for name in ("catch_up", "has_grown", "unread", "status", "insights")),
     ):
         monkeypatch.setattr(owner, name, noting(getattr(owner, name)))

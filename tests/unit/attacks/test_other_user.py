@@ -16,30 +16,30 @@ import pytest
 
 import app
 from ddp_gui.auth.account_file import AccountError, AccountFile
-from ddp_gui.auth.class_settings import STRICTEST, ClassSettingsFile
+from ddp_gui.auth.rights import STRICTEST, ClassSettingsFile
 from ddp_gui.auth.sessions import Sessions
 from ddp_gui.background import trainer_process
 from ddp_gui.gradio_routes import uploads
 from ddp_gui.queue.snapshot import SnapshotReader
 from ddp_gui.queue.store import QueueStore, QueueStoreError
 from ddp_gui.runs import bin as run_bin
-from ddp_gui.runs import listing_cache
+from ddp_gui.runs import listing
 from tests import other_user
 from tests.other_user import give_away, needs_a_second_user
 from tests.unit.stand_in import FakeDevices
-from trainers.contract import config, events, rundir, tickets
+from trainers.contract import commands, config, events, rundir
+from trainers.contract.commands import Ticket, TicketError
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.contract.status import process_handle
-from trainers.contract.tickets import Ticket, TicketError
-from trainers.data.own.common import cache
-from trainers.data.own.common.problems import DataError
+from trainers.data.own import cache
+from trainers.data.own.problems import DataError
 from trainers.engines import liveness
-from trainers.engines.heartbeats.heartbeat_board import Board
+from trainers.engines.heartbeats import Board
+from trainers.engines.local import stopping
 from trainers.engines.local.engine import LocalEngine
-from trainers.engines.local.orders import Pipes
-from trainers.engines.local.stopping import supervisor_watch
-from trainers.engines.local.stopping.stop_requests import StopRequests
+from trainers.engines.local.stopping import StopRequests
+from trainers.engines.local.warm_pool import Pipes
 from trainers.files import private_files
 from trainers.files.private_files import ForeignFileError
 
@@ -229,11 +229,11 @@ def test_his_queue_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_his_ticket_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make(tmp_path)
-    tickets.write_queued(run, TICKET)
+    commands.write_queued(run, TICKET)
     assert SnapshotReader(tmp_path, FakeDevices(2)).search() == {run.run_id}
     give_away(run.queued, monkeypatch)
     with pytest.raises(TicketError, match=r"queued\.json belongs to"):
-        tickets.read_queued(run)
+        commands.read_queued(run)
     give_away(run.path, monkeypatch)
     assert SnapshotReader(tmp_path, FakeDevices(2)).search() == set(), "his run takes no part in the queue"
 
@@ -283,10 +283,10 @@ def test_accounts_and_keys_that_others_can_read_are_not_left_so(tmp_path: Path) 
 def test_his_list_of_runs_is_not_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    listing_cache.save(tmp_path, "key", {"a": {}})
-    assert listing_cache.load(tmp_path, "key") == {"a": {}}
-    give_away(listing_cache.path_in(tmp_path), monkeypatch)
-    assert listing_cache.load(tmp_path, "key") == {}
+    listing.save_listing(tmp_path, "key", {"a": {}})
+    assert listing.load_listing(tmp_path, "key") == {"a": {}}
+    give_away(listing.path_in(tmp_path), monkeypatch)
+    assert listing.load_listing(tmp_path, "key") == {}
     assert "list.json belongs to" in capsys.readouterr().out
 
 
@@ -330,11 +330,11 @@ def test_no_process_is_ended_because_he_names_it(tmp_path: Path, monkeypatch: py
     me = psutil.Process()
     run.write_status(Status(state="running", handle=process_handle(me.pid, me.create_time())))
     lock = run.acquire_lock()
-    assert supervisor_watch.supervisor_of(run, liveness.read_status(run)) == me
+    assert stopping.supervisor_of(run, liveness.read_status(run)) == me
     give_away(run.status, monkeypatch)
     assert liveness.read_status(run).state == "running", "it is shown all the same"
     with pytest.raises(ForeignFileError):
-        supervisor_watch.supervisor_of(run, liveness.read_status(run))
+        stopping.supervisor_of(run, liveness.read_status(run))
     with pytest.raises(ForeignFileError):
         LocalEngine()._end_by_signal(run)
     os.close(lock)

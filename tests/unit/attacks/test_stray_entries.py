@@ -13,16 +13,15 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from ddp_gui.auth import owners
-from ddp_gui.background.low_priority import SlowProcessError
-from ddp_gui.queue import queue_routes, refusals
+from ddp_gui.auth import rights
+from ddp_gui.background.workers import SlowProcessError
+from ddp_gui.queue import queue_routes, starter
 from ddp_gui.queue import scheduler as line_module
 from ddp_gui.queue.presenter import QueuePresenter
 from ddp_gui.queue.scheduler import Scheduler
-from ddp_gui.run import downloads, log_routes, stream
+from ddp_gui.run import downloads, logs, stream
 from ddp_gui.runs import bin as run_bin
-from ddp_gui.runs import list_routes
-from ddp_gui.runs.exports import export_routes, exports
+from ddp_gui.runs import exports, run_list_routes
 from tests.faults.page import EXPORTS, LIVE
 from tests.harness import wait_until
 from tests.stray_entries import ENTRIES, in_time, put
@@ -30,10 +29,10 @@ from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixtur
 from tests.unit.ddp_gui.queue.test_scheduler import Place, place  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.runs.test_runs import make_run, store_of
 from tests.unit.stand_in import FakeDevices, supervisors  # noqa: F401 - a fixture
-from trainers.contract import tickets
+from trainers.contract import commands
+from trainers.contract.commands import Ticket
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.tickets import Ticket
-from trainers.machine import passes
+from trainers.machine import threads
 
 # ruff: noqa: F811
 
@@ -66,7 +65,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def made_here(module: str, asked: Any) -> Iterator[bytes]:
     """Yield what a process of its own would print."""
-    assert module == "ddp_gui.runs.exports.exports"
+    assert module == "ddp_gui.runs.exports"
     try:
         yield from exports.made(orjson.loads(orjson.dumps(asked)))
     except Exception as error:
@@ -77,7 +76,7 @@ def begins_who_waits(place: Place, page: Scheduler) -> None:
     """Start one run by the page, put another into the line by hand, and see both begin."""
     started = in_time("Start", lambda: page.start(place.planned(), "ann")).run
     by_hand = make_run(place.runs_dir)
-    tickets.write_queued(by_hand, WAITING)
+    commands.write_queued(by_hand, WAITING)
     for run in (started, by_hand):
         place.supervisors.has_begun(run)
 
@@ -87,8 +86,8 @@ def ask_everything(runs_dir: Path, catalogue: Any, line: Scheduler, run_ids: lis
     store = store_of(runs_dir, catalogue)
     view = QueuePresenter(line, store)
     app = FastAPI()
-    app.include_router(list_routes.make_router(store, view.places))
-    for module in (export_routes, stream, log_routes, downloads):
+    app.include_router(run_list_routes.make_list_router(store, view.places))
+    for module in (exports, stream, logs, downloads):
         app.include_router(module.make_router(store))
     app.include_router(queue_routes.make_router(view, store))
     client = TestClient(app)
@@ -114,11 +113,11 @@ def test_whatever_lies_in_a_run_costs_only_that_run(place: Place, catalogue, qui
     made = {}
     for kind in ENTRIES:
         run = made[kind] = make_run(place.runs_dir)
-        owners.note_owner(run, "ann")
+        rights.note_owner(run, "ann")
         (run.logs / "rank_0.log").write_text("a line\n")
         # Half of them wait: those the queue opens again and again.
         if len(made) % 2:
-            tickets.write_queued(run, WAITING)
+            commands.write_queued(run, WAITING)
         put(kind, run.path / name)
     good = make_run(place.runs_dir)
     place.devices = FakeDevices(len(ENTRIES) + 2)
@@ -129,7 +128,7 @@ def test_whatever_lies_in_a_run_costs_only_that_run(place: Place, catalogue, qui
         ask_everything(place.runs_dir, catalogue, page, [good.run_id, *(run.run_id for run in made.values())])
         rows = in_time("the list", store_of(place.runs_dir, catalogue).rows)
         assert any(row["run_id"] == good.run_id and row["state"] == "stopped" for row in rows)
-        in_time("what is kept", lambda: refusals.bytes_by_run(place.runs_dir, "ann"))
+        in_time("what is kept", lambda: starter.bytes_by_run(place.runs_dir, "ann"))
         assert page.is_alive
     finally:
         page.close()
@@ -146,7 +145,7 @@ def test_whatever_lies_beside_the_runs_costs_only_itself(place: Place, catalogue
     try:
         begins_who_waits(place, page)
         ask_everything(place.runs_dir, catalogue, page, [good.run_id, "README"])
-        in_time("what is kept", lambda: refusals.bytes_by_run(place.runs_dir, "ann"))
+        in_time("what is kept", lambda: starter.bytes_by_run(place.runs_dir, "ann"))
         assert in_time("deleting", lambda: run_bin.delete(place.runs_dir, [good.run_id]))
     finally:
         page.close()
@@ -230,7 +229,7 @@ def test_a_queue_nobody_looks_after_is_shown(place: Place, monkeypatch: pytest.M
     monkeypatch.setattr(page, "tick", lambda: time.sleep(3600))
     page.begin()
     wait_until("the thread", lambda: page.is_alive, 60)
-    monkeypatch.setattr(passes, "STUCK_AFTER_S", 0.1)
+    monkeypatch.setattr(threads, "STUCK_AFTER_S", 0.1)
     wait_until("the page saying that it is stuck", lambda: "has not finished" in (page.trouble or ""), 60)
 
 
@@ -240,15 +239,15 @@ def test_a_run_whose_folder_cannot_be_written_holds_nobody_else_back(
     page = place.page()
     stuck, good = make_run(place.runs_dir), make_run(place.runs_dir)
     for run in (stuck, good):
-        tickets.write_queued(run, Ticket(person="ann", kind="cpu", num_ranks=2, asked_unix_s=1.0))
-    really = tickets.write_queued
+        commands.write_queued(run, Ticket(person="ann", kind="cpu", num_ranks=2, asked_unix_s=1.0))
+    really = commands.write_queued
 
     def write(run: RunDirectory, ticket: Ticket) -> None:
         if run.run_id == stuck.run_id:
             raise PermissionError(13, "Permission denied", str(run.queued))
         really(run, ticket)
 
-    monkeypatch.setattr(tickets, "write_queued", write)
+    monkeypatch.setattr(commands, "write_queued", write)
     page.begin()
     place.supervisors.has_begun(good)
     page.close()

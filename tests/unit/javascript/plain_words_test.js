@@ -5,7 +5,7 @@ import { plainWords } from "../../../assets/js/learn/text.js";
 Deno.test("a learner reads no places in the code, and the steps that the table counts", () => {
   const error =
     "The run hangs: the ranks wait for each other in different collectives. Nothing has been reported for 6 s: " +
-    "rank 0 is at step 24, evaluating, in trainers/mistakes/rank0_validates_alone.py:24, _OtherGroup.sum; " +
+    "rank 0 is at step 24, evaluating, in trainers/mistakes/only_rank_0.py:24, _OtherGroup.sum; " +
     "rank 1 is at step 24, in forward and backward, in trainers/parallel/shared_all_reduce.py:157, SharedSum._wait_for. " +
     "Rank 1 never entered all-reduce 7 (float64, 824 bytes), in which rank 0 waits.";
   assert.equal(

@@ -15,7 +15,7 @@ from tests.harness import create_run, wait_until
 from tests.unit.ddp_gui.events.test_digest import steps, write_events
 from tests.unit.trainers.machine.test_clock import save
 from trainers.checkpoint import checkpoint_files
-from trainers.checkpoint.sealing import Sealing
+from trainers.checkpoint.checkpoint_files import Sealing
 from trainers.contract.rundir import RunDirectory, Status
 
 

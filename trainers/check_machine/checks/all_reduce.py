@@ -23,7 +23,7 @@ from trainers.engines.local.torchrun import (
     torchrun_program,
 )
 from trainers.files.json_files import read_json_lines
-from trainers.files.paths import REPOSITORY
+from trainers.files.plain_files import REPOSITORY
 from trainers.machine import environment
 from trainers.machine.processes import ProcessTree
 

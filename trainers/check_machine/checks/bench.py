@@ -12,7 +12,7 @@ from trainers.check_machine.checks.devices import Devices
 from trainers.check_machine.checks.job import Job, JobError
 from trainers.check_machine.checks.outcome import REPORT_HINT, Outcome
 from trainers.contract import manifests
-from trainers.contract.check_limits import TEARDOWN_S
+from trainers.contract.check_files import TEARDOWN_S
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory, create
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from trainers.check_machine.checks.cancelling import Patience, TooLateError
-from trainers.contract.check_limits import PROBE_LIMIT_S
+from trainers.contract.check_files import PROBE_LIMIT_S
 from trainers.files.json_files import read_json_lines
-from trainers.files.paths import REPOSITORY
+from trainers.files.plain_files import REPOSITORY
 from trainers.machine import environment, hardware
 from trainers.machine.cuda_environment import Obstacle
 from trainers.machine.processes import ProcessTree

@@ -18,8 +18,7 @@ from trainers.contract.config import Config
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.engines import liveness
-from trainers.files.paths import REPOSITORY
-from trainers.files.plain_files import open_plain
+from trainers.files.plain_files import REPOSITORY, open_plain
 from trainers.machine import environment, processes, threads
 from trainers.machine.processes import ProcessTree
 

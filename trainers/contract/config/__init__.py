@@ -14,20 +14,20 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
-from trainers.contract.config import formulas, plugin_options
-from trainers.contract.config import settings as settings_module
-from trainers.contract.config.basics import Basics
-from trainers.contract.config.data import Data
-from trainers.contract.config.duration import Duration
-from trainers.contract.config.network import Network
-from trainers.contract.config.optimisation import Optimisation
-from trainers.contract.config.parallelism import Parallelism
-from trainers.contract.config.plugin_options import OptionValue
-from trainers.contract.config.reproduction import Reproduction
-from trainers.contract.config.settings import ConfigError, Problem, Setting
-from trainers.contract.config.speed import Speed
-from trainers.contract.config.teaching import Teaching
-from trainers.contract.config.where import Where
+from trainers.contract.config import options as options_module
+from trainers.contract.config.options import ConfigError, OptionValue, Problem, Setting
+from trainers.contract.config.sections import (
+    Basics,
+    Data,
+    Duration,
+    Network,
+    Optimisation,
+    Parallelism,
+    Reproduction,
+    Speed,
+    Teaching,
+    Where,
+)
 
 __all__ = ["Config", "ConfigError", "Problem", "Setting", "parse"]
 
@@ -75,7 +75,7 @@ class Config(
 
     def num_replicas(self, ranks_per_replica: RanksPerReplica) -> int:
         """Return how many copies of the model see different samples."""
-        num_sharing = int(formulas.evaluate(ranks_per_replica, self.values()))
+        num_sharing = int(options_module.evaluate_formula(ranks_per_replica, self.values()))
         return max(1, self.world_size // max(1, num_sharing))
 
     def global_batch(self, num_replicas: int) -> int:
@@ -174,15 +174,15 @@ def parse(raw: Mapping[str, Any]) -> Config:
     for name, value in raw.items():
         if name == "schema_version":
             continue
-        is_option = plugin_options.NAME.fullmatch(str(name)) is not None
+        is_option = options_module.NAME.fullmatch(str(name)) is not None
         if name not in known and not is_option:
             problems.append(_unknown_field(str(name), value, list(known)))
             continue
         try:
             if is_option:
-                options[name] = plugin_options.unchecked(value)
+                options[name] = options_module.unchecked_value(value)
                 continue
-            values[name] = settings_module.coerce(value, types_by_name[name], known[name])
+            values[name] = options_module.coerce(value, types_by_name[name], known[name])
         except ValueError as error:
             problems.append(Problem(field=name, value=value, allowed=str(error)))
     if problems:
@@ -197,7 +197,7 @@ def _types() -> Mapping[str, Any]:
 
 def allowed_text(name: str) -> str:
     """Say in words what a field accepts."""
-    return settings_module.allowed_text(_types()[name], settings()[name])
+    return options_module.allowed_text(_types()[name], settings()[name])
 
 
 def is_optional(name: str) -> bool:

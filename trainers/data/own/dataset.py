@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from trainers.data.dataset import DataOptions, DataSpec, Split
-from trainers.data.own.common import cache, limits
-from trainers.data.own.common.problems import DataError, DataProblem, Problems
-from trainers.data.own.common.store import Prepared
+from trainers.data.own import cache, processes
+from trainers.data.own.cache import Prepared
+from trainers.data.own.problems import DataError, DataProblem, Problems
 from trainers.data.own.recognise import AnyKind, data_path, recognise
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Own:
         self.prepared = cache.find_or_make(self.fingerprint, make)
 
     def _prepare(self, folder: Path) -> cache.Meta:
-        with limits.bounded(self._options.path, seconds=limits.PREPARE_S):
+        with processes.bounded(self._options.path, seconds=processes.PREPARE_S):
             inspection: Any = self.kind.inspect(self.problems)
             self.problems.check(self._options.path)
             meta = self._prepare_inspected(inspection, folder)

@@ -9,23 +9,23 @@ import stat
 from dataclasses import replace
 from pathlib import Path
 
-from trainers.contract.config.settings import plain_path
+from trainers.contract.config.options import plain_path
 from trainers.data.dataset import IMAGE_CLASSIFICATION, LANGUAGE_MODELLING, DataOptions
-from trainers.data.own.common.problems import Problems, quoted
-from trainers.data.own.common.reading import ReadingError, find_encoding, text_chunks
-from trainers.data.own.images.classes import IMAGE_SUFFIXES
-from trainers.data.own.images.image_folder import Images
-from trainers.data.own.images.sources import STARTS, ZipSource
-from trainers.data.own.tables.dialect import LIKE_A_NUMBER, find_dialect
-from trainers.data.own.tables.table import TableData, listed_images
-from trainers.data.own.tables.table_file import (
+from trainers.data.own.image_files import STARTS, ZipSource
+from trainers.data.own.images import IMAGE_SUFFIXES, Images
+from trainers.data.own.problems import Problems, quoted
+from trainers.data.own.reading import ReadingError, find_encoding, text_chunks
+from trainers.data.own.table import TableData, listed_images
+from trainers.data.own.table_file import (
+    LIKE_A_NUMBER,
     PARQUET_SUFFIXES,
     SHEET_SUFFIXES,
     TABLE_SUFFIXES,
     TEXT_SUFFIXES,
+    find_dialect,
 )
-from trainers.data.own.texts.plain_text import PlainText
-from trainers.files.paths import REPOSITORY
+from trainers.data.own.texts import PlainText
+from trainers.files.plain_files import REPOSITORY
 
 TAKEN = (
     "Taken are a folder or zip of images in class folders, a table (CSV, TSV, Parquet, JSON "

@@ -11,21 +11,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from trainers.contract import status as status_file
+from trainers.contract.commands import Ticket
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import LOCAL, Handle, Status, StatusError
-from trainers.contract.tickets import Ticket
-from trainers.engines.base import HANDSHAKE_S, Engine, Launch, StartError
-from trainers.engines.local import torchrun
-from trainers.engines.local.orders import Order
-from trainers.engines.local.stopping import kill_rank, supervisor_watch
-from trainers.engines.local.warm_pool import WarmPool
-from trainers.engines.reports import Capacity
-from trainers.engines.true_status import true_status
+from trainers.engines.base import HANDSHAKE_S, Capacity, Engine, Launch, StartError, true_status
+from trainers.engines.local import stopping, torchrun
+from trainers.engines.local.warm_pool import Order, WarmPool
 from trainers.files import private_files
-from trainers.files.paths import REPOSITORY
-from trainers.files.plain_files import open_plain, open_to_append
-from trainers.machine import cuda_environment, environment, hardware, host, processes, processor
+from trainers.files.plain_files import REPOSITORY, open_plain, open_to_append
+from trainers.machine import cuda_environment, environment, hardware, host, processes
 
 HANDSHAKE_POLL_S = 0.01
 MOST_LAST_WORDS_BYTES = 16 * 1024
@@ -83,7 +78,7 @@ class LocalEngine(Engine):
             num_nodes=1,
             num_gpus=len(gpus),
             most_gpus_per_run=None if num_whole == len(gpus) else max(1, num_whole),
-            num_cores=processor.num_cores(),
+            num_cores=host.num_cores(),
             gpu_names=tuple(reading.name or "GPU" for reading in readings),
             gpu_memory_bytes=min((size for size in sizes if size is not None), default=None),
             gpu_capability=min(
@@ -92,7 +87,7 @@ class LocalEngine(Engine):
             ),
             gpu_free_bytes=tuple(free),
             memory_bytes=host.memory_bytes()[1],
-            cpu_has_bf16=processor.has_bf16(),
+            cpu_has_bf16=host.has_bf16(),
         )
 
     def check(self, config: Config) -> list[Problem]:
@@ -156,20 +151,20 @@ class LocalEngine(Engine):
             if not save and self._end_by_signal(run):
                 return ""
             raise
-        supervisor_watch.watch(run, self._status_of)
+        stopping.watch_supervisor(run, self._status_of)
         return command_id
 
     def kill(self, run: RunDirectory) -> None:
         """Kill the supervisor and all below it, and say what it cannot say any more."""
         status = self._status_of(run)
-        supervisor = supervisor_watch.supervisor_of(run, status)
+        supervisor = stopping.supervisor_of(run, status)
         if supervisor is not None:
-            message = supervisor_watch.KILLED_MESSAGE
-            supervisor_watch.end(run, status, supervisor, self._status_of, message)
+            message = stopping.KILLED_MESSAGE
+            stopping.end_supervisor(run, status, supervisor, self._status_of, message)
 
     def kill_rank(self, run: RunDirectory, rank: int) -> None:
         """Kill the process of one rank."""
-        kill_rank.kill(run, self._status_of(run), rank)
+        stopping.kill(run, self._status_of(run), rank)
 
     def logs(self, run: RunDirectory) -> list[Path]:
         """Return the ranks' logs, then torchrun's and the supervisor's."""

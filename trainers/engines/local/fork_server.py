@@ -18,8 +18,8 @@ import time
 from collections.abc import Sequence
 
 from trainers.engines.local.torchrun import told_end
-from trainers.files.paths import REPOSITORY
-from trainers.machine import gpu_signs, lifeline, threads
+from trainers.files.plain_files import REPOSITORY
+from trainers.machine import hardware, lifeline, threads
 from trainers.machine.os_errors import explain
 
 FIRST_OF_A_RANK = REPOSITORY / "trainers" / "warm" / "fork_worker.py"
@@ -43,7 +43,7 @@ START_METHOD = "PET_START_METHOD"
 def can_fork() -> bool:
     """Tell whether ranks may be forked here: on Linux, where no GPU can be in the game."""
     is_wanted = os.environ.get(START_METHOD, "fork") == "fork"
-    return is_wanted and sys.platform.startswith("linux") and not gpu_signs.may_have_gpu()
+    return is_wanted and sys.platform.startswith("linux") and not hardware.may_have_gpu()
 
 
 def forking(arguments: Sequence[str]) -> list[str]:

@@ -20,8 +20,8 @@ from typing import Any
 from trainers.contract import events
 from trainers.contract.events import State
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.local.diagnosis.autopsy import Cause
-from trainers.files.paths import REPOSITORY
+from trainers.engines.local.diagnosis import Cause
+from trainers.files.plain_files import REPOSITORY
 from trainers.machine import environment
 
 VARIABLE = environment.NOTIFY_URLS

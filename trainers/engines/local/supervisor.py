@@ -1,10 +1,4 @@
-"""Owns one start of a run: its lock, torchrun, its status and its final events.
-
-    python -m trainers.engines.local.supervisor RUN_DIR [--resume STEP] [--ticket TOKEN]
-
-Lives in a session of its own and outlives the page. When it dies, the kernel kills torchrun and with
-it every rank, so that nothing is left behind.
-"""
+"""Supervises one run on this machine: torchrun, ranks, endings."""
 
 from __future__ import annotations
 
@@ -21,23 +15,99 @@ from pathlib import Path
 
 import psutil
 
-from trainers.contract import events, tickets
+from trainers.contract import commands, events
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile, State
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.contract.status import LOCAL, Handle, process_handle
-from trainers.engines.local import final_events, notify, rank_temp, torchrun_process
-from trainers.engines.local.diagnosis import autopsy
-from trainers.engines.local.diagnosis.autopsy import Cause
-from trainers.engines.local.log_cap import LogCap
-from trainers.engines.local.rundir_watch import RundirWatch
-from trainers.engines.local.stopping.run_guard import RunGuard
+from trainers.engines.local import diagnosis, notify, torchrun_process
+from trainers.engines.local.diagnosis import Cause
+from trainers.engines.local.stopping import RunGuard
 from trainers.engines.local.torchrun_process import TorchrunProcess, WarmTorchrun
 from trainers.files import private_files
-from trainers.machine import lifeline, os_errors, out_of_memory
-from trainers.machine.clock import now_unix_s
+from trainers.machine import host, lifeline, os_errors
+from trainers.machine.environment import now_unix_s
 from trainers.machine.os_errors import explain
 from trainers.machine.processes import ProcessTree
+
+CHECK_EVERY_S = 0.5
+MAX_BYTES = 64 * 1024 * 1024
+KEPT_BYTES = 8 * 1024 * 1024
+
+
+class LogCap:
+    """Looks at the logs of one run now and then; a rank that prints without end costs no more than this."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._checked_at = 0.0
+
+    def check(self) -> None:
+        """Cut the logs that are too long, at most twice a second."""
+        if time.monotonic() - self._checked_at < CHECK_EVERY_S:
+            return
+        self._checked_at = time.monotonic()
+        try:
+            with os.scandir(self._folder) as entries:
+                long = [Path(e.path) for e in entries if _is_log(e) and e.stat().st_size > MAX_BYTES]
+            for path in long:
+                cut_log(path)
+        except OSError as error:
+            print(f"the logs cannot be inspected: {explain(error)}", flush=True)
+
+
+def cut_log(path: Path) -> None:
+    """Keep the end of a log that somebody goes on writing, and say in it what is missing.
+
+    The writer appends, so it goes on at the new end; what it writes in between the look and the cut is lost.
+    What stays is written over the beginning first: that takes no room, and nothing can get in before it.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        size = os.fstat(fd).st_size
+        kept = os.pread(fd, KEPT_BYTES, max(0, size - KEPT_BYTES))
+        kept = kept[kept.find(b"\n") + 1 :]
+        missing = f"[{(size - len(kept)) / 1e6:,.0f} MB of this log were removed here to save disk space]\n"
+        os.ftruncate(fd, os.pwrite(fd, missing.encode() + kept, 0))
+    finally:
+        os.close(fd)
+
+
+def _is_log(entry: os.DirEntry[str]) -> bool:
+    return entry.name.endswith(".log") and entry.is_file(follow_symlinks=False)
+
+
+class RundirWatch:
+    """The directory a run lives in, as it was when the run was started.
+
+    Without its configuration it is none any more: deleted while it is written to, a part may be left.
+    """
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._run = run
+        self._identity = self._read_identity()
+        self._checked_at = time.monotonic()
+        self._was_gone = False
+
+    def is_gone(self) -> bool:
+        """Tell whether two looks in a row, half a second apart, found another directory or none."""
+        now = time.monotonic()
+        if now - self._checked_at < CHECK_EVERY_S:
+            return False
+        self._checked_at = now
+        was_gone, self._was_gone = self._was_gone, self._read_identity() != self._identity
+        return was_gone and self._was_gone
+
+    def _read_identity(self) -> tuple[int, int] | None:
+        try:
+            about = self._run.path.stat()
+            self._run.config.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError:
+            return self._identity  # a network that does not answer may do so again
+        return about.st_dev, about.st_ino
+
 
 POLL_S = 0.05
 # torchrun on another machine looks at its ranks several times a second, and a shared folder may be slow.
@@ -75,7 +145,7 @@ def supervise(
     lock = run.acquire_lock()
     try:
         run.remove_half_written_status()
-        tickets.claim(run, ticket)
+        commands.claim_ticket(run, ticket)
         return Supervisor(run, resume_step, warm).run_to_end()
     finally:
         os.close(lock)
@@ -120,7 +190,7 @@ class Supervisor:
         self._first_offset = run.events.stat().st_size if run.events.exists() else 0
         self._events_offset = self._first_offset
         self._guard = RunGuard(run)
-        self._kills = out_of_memory.KillWatch()
+        self._kills = host.KillWatch()
         self._reason = ""
         self._num_steps: int | None = None
         self.cause: Cause | None = None
@@ -146,7 +216,7 @@ class Supervisor:
 
     def _run_to_end(self, for_ranks: contextlib.ExitStack) -> int:
         self._save_status()
-        tickets.leave_line(self._run)
+        commands.leave_line(self._run)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._tell_to_end())
         lifeline.adopt_orphans()
@@ -154,7 +224,7 @@ class Supervisor:
         try:
             private_files.require_ours(self._run.config)
             config = self._run.read_config()
-            for_ranks.enter_context(rank_temp.folder_for_ranks(config.num_workers))
+            for_ranks.enter_context(torchrun_process.folder_for_ranks(config.num_workers))
             torchrun = self._assemble(config).process
         except (OSError, ValueError) as error:
             hint = "See logs/torchrun.log and config.json."
@@ -256,26 +326,28 @@ class Supervisor:
     def _conclude(self, exit_code: int, left_over: Sequence[int] = ()) -> None:
         """Say what the run ended as, by its own last state and by what was done to it."""
         if left_over:
-            final_events.say(self._run, [("warning", final_events.left_over(left_over).fields())])
+            diagnosis.append_final_events(
+                self._run, [("warning", diagnosis.cause_of_left_over(left_over).fields())]
+            )
         said = self._status.state
         by_system = self._guard.was_told_to_end
         if said in ("finished", "stopped"):
             # Rank 0 says so after the last save; a process that crashes on its way out takes nothing back.
             self._finish(said, exit_code, None)
         elif self._is_all_saved:
-            self._finish("finished", exit_code, final_events.fell_after_its_end(self._explain(exit_code)))
+            self._finish("finished", exit_code, diagnosis.fell_after_its_end(self._explain(exit_code)))
         elif self._guard.fatal is not None:
             self._finish("failed", exit_code, self._guard.fatal)
         elif self._guard.is_forced and said == "starting" and not by_system:
             self._reason = "Stopped while it was starting: nothing had been trained yet."
             self._finish("stopped", exit_code, None)
         elif self._guard.is_forced:
-            self._finish("stopped", exit_code, final_events.forced_stop(by_system=by_system))
+            self._finish("stopped", exit_code, diagnosis.forced_stop(by_system=by_system))
         else:
             cause = self._explain(exit_code)
             # Where a whole job is told to end, ranks elsewhere may be gone before the signal comes here.
-            if self._guard.was_told_to_end and cause.code in autopsy.MAY_BE_OUR_END:
-                self._finish("stopped", exit_code, final_events.forced_stop(by_system=True))
+            if self._guard.was_told_to_end and cause.code in diagnosis.MAY_BE_OUR_END:
+                self._finish("stopped", exit_code, diagnosis.forced_stop(by_system=True))
             else:
                 self._finish("failed", exit_code, cause)
 
@@ -284,10 +356,12 @@ class Supervisor:
         deadline = time.monotonic() + OTHERS_KNOW_WITHIN_S
         while True:
             log = self._run.logs / torchrun_process.LOG
-            cause = autopsy.explain(self._run, log, self._torchrun_dir, exit_code, self._guard.why_ended)
+            cause = diagnosis.explain_end(
+                self._run, log, self._torchrun_dir, exit_code, self._guard.why_ended
+            )
             if self._kills.has_just_killed:
-                return autopsy.with_lack_of_memory(cause)
-            if cause.code not in autopsy.ONLY_CONSEQUENCES or not self._guard.has_other_machines:
+                return diagnosis.with_lack_of_memory(cause)
+            if cause.code not in diagnosis.ONLY_CONSEQUENCES or not self._guard.has_other_machines:
                 return cause
             if (cut := self._guard.cut_off()) is not None:
                 return replace(cut, message=f"{cut.message} {cause.message}", traceback=cause.traceback)
@@ -303,39 +377,37 @@ class Supervisor:
             self._say_it_goes_on(cause, why)
             return
         if cause is not None and state != "finished":
-            kept = final_events.what_is_kept(self._run, self._num_steps)
+            kept = diagnosis.what_is_kept(self._run, self._num_steps)
             cause = replace(cause, hint=f"{cause.hint} {kept}")
         reason = cause.message if cause else self._reason or "The run ended."
         is_said = self._status.state == state
-        words = final_events.of_an_end(state, reason, cause, self._guard.unanswered, is_said=is_said)
+        words = diagnosis.causes_of_end(state, reason, cause, self._guard.unanswered, is_said=is_said)
         if words:
-            final_events.say(self._run, words)
+            diagnosis.append_final_events(self._run, words)
         self._status = replace(
             self._status,
             state=state,
             exit_code=exit_code,
-            error=None
-            if cause is None or state in final_events.GOOD_ENDS
-            else f"{cause.message} {cause.hint}",
+            error=None if cause is None or state in diagnosis.GOOD_ENDS else f"{cause.message} {cause.hint}",
             ended_unix_s=now_unix_s(),
             last_seen_unix_s=now_unix_s(),
         )
-        final_events.insist("status.json", lambda: self._run.write_status(self._status))
+        diagnosis.retry_write("status.json", lambda: self._run.write_status(self._status))
         if (problem := notify.run_ended(self._run, state, reason)) is not None:
-            final_events.say(self._run, [("warning", problem.fields())])
+            diagnosis.append_final_events(self._run, [("warning", problem.fields())])
 
     def _say_it_goes_on(self, cause: Cause | None, why: str) -> None:
         """Say that the run waits to be started again: one state, not an end first."""
-        reason, unanswered = f"{why} {final_events.GOES_ON}", self._guard.unanswered
+        reason, unanswered = f"{why} {diagnosis.GOES_ON}", self._guard.unanswered
         cause = (
             None if self._guard.was_told_to_end else cause
         )  # the engine wanted the end: no fault of the run
-        words = final_events.of_an_end("queued", reason, cause, unanswered, is_said=False)
-        final_events.say(self._run, words)
+        words = diagnosis.causes_of_end("queued", reason, cause, unanswered, is_said=False)
+        diagnosis.append_final_events(self._run, words)
         self._status = replace(
             self._status, state="queued", error=None, ended_unix_s=None, last_seen_unix_s=now_unix_s()
         )
-        final_events.insist("status.json", lambda: self._run.write_status(self._status))
+        diagnosis.retry_write("status.json", lambda: self._run.write_status(self._status))
 
 
 def _own_handle() -> Handle:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trainers.contract.config import Config
-from trainers.machine.memory_file import MemoryFile
+from trainers.machine.host import MemoryFile
 
 # Where the ranks of one machine find their store.
 STORE = "TRAINERS_STORE"

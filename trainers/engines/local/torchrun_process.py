@@ -1,22 +1,25 @@
-"""torchrun with its ranks, as a supervisor holds it: started for one run, or before anybody chose one."""
+"""The process of torchrun."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import multiprocessing.process
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.heartbeats import heartbeat_board
-from trainers.engines.heartbeats.heartbeat_board import Board
-from trainers.engines.local import fork_server, orders, rank_temp
-from trainers.engines.local.diagnosis.ranks import LocalRanks, Ranks
-from trainers.engines.local.orders import COMMANDS_OFFSET, IS_WARM, SUPERVISED, Order, Pipes
+from trainers.engines import heartbeats
+from trainers.engines.heartbeats import Board
+from trainers.engines.local import fork_server, warm_pool
+from trainers.engines.local.stacks import LocalRanks, Ranks
 from trainers.engines.local.torchrun import (
     RendezvousFiles,
     torchrun_arguments,
@@ -24,9 +27,68 @@ from trainers.engines.local.torchrun import (
     torchrun_program,
     worker_arguments,
 )
+from trainers.engines.local.warm_pool import COMMANDS_OFFSET, IS_WARM, SUPERVISED, Order, Pipes
 from trainers.files import plain_files
-from trainers.files.paths import REPOSITORY
+from trainers.files.plain_files import REPOSITORY
 from trainers.machine import cuda_environment, environment, processes, threads
+
+VARIABLE = "TRAINERS_TEMP"
+_PREFIX = "ddp-ranks-"
+
+
+@contextlib.contextmanager
+def folder_for_ranks(num_workers: int) -> Iterator[None]:
+    """Name a folder in this process's environment, for the ranks; remove it at the end.
+
+    Runs without loader workers have none. A lock shows that the folder is in use: what a killed supervisor
+    left is removed by the next one.
+    """
+    if num_workers == 0:
+        yield
+        return
+    _sweep()
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        os.environ[VARIABLE] = str(folder)
+        yield
+    finally:
+        os.environ.pop(VARIABLE, None)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
+def use_folder() -> None:
+    """Have `multiprocessing` of this process, and of those that it forks, use the run's folder."""
+    folder = os.environ.get(VARIABLE, "")
+    if folder and os.path.isdir(folder):  # noqa: PTH112
+        _configuration()["tempdir"] = tempfile.mkdtemp(prefix="r", dir=folder)
+
+
+def remove_own() -> None:
+    """Remove the folder of this process's `multiprocessing`, if it has made one: `os._exit` does not."""
+    if (folder := _configuration().get("tempdir")) is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _configuration() -> dict[str, str]:
+    found: dict[str, str] = multiprocessing.process.current_process()._config  # type: ignore[attr-defined] # noqa: SLF001
+    return found
+
+
+def _sweep() -> None:
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):  # another user's, or just removed
+            if left.is_symlink() or left.stat().st_uid != os.geteuid():
+                continue
+            descriptor = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left, ignore_errors=True)
+            finally:
+                os.close(descriptor)
+
 
 # In the folder of a run's logs: what torchrun and what it started first said, and the errors of each rank.
 LOG = "torchrun.log"
@@ -71,7 +133,7 @@ def start(
 
 def board_for(config: Config) -> Board | None:
     """Make the board for the heartbeats of a run's ranks; None where this system has nothing to hold it."""
-    return Board(config.world_size) if heartbeat_board.can_be_watched() else None
+    return Board(config.world_size) if heartbeats.can_be_watched() else None
 
 
 class WarmTorchrun:
@@ -88,14 +150,14 @@ class WarmTorchrun:
         self._board = Board(num_ranks)
         self._pipes = Pipes(num_ranks)
         command = torchrun_arguments(num_ranks, "trainers.warm.warm_worker")
-        variables = {**_on_one_machine(folder / DETAILS), orders.ADDRESSES: self._pipes.addresses}
+        variables = {**_on_one_machine(folder / DETAILS), warm_pool.ADDRESSES: self._pipes.addresses}
         self.process = launch(command, folder / LOG, folder / DETAILS, self._board, variables)
 
     @property
     def is_ready(self) -> bool:
         """Whether every rank waits by now."""
         beats = [self._board.read(rank) for rank in range(self.num_ranks)]
-        return all(beat is not None and beat.doing == heartbeat_board.STANDING_BY for beat in beats)
+        return all(beat is not None and beat.doing == heartbeats.STANDING_BY for beat in beats)
 
     @property
     def is_complete(self) -> bool:
@@ -114,7 +176,7 @@ class WarmTorchrun:
         run.logs.mkdir(exist_ok=True)
         (self._folder / LOG).replace(run.logs / LOG)
         variables = {COMMANDS_OFFSET: str(commands_offset), IS_WARM: "1"}
-        handed_on = (*cuda_environment.OF_A_RUN, rank_temp.VARIABLE, threads.FREE_CORES)
+        handed_on = (*cuda_environment.OF_A_RUN, VARIABLE, threads.FREE_CORES)
         variables |= {name: os.environ[name] for name in handed_on if name in os.environ}
         order = Order(run_dir=str(run.path), resume_step=resume_step, environment=variables)
         self._pipes.tell(order)
@@ -152,7 +214,7 @@ def launch(
         plain_files.remove(left)
     more = {SUPERVISED: "1", **variables}
     if board is not None:
-        more[heartbeat_board.ADDRESS] = board.address
+        more[heartbeats.ADDRESS] = board.address
     lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
     forking = [sys.executable, "-u", "-m", "trainers.engines.local.fork_server", str(os.getpid())]
     program = forking if fork_server.can_fork() else [*lifeline, *torchrun_program()]

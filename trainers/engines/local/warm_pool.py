@@ -1,13 +1,10 @@
-"""Keeps warm ranks, which have imported everything, so that Start is quick; without them a run starts cold.
-
-They are there while somebody looks at the form, nothing runs and there is memory to spare: as many as were
-chosen last. A page that ends, however that happens, takes them along.
-"""
+"""Supervisors that have imported torch before they are needed."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import shutil
 import subprocess
@@ -15,20 +12,93 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
-from trainers.engines.local.orders import Order
-from trainers.files import fingerprint, private_files
-from trainers.files.paths import REPOSITORY
-from trainers.files.plain_files import descriptor_of_plain
-from trainers.machine import environment, processor
+from trainers.files import plain_files, private_files
+from trainers.files.plain_files import REPOSITORY, descriptor_of_plain
+from trainers.machine import environment, host
 from trainers.machine.os_errors import explain
-from trainers.machine.passes import Passes
 from trainers.machine.processes import ProcessTree, memory_bytes
+from trainers.machine.threads import Passes
+
+ADDRESSES = "TRAINERS_ORDERS"
+# Somebody looks after this run.
+SUPERVISED = "TRAINERS_SUPERVISED"
+# From where in `commands.jsonl` the ranks read: what is given while they start is theirs.
+COMMANDS_OFFSET = "TRAINERS_COMMANDS_OFFSET"
+# This rank was there before its run.
+IS_WARM = "TRAINERS_WARM"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """Which run to train, and from where.
+
+    Attributes:
+        ticket: the place in the line it is started for; None: started by hand.
+        environment: variables that hold from now on, as the GPUs that may be seen.
+    """
+
+    run_dir: str
+    resume_step: int | None = None
+    ticket: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def to_line(self) -> bytes:
+        """Return it as one line."""
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes) -> Order | None:
+        """Return what a line says; None where there is none any more: whoever gives orders is gone.
+
+        Raises:
+            ValueError: when it makes no sense.
+        """
+        if not line.endswith(b"\n"):
+            return None
+        raw: dict[str, Any] = json.loads(line)
+        try:
+            return cls(**raw)
+        except TypeError as error:
+            raise ValueError(f"an order makes no sense: {error}") from error
+
+
+class Pipes:
+    """The supervisor's side: one pipe a rank."""
+
+    def __init__(self, num_ranks: int) -> None:
+        self._pipes = [os.pipe() for _ in range(num_ranks)]
+
+    @property
+    def addresses(self) -> str:
+        """Where the ranks find them, as long as this process lives."""
+        return ",".join(f"/proc/{os.getpid()}/fd/{reading}" for reading, _ in self._pipes)
+
+    def tell(self, order: Order) -> None:
+        """Give every rank the same order; one that does not wait yet finds it when it does."""
+        for _, writing in self._pipes:
+            os.write(writing, order.to_line())
+
+
+def wait_for_order(rank: int) -> Order | None:
+    """Wait, as a rank, for its order; None when none will come.
+
+    Raises:
+        ValueError: when the order makes no sense.
+    """
+    address = os.environ[ADDRESSES].split(",")[rank]
+    try:
+        with open(address, "rb") as pipe:  # noqa: PTH123 - a descriptor of another process, no path
+            return Order.from_line(pipe.readline())
+    except FileNotFoundError:
+        return None
+
 
 FOLDER = ".standby"
 LOCK = "lock"
@@ -161,7 +231,7 @@ class WarmPool:
     def _is_wanted(self, now: float) -> bool:
         needed = SPARE_BYTES + NEEDED_BYTES_PER_RANK * (self._num_ranks + 1)
         return (
-            0 < self._num_ranks <= max(FEWEST_RANKS_ANYWHERE, processor.num_cores())
+            0 < self._num_ranks <= max(FEWEST_RANKS_ANYWHERE, host.num_cores())
             and now >= self._not_before
             and now - self._expected_at < KEPT_S
             and not self._is_anything_running
@@ -170,13 +240,13 @@ class WarmPool:
 
     def _is_usable(self, kept: _Kept) -> bool:
         """Tell whether they live, and have imported the code that is there now."""
-        return kept.process.poll() is None and kept.code == fingerprint.of_code()
+        return kept.process.poll() is None and kept.code == plain_files.fingerprint_of_code()
 
     def _started(self) -> _Kept | None:
         folder = self._folder / uuid.uuid4().hex
         command = [sys.executable, "-m", "trainers.engines.local.warm_supervisor", str(folder)]
         command += ["--nproc-per-node", str(self._num_ranks)]
-        code = fingerprint.of_code()
+        code = plain_files.fingerprint_of_code()
         try:
             private_files.make_folder(self._folder)
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC

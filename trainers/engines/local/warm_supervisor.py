@@ -17,8 +17,8 @@ from pathlib import Path
 
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.local import supervisor
-from trainers.engines.local.orders import Order
 from trainers.engines.local.torchrun_process import WarmTorchrun
+from trainers.engines.local.warm_pool import Order
 from trainers.files import private_files
 from trainers.files.plain_files import open_to_append
 from trainers.machine import lifeline, os_errors, threads

@@ -11,7 +11,7 @@ import argparse
 import os
 import sys
 
-from trainers.engines.several_nodes.meeting import Node
+from trainers.engines.several_nodes.peers import Node
 from trainers.machine import environment
 from trainers.machine.os_errors import explain
 

@@ -1,12 +1,4 @@
-"""What an engine starts once on each node of a run: torchrun with this node's ranks.
-
-    python -m trainers.engines.several_nodes.node RUN_DIR --engine NAME --handle JSON --start NAME
-        --node-rank K --num-nodes N --head HOST --port PORT [--resume STEP] [--restart K] [--restarts-left K]
-
-Node 0 is the run's supervisor: it has the lock and keeps `status.json`. Each node kills its own ranks when it
-ends, whatever ends it, and when its lease is over: then neither the shared folder nor the other nodes have
-answered it for a while. When node 0 is not heard any more, another node ends the start in its place.
-"""
+"""The launcher on each node."""
 
 from __future__ import annotations
 
@@ -18,6 +10,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,30 +22,85 @@ from trainers.contract.events import State
 from trainers.contract.fence import SupersededError
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle
-from trainers.engines.local import rank_temp, torchrun_process
-from trainers.engines.local.diagnosis import hangs
-from trainers.engines.local.diagnosis.autopsy import Cause
-from trainers.engines.local.diagnosis.ranks import LocalRanks
-from trainers.engines.local.orders import COMMANDS_OFFSET
-from trainers.engines.local.stopping.stop_requests import StopRequests
+from trainers.engines.local import hang_watch, torchrun_process
+from trainers.engines.local.diagnosis import Cause
+from trainers.engines.local.stacks import LocalRanks
+from trainers.engines.local.stopping import StopRequests
 from trainers.engines.local.supervisor import Supervisor
 from trainers.engines.local.torchrun import LOG_DIR
 from trainers.engines.local.torchrun_process import TorchrunProcess
+from trainers.engines.local.warm_pool import COMMANDS_OFFSET
 from trainers.engines.several_nodes import reports, restarts
 from trainers.engines.several_nodes.engine_commands import EngineCommands, Question, Signs
-from trainers.engines.several_nodes.lease import LEASE_S, Lease
-from trainers.engines.several_nodes.meeting import Node
-from trainers.engines.several_nodes.peers import Peers
-from trainers.engines.several_nodes.ranks_of_nodes import (
+from trainers.engines.several_nodes.peers import Node, Peers
+from trainers.engines.several_nodes.reports import (
     COMES_WITHIN_S,
     LOOK_EVERY_S,
     HeardNode,
+    NodeReport,
+    NodesFolder,
     RanksOfNodes,
+    Reporter,
 )
-from trainers.engines.several_nodes.reports import NodeReport, NodesFolder, Reporter
 from trainers.files import private_files
 from trainers.machine import lifeline, os_errors
 from trainers.machine.processes import ProcessTree
+
+# Not longer than the others wait for a report: what they have given up is gone when they go on without it.
+LEASE_S = 20.0
+LEASE_POLL_S = 0.25
+
+
+class Lease:
+    """Calls `end` once, in a thread of its own, when nothing has renewed the lease for `LEASE_S`.
+
+    Time in which this process was suspended does not count: all machines may have been. A launcher that was
+    suspended alone finds at its next round trip that its start is over.
+    """
+
+    def __init__(self, end: Callable[[], None], length_s: float = LEASE_S) -> None:
+        self._end = end
+        self._length_s = length_s
+        self._num_renewals = 0
+        self._silent_s = 0.0
+        self._must_end = threading.Event()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._enforce, name="lease", daemon=True)
+
+    def begin(self) -> None:
+        """Enforce it from now on."""
+        self._thread.start()
+
+    def renew(self) -> None:
+        """Count from zero again; any thread may call it."""
+        self._num_renewals += 1
+
+    @property
+    def is_fresh(self) -> bool:
+        """True if it was renewed lately, so that this launcher may vouch for others."""
+        return self._silent_s < self._length_s / 2
+
+    def end_now(self) -> None:
+        """End this launcher: its start is over."""
+        self._must_end.set()
+
+    def close(self) -> None:
+        """Enforce it no more."""
+        self._is_over.set()
+
+    def _enforce(self) -> None:
+        seen, looked_at = self._num_renewals, time.monotonic()
+        while not self._is_over.is_set():
+            is_told = self._must_end.wait(LEASE_POLL_S)
+            now = time.monotonic()
+            passed_s, looked_at = hang_watch.counted_s(now - looked_at), now
+            newest = self._num_renewals
+            self._silent_s = 0.0 if newest != seen else self._silent_s + passed_s
+            seen = newest
+            if is_told or self._silent_s >= self._length_s:
+                self._end()
+                return
+
 
 POLL_S = 0.1
 UNTIL_ENDED_S = 24 * 3600
@@ -207,7 +255,7 @@ def follow(part: Part, resume_step: int | None) -> int:
         if part.restart:
             resume_step = restarts.step_to_resume_from(run)
         config = run.read_config()
-        stack.enter_context(rank_temp.folder_for_ranks(config.num_workers))
+        stack.enter_context(torchrun_process.folder_for_ranks(config.num_workers))
         stack.callback(tree.kill)
         started, hearing = start_torchrun(part, config, resume_step, None, stack)
         torchrun, head = started.process, Head(folder, hearing.is_possible, hearing.learn)
@@ -272,7 +320,7 @@ class Head:
     def why_to_end(self, now: float) -> str | None:
         """Look about once a second; say why this node has to end, when it has."""
         if now - self._looked_at >= LOOK_EVERY_S:
-            passed_s, self._looked_at = hangs.counted_s(now - self._looked_at), now
+            passed_s, self._looked_at = hang_watch.counted_s(now - self._looked_at), now
             values = self._folder.read("0")
             report = None if values is None else reports.node_report(values)
             self._heard.update(report, passed_s if self._can_hear() else 0.0)

@@ -1,13 +1,9 @@
-"""Which launchers of a run answer each other over the network, beside the files in the shared folder.
-
-Each launcher asks every other one once a second, by UDP. A key that it has written into its own private
-report in the run's folder must be in each question, so nobody else gets an answer; an answer repeats a number
-that only the question had. Nothing but that and one flag is read from what arrives.
-"""
+"""How launchers find each other."""
 
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import secrets
 import socket
@@ -15,10 +11,58 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
-from trainers.engines.local.diagnosis import hangs
+from trainers.contract.config import Config
+from trainers.engines.local import hang_watch
 from trainers.files.json_files import parse_json
+from trainers.machine import host
+
+# A documentation address (RFC 5737): the way to it is the way out of this machine. Nothing is sent.
+_OUTSIDE = "192.0.2.1"
+_ANY_PORT = 9
+
+
+def interface_towards(address: str) -> str | None:
+    """Return the interface that packets to a host leave by; None where it is not known.
+
+    To this machine's own address it is the interface that has it. Debian's line `127.0.1.1 HOST` lets the
+    machine's own name mean loopback, but only here: then it is the way out.
+    """
+    own = own_address(address)
+    if own is not None and is_loopback(own) and not _means_loopback(address):
+        own = own_address(_OUTSIDE)
+    return next((name for name, addresses in host.interfaces().items() if own in addresses), None)
+
+
+def own_address(towards: str) -> str | None:
+    """Return which of its addresses this machine uses towards a host, None without a way; nothing is sent."""
+    try:
+        found = socket.getaddrinfo(towards, _ANY_PORT, type=socket.SOCK_DGRAM)
+    except OSError:
+        return None
+    for family, kind, protocol, _, place in found:
+        with socket.socket(family, kind, protocol) as asked:
+            try:
+                asked.connect(place)
+            except OSError:
+                continue
+            return str(asked.getsockname()[0]).partition("%")[0]
+    return None
+
+
+def _means_loopback(address: str) -> bool:
+    return address == "localhost" or is_loopback(address)
+
+
+def is_loopback(address: str) -> bool:
+    """True if an address, not a name, is one of loopback."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
 
 ASK_EVERY_S = 1.0
 # Of an answer every second: a busy machine may be late with one or two.
@@ -132,7 +176,7 @@ class Peers:
         looked_at = time.monotonic()
         while not self._is_over.is_set():
             now = time.monotonic()
-            passed_s, looked_at = hangs.counted_s(now - looked_at), now
+            passed_s, looked_at = hang_watch.counted_s(now - looked_at), now
             with self._lock:
                 for peer in self._peers.values():
                     peer.silent_s += passed_s
@@ -198,3 +242,74 @@ def read_endpoints(values: Any) -> dict[int, Endpoint]:
         int(node): Endpoint(address=str(told["address"]), port=int(told["port"]), key=str(told["key"]))
         for node, told in values.items()
     }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """One of the machines that train a run together.
+
+    Attributes:
+        rank: its number, from 0; node 0 is where all meet.
+        num_nodes: how many there are.
+        head: name or address of node 0.
+        port: of node 0, for the store of torchrun and its ranks.
+    """
+
+    rank: int
+    num_nodes: int
+    head: str
+    port: int
+
+    @property
+    def is_head(self) -> bool:
+        return self.rank == 0
+
+    def ranks(self, config: Config) -> range:
+        """Return the ranks on this node."""
+        return range(self.rank * config.nproc_per_node, (self.rank + 1) * config.nproc_per_node)
+
+    def torchrun_arguments(self, config: Config, run_dir: Path, resume_step: int | None) -> list[str]:
+        """Return torchrun's arguments on this node."""
+        resume = [] if resume_step is None else ["--resume", str(resume_step)]
+        return [
+            *self.meeting_arguments(config.nproc_per_node),
+            *("-m", "trainers.worker", str(run_dir), *resume),
+        ]
+
+    def meeting_arguments(self, num_ranks: int) -> list[str]:
+        """Return those of torchrun's arguments that say where all meet.
+
+        Args:
+            num_ranks: on each node.
+        """
+        return [
+            *("--nnodes", str(self.num_nodes), "--node-rank", str(self.rank)),
+            *("--master-addr", self.head, "--master-port", str(self.port)),
+            *("--nproc-per-node", str(num_ranks)),
+        ]
+
+    @property
+    def address(self) -> str:
+        """Where the other nodes reach this one: node 0 by its name, as all of them do."""
+        return self.head if self.is_head else own_address(self.head) or ""
+
+    @property
+    def bind_to(self) -> str:
+        """Where this node listens for the other launchers.
+
+        On all interfaces where its own name leads to loopback: which one the others reach is not known then.
+        """
+        address = own_address(self.head)
+        return "0.0.0.0" if address is None or is_loopback(address) else address  # noqa: S104
+
+    def environment(self) -> Mapping[str, str]:
+        """Return what torchrun is told: the address of this node that others reach.
+
+        A host's own name often leads to 127.0.1.1, where no other node can reach it.
+
+        Raises:
+            OSError: when there is no way to the head.
+        """
+        if (address := own_address(self.head)) is None:
+            raise OSError(f"there is no way from this node to {self.head}, where all nodes meet")
+        return {"PET_LOCAL_ADDR": address}

@@ -1,15 +1,13 @@
-"""How a start of a run on several machines ends, and whether its engine starts it again.
-
-That is so after a time limit, a job of higher priority, or a node that failed. Whoever learns of it first
-writes down why, in the folder of that start. When the start is over, and it was to go on, a file there asks
-the engine for the next one, which resumes from the newest whole checkpoint.
-"""
+"""Restarts after the loss of a node."""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping
-from dataclasses import replace
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainers.contract import events, fence, manifests
@@ -18,12 +16,152 @@ from trainers.contract.events import EventFile, State
 from trainers.contract.fence import Newest, SupersededError
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle, Status
-from trainers.engines.local import final_events
-from trainers.engines.local.diagnosis.autopsy import Cause
-from trainers.engines.local.stopping.run_guard import NODE_LOST, NODES_CUT_OFF
+from trainers.engines.local import diagnosis
+from trainers.engines.local.diagnosis import Cause
+from trainers.engines.local.stopping import NODE_LOST, NODES_CUT_OFF
+from trainers.engines.several_nodes import reports
 from trainers.engines.several_nodes.engine_commands import EngineAnswer, Signs
-from trainers.engines.several_nodes.reports import NodesFolder
-from trainers.machine.clock import now_unix_s
+from trainers.engines.several_nodes.reports import NodeReport, NodesFolder
+from trainers.machine.environment import now_unix_s
+
+LOOK_EVERY_S = 1.0
+SILENT_AFTER_S = 15.0
+MOST_RUNS = 200
+
+
+@dataclass
+class _Heard:
+    """What was heard last: the name of the start, the number of the report, and when it was new."""
+
+    newest: tuple[str, int]
+    host: str
+    heard_at: float
+    looked_at: float
+    asked_at: float
+
+
+_heard: dict[Path, _Heard] = {}
+# Runs whose files are read just now, by a thread that may wait for a file server.
+_read: set[Path] = set()
+_lock = threading.Lock()
+
+
+def silence_of_first_node(run: RunDirectory) -> str | None:
+    """Return for how long the launcher of node 0 has reported nothing; None while it does, or never began.
+
+    Numbers of reports are compared by this process's clock, so no other clock has to be right.
+    """
+    now = time.monotonic()
+    with _lock:
+        known = _heard.get(run.path)
+        if known is not None and now - known.asked_at > SILENT_AFTER_S:
+            # Nobody has asked, so the run may have ended and begun again: that is no silence.
+            del _heard[run.path]
+            known = None
+        if known is not None:
+            known.asked_at = now
+        is_due = known is None or now - known.looked_at >= LOOK_EVERY_S
+        reads = is_due and run.path not in _read
+        if reads:
+            _read.add(run.path)
+    if reads:
+        try:
+            start, report = _newest_report(run)
+        finally:
+            with _lock:
+                _read.discard(run.path)
+        now = time.monotonic()
+        with _lock:
+            known = _note(run.path, start, report, now)
+    silent_s = 0.0 if known is None else now - known.heard_at
+    if known is None or silent_s < SILENT_AFTER_S:
+        return None
+    return f"Node 0 ({known.host}) has not been heard for {silent_s:.0f} s; what is shown here is older."
+
+
+def _newest_report(run: RunDirectory) -> tuple[str | None, NodeReport | None]:
+    starts = NodesFolder.of_run(run)
+    if not starts:
+        return None, None
+    values = starts[-1].read("0")
+    return starts[-1].path.name, None if values is None else reports.node_report(values)
+
+
+def _note(path: Path, start: str | None, report: NodeReport | None, now: float) -> _Heard | None:
+    """Note what was read; the caller holds the lock."""
+    known = _heard.get(path)
+    if known is not None:
+        known.looked_at = now
+    if start is None:
+        return known
+    if report is None:
+        if known is not None and known.newest[0] != start:
+            del _heard[path]  # the newest start has not reported yet
+            return None
+        return known
+    newest = (start, report.count)
+    if known is None or known.newest != newest:
+        known = _heard[path] = _Heard(
+            newest=newest, host=report.host, heard_at=now, looked_at=now, asked_at=now
+        )
+        while len(_heard) > MOST_RUNS:
+            del _heard[next(iter(_heard))]
+    return known
+
+
+log = logging.getLogger(__name__)
+
+POLL_EVERY_S = 1.0
+# It reports each second, and a shared file system may be slow.
+PATIENCE_OF_STOP_S = 15.0
+WATCHED_S = 180.0
+
+_watched: set[Path] = set()
+
+
+def watch_for_stop(
+    run: RunDirectory, read_status: Callable[[], Status], end: Callable[[Status], None]
+) -> None:
+    """Watch a run that was just told to stop; returns at once.
+
+    Args:
+        end: cancels its job, and says the run's last words.
+    """
+    with _lock:
+        if run.path in _watched:
+            return
+        _watched.add(run.path)
+    name = f"stop-{run.run_id}"
+    threading.Thread(target=_watch, args=(run, read_status, end), name=name, daemon=True).start()
+
+
+def _watch(run: RunDirectory, read_status: Callable[[], Status], end: Callable[[Status], None]) -> None:
+    try:
+        began = heard_at = time.monotonic()
+        newest: list[object] = []
+        while time.monotonic() - began < WATCHED_S:
+            status = read_status()
+            if status.state not in events.LIVE_STATES:
+                return
+            signs = _signs_of_life(run)
+            if signs != newest:
+                newest, heard_at = signs, time.monotonic()
+            if time.monotonic() - heard_at > PATIENCE_OF_STOP_S:
+                log.warning("the first node of %s does not react to Stop: its job is cancelled", run.run_id)
+                end(status)
+                return
+            time.sleep(POLL_EVERY_S)
+    except OSError as error:
+        log.warning("the stop of %s cannot be watched: %s", run.run_id, error)
+    finally:
+        with _lock:
+            _watched.discard(run.path)
+
+
+def _signs_of_life(run: RunDirectory) -> list[object]:
+    """Return what the first node has reported last in each start; nothing while there is no report."""
+    return [folder.read("0") for folder in NodesFolder.of_run(run)]
+
 
 LEAVING = "leaving"
 TOLD_TO_END = "told-to-end"
@@ -175,7 +313,7 @@ def take_over(
     if newest is None or not folder.make_once("taken-over", {"node": node}):
         return None
     name = f"{newest.start}{TAKEN_OVER}{node}"
-    if not final_events.insist(
+    if not diagnosis.retry_write(
         "newest.json", lambda: _rename_newest(run, newest, name), within_s=TAKE_OVER_S
     ):
         raise OSError(f"the files of run {run.run_id} cannot be written")
@@ -185,13 +323,15 @@ def take_over(
     is_wanted = not (is_stop_asked or recorded.state == "stopping") or folder.read(LEAVING) is not None
     is_again = restarts_left > 0 and is_wanted
     hint = "Look whether that machine is up, and whether its network and the shared folder are."
-    cause = Cause(code=NODE_LOST, message=lost, hint=f"{hint} {final_events.what_is_kept(run, None)}")
+    cause = Cause(code=NODE_LOST, message=lost, hint=f"{hint} {diagnosis.what_is_kept(run, None)}")
     state: State = "queued" if is_again else "failed" if is_wanted else "stopped"
     if is_again:
         folder.write(LEAVING, {"why": lost})
-    reason = f"{lost} {final_events.GOES_ON}" if is_again else lost
-    kind = "warning" if state in final_events.GOOD_ENDS else "error"
-    final_events.say(run, [(kind, cause.fields()), ("state", {"state": state, "reason": reason})])
+    reason = f"{lost} {diagnosis.GOES_ON}" if is_again else lost
+    kind = "warning" if state in diagnosis.GOOD_ENDS else "error"
+    diagnosis.append_final_events(
+        run, [(kind, cause.fields()), ("state", {"state": state, "reason": reason})]
+    )
     status = replace(
         recorded,
         state=state,
@@ -199,7 +339,7 @@ def take_over(
         last_seen_unix_s=now_unix_s(),
         ended_unix_s=None if is_again else now_unix_s(),
     )
-    final_events.insist("status.json", lambda: run.write_status(status))
+    diagnosis.retry_write("status.json", lambda: run.write_status(status))
     return is_again
 
 
@@ -237,7 +377,7 @@ def say_stopped(run: RunDirectory, status: Status, message: str) -> None:
         recorded = status_file.read(run.status) or status
         if recorded.ended_unix_s is not None:
             return
-        final_events.say(run, [("state", {"state": "stopped", "reason": message})])
+        diagnosis.append_final_events(run, [("state", {"state": "stopped", "reason": message})])
         run.write_status(replace(recorded, state="stopped", error=None, ended_unix_s=now_unix_s()))
     finally:
         os.close(lock)
@@ -271,7 +411,7 @@ def say_started_again(run: RunDirectory, number: int, why: str, step: int | None
     )
     message = f"{why} Restart {number}: it continues {origin}."
     cause = Cause(code="restarted", message=message, hint="No action is needed.")
-    final_events.say(run, [("warning", cause.fields())])
+    diagnosis.append_final_events(run, [("warning", cause.fields())])
 
 
 def why_started_again(run: RunDirectory) -> str:
@@ -290,4 +430,4 @@ def _touch(path: Path, text: str = "") -> None:
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
 
-    final_events.insist(path.name, write)
+    diagnosis.retry_write(path.name, write)

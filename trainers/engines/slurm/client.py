@@ -1,20 +1,378 @@
-"""Slurm's own commands, as the person would type them; what they print is read by separators."""
+"""Slurm's commands and what they print."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import subprocess
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Generic, TypeVar
 
-from trainers.engines.slurm import endings, jobs, partitions
-from trainers.engines.slurm.endings import JobEnd
-from trainers.engines.slurm.jobs import Estimates, ListedJob
-from trainers.engines.slurm.partitions import Partition
-from trainers.engines.slurm.remembered import Remembered, SlurmError
+from trainers.engines.slurm import endings
+from trainers.engines.slurm.endings import JobEnd, Remembered, SlurmError
 from trainers.machine import environment
+
+FORM = "minutes, hours:minutes:seconds or days-hours:minutes:seconds, such as 90, 1:30:00 or 2-12:00:00"
+_MAX_LENGTH = 20
+_UNLIMITED = frozenset({"infinite", "unlimited", "n/a", "not_set", ""})
+_AFTER_DAYS = re.compile(r"(\d+)-(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
+_WITHOUT_DAYS = re.compile(r"(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
+
+
+def parse_duration(text: str) -> float:
+    """Return how long a time limit is; infinite where there is none.
+
+    Raises:
+        ValueError: when Slurm would not read it, or as none.
+    """
+    text = text.strip().lower()
+    if text in _UNLIMITED:
+        return math.inf
+    if len(text) <= _MAX_LENGTH:
+        if found := _AFTER_DAYS.fullmatch(text):
+            days, hours, minutes, rest = (int(part or 0) for part in found.groups())
+            return ((days * 24.0 + hours) * 60 + minutes) * 60 + rest
+        if found := _WITHOUT_DAYS.fullmatch(text):
+            first, second, third = found.groups()
+            if third is not None:
+                return (int(first) * 60.0 + int(second)) * 60 + int(third)
+            return int(first) * 60.0 + int(second or 0)
+    raise ValueError(f"{text!r} is no time limit: {FORM}")
+
+
+def duration_text(limit_s: float) -> str:
+    """Return a time limit as people say it: 30 min, 12 h, 7 days."""
+    if math.isinf(limit_s):
+        return "no time limit"
+    for unit_s, name in ((86_400, "days"), (3_600, "h"), (60, "min")):
+        if limit_s >= 2 * unit_s or unit_s == 60:
+            return f"{limit_s / unit_s:.3g} {name}"
+    raise AssertionError
+
+
+# The name is last: it may have separators in it.
+JOB_COLUMNS = ("%A", "%T", "%r", "%N", "%P", "%D", "%V", "%S", "%j")
+PENDING_COLUMNS = ("%A", "%P", "%Q")
+START_COLUMNS = ("%A", "%S")
+# Seconds since 1970: nobody has to know the controller's time zone.
+TIMES = {"SLURM_TIME_FORMAT": "%s"}
+
+FIRST_AGAIN_S = 10.0
+MOST_AGAIN_S = 900.0
+MOST_ESTIMATES = 200
+
+Answer = TypeVar("Answer")
+
+_STATES = {
+    "PENDING": "waits",
+    "CONFIGURING": "its nodes get ready",
+    "RUNNING": "runs",
+    "COMPLETING": "ends",
+    "SUSPENDED": "is suspended",
+    "STOPPED": "is stopped",
+    "PREEMPTED": "makes room for another",
+    "REQUEUED": "waits again",
+    "REQUEUE_HOLD": "is held",
+    "SPECIAL_EXIT": "is held",
+    "RESIZING": "changes its size",
+    "SIGNALING": "is told something",
+    "STAGE_OUT": "its files are copied back",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedJob:
+    """One job of the person, with what a list needs.
+
+    Attributes:
+        starts_unix_s: when it has begun; of one that waits, when Slurm thinks that it will, if it does.
+    """
+
+    number: str
+    state: str
+    reason: str
+    nodes: str
+    partition: str
+    num_nodes: int
+    submitted_unix_s: float | None
+    starts_unix_s: float | None
+    name: str
+
+
+def read_jobs(rows: Iterable[Sequence[str]]) -> list[ListedJob]:
+    """Return the jobs of squeue's rows; what does not begin with a number is part of a name."""
+    return [
+        ListedJob(
+            number=number,
+            state=state,
+            reason=reason,
+            nodes=nodes,
+            partition=partition,
+            num_nodes=int(count) if count.isdecimal() else 1,
+            submitted_unix_s=unix_s(submitted),
+            starts_unix_s=unix_s(starts),
+            name=name,
+        )
+        for number, state, reason, nodes, partition, count, submitted, starts, name in rows
+        if number.isdecimal()
+    ]
+
+
+def state_in_words(state: str) -> str:
+    """Return what a job does, as a verb."""
+    return _STATES.get(state, state.replace("_", " ").lower())
+
+
+def unix_s(text: str) -> float | None:
+    """Return a time of Slurm's; None where it does not know one."""
+    text = text.strip()
+    if text.isdecimal():
+        return float(text) or None
+    try:
+        # An old Slurm, or one reached through SSH, writes the time of its own zone: taken to be this one's.
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
+
+
+def places_of_job(rows: Iterable[Sequence[str]]) -> dict[str, tuple[int, int]]:
+    """Return the place of each waiting job in its partition, 1 being the next, and how many wait there."""
+    by_partition: dict[str, list[tuple[int, int, str]]] = {}
+    for number, partition, priority in rows:
+        if number.isdecimal() and priority.isdecimal():
+            by_partition.setdefault(partition, []).append((-int(priority), int(number), number))
+    return {
+        number: (place, len(waiting))
+        for waiting in by_partition.values()
+        for place, (_, _, number) in enumerate(sorted(waiting), 1)
+    }
+
+
+@dataclass
+class _Known(Generic[Answer]):
+    pause_s: float
+    next_s: float = 0.0
+    answer: Answer | None = None
+    error: SlurmError | None = None
+
+
+@dataclass
+class Estimates(Generic[Answer]):
+    """Answers about single jobs, asked for ever less often, because each costs the controller much.
+
+    Args:
+        ask: returns the answer for one job, None where Slurm has none; raises SlurmError.
+        first_again_s: from the first question to the second; each later pause is twice as long.
+    """
+
+    ask: Callable[[str], Answer | None]
+    clock: Callable[[], float] = time.monotonic
+    first_again_s: float = FIRST_AGAIN_S
+    _known: dict[str, _Known[Answer]] = field(default_factory=dict)
+
+    def of(self, number: str) -> Answer | None:
+        """Return the answer for a job, as of the last question.
+
+        Raises:
+            SlurmError: when Slurm did not answer it.
+        """
+        known = self._known.setdefault(number, _Known(pause_s=self.first_again_s))
+        if (now := self.clock()) >= known.next_s:
+            known.next_s, known.pause_s = now + known.pause_s, min(2 * known.pause_s, MOST_AGAIN_S)
+            try:
+                known.answer, known.error = self.ask(number), None
+            except SlurmError as error:
+                known.answer, known.error = None, error
+        while len(self._known) > MOST_ESTIMATES:
+            del self._known[next(iter(self._known))]
+        if known.error is not None:
+            raise SlurmError(str(known.error))
+        return known.answer
+
+
+Places = Mapping[str, tuple[int, int]]
+
+
+# With widths of our own, because Slurm cuts what is longer, and separators, because names may have blanks.
+PARTITION_COLUMNS = (
+    "Partition:200", "Available:40", "Nodes:40", "StateLong:80", "CPUs:40", "Memory:40", "Time:40",
+    "Size:40", "Gres:1000", "GresUsed:1000",
+)  # fmt: skip
+# Such a node starts jobs, now or when those on it have ended; "~" is one that is switched on when needed.
+_UP = re.compile(r"(idle|mixed|allocated|completing|planned)[~#+-]?")
+_IDLE = re.compile(r"(idle|planned)[~-]?")
+_NOTE = re.compile(r"\([^)]*\)")
+ANY_TYPE = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeGroup:
+    """Nodes of a partition that are alike.
+
+    Attributes:
+        num_cores, memory_bytes: of each.
+        gpus, gpus_used: on each, by type; "" is a GPU without one.
+    """
+
+    num_nodes: int
+    is_up: bool
+    is_idle: bool
+    num_cores: int
+    memory_bytes: int
+    gpus: Mapping[str, int]
+    gpus_used: Mapping[str, int]
+
+    def num_gpus(self, kind: str) -> int:
+        """Return how many GPUs of a type each has; of any type where none is named."""
+        return sum(self.gpus.values()) if kind == ANY_TYPE else self.gpus.get(kind, 0)
+
+    def num_free_gpus(self, kind: str) -> int:
+        """Return how many GPUs of a type are free on all of them together."""
+        if not self.is_up:
+            return 0
+        used = self.gpus_used
+        in_use = sum(used.values()) if kind == ANY_TYPE else used.get(kind, 0)
+        return self.num_nodes * max(0, self.num_gpus(kind) - in_use)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition:
+    """Some nodes that jobs can be sent to.
+
+    Attributes:
+        is_up: jobs start there now; otherwise they wait.
+        time_limit_s: of one job; infinite where there is none.
+        max_nodes: of one job; None where only the number of its nodes limits it.
+    """
+
+    name: str
+    is_default: bool
+    is_up: bool
+    time_limit_s: float
+    max_nodes: int | None
+    groups: tuple[NodeGroup, ...]
+
+    @property
+    def num_nodes(self) -> int:
+        return sum(group.num_nodes for group in self.groups)
+
+    @property
+    def most_nodes(self) -> int:
+        """How many nodes one job may have."""
+        return self.num_nodes if self.max_nodes is None else min(self.max_nodes, self.num_nodes)
+
+    @property
+    def num_idle(self) -> int:
+        return sum(group.num_nodes for group in self.groups if group.is_idle)
+
+    @property
+    def num_cores(self) -> int:
+        """The cores of its smallest node."""
+        return min((group.num_cores for group in self.groups), default=0)
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory of its smallest node."""
+        return min((group.memory_bytes for group in self.groups), default=0)
+
+    def gpu_types(self) -> list[str]:
+        """Return the types of its GPUs; empty where it has none, "" among them where one has no type."""
+        return sorted({kind for group in self.groups for kind, count in group.gpus.items() if count})
+
+    def gpus(self, kind: str = ANY_TYPE) -> tuple[int, int]:
+        """Return how many GPUs of a type are free now, and how many there are."""
+        free = sum(group.num_free_gpus(kind) for group in self.groups)
+        return free, sum(group.num_nodes * group.num_gpus(kind) for group in self.groups)
+
+    def most_on(self, num_nodes: int, each: Callable[[NodeGroup], int]) -> int:
+        """Return how much of something so many of its nodes all have; 0 where there are too few nodes."""
+        counts = sorted(
+            (each(group) for group in self.groups for _ in range(min(group.num_nodes, num_nodes))),
+            reverse=True,
+        )
+        return counts[num_nodes - 1] if 0 < num_nodes <= len(counts) else 0
+
+
+def read_partitions(rows: Iterable[Sequence[str]]) -> list[Partition]:
+    """Return the partitions of sinfo's rows, one for each kind and state of their nodes.
+
+    Raises:
+        ValueError: when a row is not as Slurm writes it.
+    """
+    by_name: dict[str, list[Sequence[str]]] = {}
+    for row in rows:
+        by_name.setdefault(row[0], []).append(row)
+    return [_partition(name, of_it) for name, of_it in by_name.items()]
+
+
+def _partition(name: str, rows: Sequence[Sequence[str]]) -> Partition:
+    _, available, _, _, _, _, limit, size, _, _ = rows[0]
+    return Partition(
+        name=name.removesuffix("*"),
+        is_default=name.endswith("*"),
+        is_up=available == "up",
+        time_limit_s=parse_duration(limit),
+        max_nodes=_most_nodes(size),
+        groups=tuple(_group(row) for row in rows if int(row[2])),
+    )
+
+
+def _group(row: Sequence[str]) -> NodeGroup:
+    _, _, count, state, cores, memory, _, _, gres, used = row
+    return NodeGroup(
+        num_nodes=int(count),
+        is_up=_UP.fullmatch(state) is not None,
+        is_idle=_IDLE.fullmatch(state) is not None,
+        num_cores=_number(cores),
+        memory_bytes=_number(memory) * 2**20,
+        gpus=gpus_of(gres),
+        gpus_used=gpus_of(used),
+    )
+
+
+def gpus_of(gres: str) -> dict[str, int]:
+    """Return the GPUs of a list of resources, by type: "gpu:a100:4(S:0-1),gpu:2,nvme:1" has 4 and 2."""
+    found = Counter[str]()
+    for entry in _NOTE.sub("", gres).split(","):
+        name, *rest = entry.strip().split(":")
+        if name != "gpu" or not rest or not rest[-1].isdecimal():
+            continue
+        # "(null)" is gone with the notes: a GPU in use whose type is not known has an empty one.
+        found[":".join(rest[:-1])] += int(rest[-1])
+    return dict(found)
+
+
+def _most_nodes(size: str) -> int | None:
+    """Return the most nodes of a job: "1-infinite" and "1-4" are written, and "1" alone."""
+    most = size.rpartition("-")[2]
+    return int(most) if most.isdecimal() else None
+
+
+def _number(cell: str) -> int:
+    """Return a number of a cell; "4+" is written where the nodes differ."""
+    return int(cell.rstrip("+"))
+
+
+def partition_text(partition: Partition) -> str:
+    """Return what a partition has and what is free of it, for a list to choose from."""
+    plural = "" if partition.num_nodes == 1 else "s"
+    said = [f"{partition.num_nodes} node{plural}, {partition.num_idle} idle"]
+    for kind in partition.gpu_types():
+        free, there = partition.gpus(kind)
+        said.append(f"{free} of {there} {kind or 'GPU'}{' GPUs' if kind else 's'} free")
+    if not partition.gpu_types():
+        said.append("no GPUs")
+    limit_s = partition.time_limit_s
+    said.append("no time limit" if math.isinf(limit_s) else f"up to {duration_text(limit_s)}")
+    if not partition.is_up:
+        said.append("starts no jobs now")
+    return f"{partition.name}: {'; '.join(said)}"
+
 
 # A controller that is down keeps squeue waiting for longer than anybody would.
 TIME_LIMIT_S = 8.0
@@ -131,7 +489,7 @@ class Slurm:
         """
         return self._listed.get()
 
-    def places(self) -> jobs.Places:
+    def places(self) -> Places:
         """Return the place of each job that waits, as far as this person may see others' jobs.
 
         Raises:
@@ -187,11 +545,11 @@ class Slurm:
         return self._partitions.get()
 
     def _ask_for_partitions(self) -> list[Partition]:
-        form = ",".join(f"{column}{SEPARATOR}" for column in partitions.COLUMNS)
+        form = ",".join(f"{column}{SEPARATOR}" for column in PARTITION_COLUMNS)
         said = self._ask(["sinfo", "--noheader", f"--Format={form}"], TIME_LIMIT_S)
         rows = [line.rstrip().removesuffix(SEPARATOR) for line in said.splitlines() if line.strip()]
         try:
-            return partitions.read([cell.strip() for cell in row.split(SEPARATOR)] for row in rows)
+            return read_partitions([cell.strip() for cell in row.split(SEPARATOR)] for row in rows)
         except ValueError as error:
             raise SlurmError(f"sinfo said what is not known here: {error}") from error
 
@@ -203,17 +561,17 @@ class Slurm:
         }
 
     def _ask_for_list(self) -> list[ListedJob]:
-        found = jobs.read(self._rows(["squeue", "--noheader", "--me", _form(jobs.COLUMNS)], jobs.TIMES))
+        found = read_jobs(self._rows(["squeue", "--noheader", "--me", _form(JOB_COLUMNS)], TIMES))
         return [job for job in found if job.state not in endings.ENDED]
 
-    def _ask_for_places(self) -> jobs.Places:
-        command = ["squeue", "--noheader", "--states=PENDING", _form(jobs.PENDING_COLUMNS)]
-        return jobs.places(self._rows(command))
+    def _ask_for_places(self) -> Places:
+        command = ["squeue", "--noheader", "--states=PENDING", _form(PENDING_COLUMNS)]
+        return places_of_job(self._rows(command))
 
     def _ask_for_start(self, job_id: str) -> float | None:
-        command = ["squeue", "--noheader", "--start", f"--jobs={job_id}", _form(jobs.START_COLUMNS)]
-        rows = self._rows(command, jobs.TIMES)
-        return next((jobs.unix_s(starts) for number, starts in rows if number == job_id), None)
+        command = ["squeue", "--noheader", "--start", f"--jobs={job_id}", _form(START_COLUMNS)]
+        rows = self._rows(command, TIMES)
+        return next((unix_s(starts) for number, starts in rows if number == job_id), None)
 
     def _ask_for_end(self, job_id: str) -> JobEnd | None:
         accounts = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job_id}"]
@@ -221,7 +579,7 @@ class Slurm:
         found = None
         if time.monotonic() >= self._accounts_again_at:
             try:
-                said = self._ask([*accounts, form], ACCOUNTS_LIMIT_S, variables=jobs.TIMES)
+                said = self._ask([*accounts, form], ACCOUNTS_LIMIT_S, variables=TIMES)
                 found = endings.from_accounts(said)
             except SlurmError:  # many clusters have no accounts, and a database that is down costs seconds
                 self._accounts_again_at = time.monotonic() + ACCOUNTS_AGAIN_S

@@ -11,24 +11,30 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from trainers.contract import events, tickets
+from trainers.contract import commands, events
 from trainers.contract import status as status_file
+from trainers.contract.commands import Ticket
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle, Status, StatusError
-from trainers.contract.tickets import Ticket
-from trainers.engines.base import Engine, Launch
-from trainers.engines.reports import AskedField, Capacity, Choice, EngineJob, EngineQueue
-from trainers.engines.several_nodes import restarts, stop_watch
+from trainers.engines.base import (
+    AskedField,
+    Capacity,
+    Choice,
+    Engine,
+    EngineJob,
+    EngineQueue,
+    Launch,
+    true_status,
+)
+from trainers.engines.several_nodes import restarts
 from trainers.engines.several_nodes.reports import NodesFolder
-from trainers.engines.slurm import endings, jobs, reasons, script, site
-from trainers.engines.slurm.client import WAITING, Slurm
-from trainers.engines.slurm.jobs import ListedJob, Places
-from trainers.engines.slurm.remembered import SlurmError
+from trainers.engines.slurm import client, endings, reasons, script, site
+from trainers.engines.slurm.client import WAITING, ListedJob, Places, Slurm
+from trainers.engines.slurm.endings import SlurmError
 from trainers.engines.slurm.where import Where
-from trainers.engines.true_status import true_status
 from trainers.files import plain_files
-from trainers.machine.clock import hour_and_minute, now_unix_s
+from trainers.machine.environment import hour_and_minute, now_unix_s
 
 NAME = "slurm"
 POLL_S = 0.5
@@ -125,14 +131,14 @@ class SlurmEngine(Engine):
         self._end_earlier_job(run)
         lock = run.acquire_lock()
         try:
-            tickets.claim(run, token)
+            commands.claim_ticket(run, token)
             text = self.script(run.read_config(), run.path.resolve(), resume_step)
             run.logs.mkdir(exist_ok=True)
             (run.path / script.NAME).write_text(text, encoding="utf-8")
             handle = {"job_id": self._slurm.submit(text)}
             waiting = Status(state="queued", engine=NAME, handle=handle, last_seen_unix_s=now_unix_s())
             run.write_status(waiting)
-            tickets.leave_line(run)
+            commands.leave_line(run)
             return handle
         finally:
             os.close(lock)
@@ -156,7 +162,7 @@ class SlurmEngine(Engine):
             self._end(run, status, endings.CANCELLED, signal=None)
             return ""
         command_id = run.append_command("stop", save=save, **({"why": why, "anyway": True} if why else {}))
-        stop_watch.watch(
+        restarts.watch_for_stop(
             run,
             lambda: self._status_of(run),
             lambda status: self._end(
@@ -330,7 +336,7 @@ def _listed(job: ListedJob, places: Places) -> EngineJob:
         number=job.number,
         handle={"job_id": job.number},
         name=job.name,
-        state=jobs.state_in_words(job.state),
+        state=client.state_in_words(job.state),
         is_waiting=is_waiting,
         why=reasons.in_words(job.reason) if is_waiting else "",
         where=job.partition,

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from trainers.contract.config import Config
-from trainers.files.paths import REPOSITORY
+from trainers.files.plain_files import REPOSITORY
 
 NAME = "job.sh"
 LOG = "slurm.log"

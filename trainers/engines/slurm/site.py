@@ -11,7 +11,7 @@ from typing import Any
 
 from trainers.contract.config import Config
 from trainers.engines import site_file
-from trainers.engines.slurm import durations
+from trainers.engines.slurm import client
 
 # The page says these itself: a line of the site would be contradicted, or would contradict.
 OWN_OPTIONS = frozenset(
@@ -64,8 +64,8 @@ class TimeRule:
 
     def __post_init__(self) -> None:
         for value in (self.default, self.fixed or "", self.maximum):
-            durations.seconds(value)
-        if self.default and durations.seconds(self.default) > durations.seconds(self.maximum):
+            client.parse_duration(value)
+        if self.default and client.parse_duration(self.default) > client.parse_duration(self.maximum):
             raise ValueError(f"default is {self.default!r}, but allowed is: at most {self.maximum}")
         _check_choice(self.default, self.fixed, ())
 

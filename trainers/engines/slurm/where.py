@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from trainers.contract.config import Config, Problem
-from trainers.engines.reports import AskedField, Capacity, Choice
-from trainers.engines.slurm import durations, partitions
-from trainers.engines.slurm.partitions import Partition
-from trainers.engines.slurm.remembered import SlurmError
+from trainers.engines.base import AskedField, Capacity, Choice
+from trainers.engines.slurm import client
+from trainers.engines.slurm.client import Partition
+from trainers.engines.slurm.endings import SlurmError
 from trainers.engines.slurm.site import NameRule, NumberRule, SlurmSite, TimeRule, is_name
 
 GB = 2**30  # as Slurm counts them
@@ -58,7 +58,7 @@ class Where:
         num_nodes = min(config.num_nodes, partition.most_nodes)
         kind = self._site.applied(config).gpu_type
         if kind not in partition.gpu_types():
-            kind = partitions.ANY_TYPE
+            kind = client.ANY_TYPE
         num_gpus = partition.most_on(num_nodes, lambda group: group.num_gpus(kind))
         names = [kind] if kind else [each for each in partition.gpu_types() if each]
         return Capacity(
@@ -120,18 +120,18 @@ class Where:
 
     def _problems_of_time(self, config: Config, partition: Partition) -> Iterator[Problem]:
         try:
-            asked_s = durations.seconds(config.time_limit)
+            asked_s = client.parse_duration(config.time_limit)
         except ValueError:
             asked_s = math.nan
-        of_site_s = durations.seconds(self._site.time_limit.maximum)
+        of_site_s = client.parse_duration(self._site.time_limit.maximum)
         most_s = min(partition.time_limit_s, of_site_s)
         if math.isnan(asked_s) or (config.time_limit and math.isinf(asked_s)) or asked_s == 0:
-            yield _problem(config, "time_limit", f"{durations.FORM}; or empty")
+            yield _problem(config, "time_limit", f"{client.FORM}; or empty")
         elif config.time_limit and asked_s > most_s:
             whose = (
                 "the administrator's limit" if of_site_s < partition.time_limit_s else "the partition's limit"
             )
-            yield _problem(config, "time_limit", f"at most {durations.in_words(most_s)}: {whose}")
+            yield _problem(config, "time_limit", f"at most {client.duration_text(most_s)}: {whose}")
 
     # The form
 
@@ -161,7 +161,7 @@ class Where:
         allowed = _values(self._site.gpu_type)
         return {
             "partition": tuple(
-                Choice(value=each.name, words=partitions.in_words(each)) for each in self.partitions()
+                Choice(value=each.name, words=client.partition_text(each)) for each in self.partitions()
             ),
             "gpu_type": (
                 Choice(value="", words="whichever is free"),

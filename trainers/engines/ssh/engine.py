@@ -1,8 +1,4 @@
-"""Runs on a few PCs by SSH: a launcher on each of a run's hosts, one run at a time on each host.
-
-The hosts share the folder of the runs, so what becomes of a run is read there; by SSH its launchers are
-started, asked for and ended. Where they share none, it is `unshared.engine` that has them.
-"""
+"""The SSH engine, and links between its hosts."""
 
 from __future__ import annotations
 
@@ -10,29 +6,165 @@ import json
 import math
 import os
 import secrets
+import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from trainers.contract import events, tickets
+from trainers.contract import commands, events
 from trainers.contract import status as status_file
+from trainers.contract.commands import Ticket
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle, Status, StatusError
-from trainers.contract.tickets import Ticket
-from trainers.engines.base import Engine, Launch, StartError
-from trainers.engines.reports import Capacity, HostReport, LinkReport
-from trainers.engines.several_nodes import restarts, stop_watch
-from trainers.engines.ssh import free_hosts, links, scripts
+from trainers.engines.base import Capacity, Engine, HostReport, Launch, LinkReport, StartError, true_status
+from trainers.engines.several_nodes import restarts
+from trainers.engines.ssh import hosts as hosts_module
+from trainers.engines.ssh import scripts
 from trainers.engines.ssh.client import SshError
-from trainers.engines.ssh.hosts import Hosts
+from trainers.engines.ssh.hosts import Hosts, Start
 from trainers.engines.ssh.lost_hosts import LostHosts
-from trainers.engines.ssh.starts import Start
-from trainers.engines.true_status import true_status
 from trainers.machine import environment
-from trainers.machine.clock import now_unix_s
+from trainers.machine.environment import now_unix_s
+
+# torch is imported on both hosts, which a slow disk takes long for; then at most five seconds of measuring.
+LIMIT_S = 90.0
+ENDS_BEFORE_S = 10
+ASK_LIMIT_S = 20.0
+MODULE = "trainers.engines.several_nodes.measure"
+_IMPORTS = f"import importlib.util, sys, {MODULE}; importlib.util.find_spec('torch') or sys.exit('no torch')"
+MBIT_BYTES = 125_000
+# What passes of a link's bits as gradients: the rest is headers, and waiting.
+SLOW_MBIT, USUAL_MBIT = 100, 1_000
+SLOW_LATENCY_S = 2e-3
+
+# Asked first: a host that lacks something would be waited for by the other.
+_CAN_MEASURE = """\
+cd {project} || exit 1
+exec {command}
+"""
+_MEASURE = """\
+cd {project} || exit 1
+timeout --kill-after=5 {limit} {command} 2>&1 || echo "ended with $?"
+"""
+# So `timeout` ends when it had to end what it was given.
+_LATE = "ended with 124"
+
+
+def host_pairs(names: Sequence[str]) -> Sequence[tuple[str, str]]:
+    """Return which hosts are neighbours in a ring, as in a ring all-reduce: each is in two pairs."""
+    if len(names) < 3:
+        return [(names[0], names[1])] if len(names) == 2 else []
+    return [(name, names[(number + 1) % len(names)]) for number, name in enumerate(names)]
+
+
+def measure_links(hosts: Hosts, first: str, second: str, port: int) -> LinkReport:
+    """Measure between two hosts of which no run has one; returns after some seconds.
+
+    Args:
+        port: of the first one, where they meet.
+    """
+    both = (first, second)
+    hosts.forget()
+    users = hosts.users()
+    if silent := [str(user) for name in both if isinstance(user := users[name], SshError)]:
+        return LinkReport(hosts=both, problem=f"Not measured: {'; '.join(silent)}.")
+    if taken := [f"{name} trains {users[name]}" for name in both if users[name]]:
+        return LinkReport(
+            hosts=both, problem=f"Not measured: {'; '.join(taken)}. Measure when that has ended."
+        )
+    try:
+        head = hosts.address_of(first)
+    except SshError as error:
+        return LinkReport(hosts=both, problem=f"Not measured: {error}.")
+    can_measure = {name: _script(hosts, name, _CAN_MEASURE, "-c", _IMPORTS) for name in both}
+    answers = hosts.on_each(can_measure, ASK_LIMIT_S).values()
+    if lacking := [str(each) for each in answers if isinstance(each, SshError)]:
+        return LinkReport(hosts=both, problem=f"Not measured: {'; '.join(lacking)}.")
+    where = ("--head", head, "--port", str(port))
+    wanted = {
+        name: _script(hosts, name, _MEASURE, "-m", MODULE, "--node-rank", str(node), *where)
+        for node, name in enumerate(both)
+    }
+    return read_links(both, hosts.on_each(wanted, LIMIT_S))
+
+
+def read_links(both: tuple[str, str], said: Mapping[str, str | SshError]) -> LinkReport:
+    """Return what the two hosts have printed, of which the first one says what it measured, as a report."""
+    sizes = [line for line in _json_lines(said[both[0]]) if "error" not in line]
+    failed = [words for name in both if (words := _failure(name, said[name]))]
+    if failed or not sizes:
+        return LinkReport(hosts=both, problem=_why(both, failed or [f"{both[0]} said nothing"]))
+    bytes_per_s, latency_s = sizes[-1]["bus_bytes_per_s"], sizes[0]["time_s"]
+    return LinkReport(
+        hosts=both,
+        backend=sizes[-1]["backend"],
+        bytes_per_s=bytes_per_s,
+        latency_s=latency_s,
+        problem=_judgement(bytes_per_s, latency_s),
+    )
+
+
+def _json_lines(said: str | SshError) -> list[dict[str, Any]]:
+    if isinstance(said, SshError):
+        return []
+    return [json.loads(line) for line in said.splitlines() if line.startswith("{") and line.endswith("}")]
+
+
+def _failure(name: str, said: str | SshError) -> str:
+    """Say why a host did not come to the end; empty: it did."""
+    if isinstance(said, SshError):
+        return str(said)
+    lines = said.strip().splitlines()
+    if not lines or not lines[-1].startswith("ended with "):
+        return ""
+    if errors := [line["error"] for line in _json_lines(said) if "error" in line]:
+        return f"{name}: {errors[0]}"
+    if lines[-1] == _LATE:
+        return f"{name} was not done after {LIMIT_S - ENDS_BEFORE_S:.0f} s"
+    return f"{name}: {lines[-2] if len(lines) > 1 else lines[-1]}"
+
+
+def _script(hosts: Hosts, name: str, script: str, *arguments: str) -> str:
+    """Return a script that runs the host's Python with these arguments."""
+    host = hosts.by_name[name]
+    return scripts.filled(
+        script,
+        project=shlex.quote(host.project_there),
+        limit=str(int(LIMIT_S) - ENDS_BEFORE_S),
+        command=shlex.join([host.python_there, *arguments]),
+    )
+
+
+def _judgement(bytes_per_s: float, latency_s: float) -> str:
+    """Say what is slow for training, and what to do; empty: nothing."""
+    mbit = bytes_per_s / MBIT_BYTES
+    if mbit <= SLOW_MBIT:
+        return (
+            f"That is what a link of {SLOW_MBIT} Mbit/s or a wireless one carries. Use a cable and a switch "
+            f"for {USUAL_MBIT:,} Mbit/s, and look at what both hosts say: ethtool INTERFACE, Speed."
+        )
+    if latency_s > SLOW_LATENCY_S:
+        return (
+            f"A small message takes more than {SLOW_LATENCY_S * 1e3:.0f} ms: is the link wireless, or full? "
+            "Use a cable, and stop other transfers."
+        )
+    return ""
+
+
+def _why(both: tuple[str, str], failed: Sequence[str]) -> str:
+    """Say why nothing was measured; where neither came to the end they may not hear each other."""
+    words = f"Not measured: {'; '.join(failed)}."
+    if len(failed) < len(both):
+        return words
+    return (
+        f"{words} If they do not reach each other: allow TCP on all ports between {both[0]} and {both[1]}, "
+        "or give the address by which others reach a host as address in the site file."
+    )
+
 
 NAME = "ssh"
 POLL_S = 0.2
@@ -139,10 +271,10 @@ class SshEngine(Engine):
             return [Problem(field="num_nodes", value=config.num_nodes, allowed=allowed)]
         self.hosts.forget()
         users = self._users()
-        free = free_hosts.free(users)
+        free = hosts_module.find_free_hosts(users)
         if config.num_nodes <= len(free):
             return []
-        allowed = f"{'1 to ' if len(free) > 1 else ''}{len(free)} now: {free_hosts.why_not(users)}"
+        allowed = f"{'1 to ' if len(free) > 1 else ''}{len(free)} now: {hosts_module.why_not(users)}"
         return [Problem(field="num_nodes", value=config.num_nodes, allowed=allowed)]
 
     def start(self, run: RunDirectory, ticket: Ticket) -> Launch:
@@ -162,7 +294,7 @@ class SshEngine(Engine):
         """
         lock = run.acquire_lock()
         try:
-            tickets.claim(run, token)
+            commands.claim_ticket(run, token)
             config = run.read_config()
             run.logs.mkdir(exist_ok=True)
             start = Start(
@@ -189,7 +321,7 @@ class SshEngine(Engine):
     def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
         """Have a run end by a command in its folder, as by the page's button."""
         command_id = run.append_command("stop", save=save, **({"why": why, "anyway": True} if why else {}))
-        stop_watch.watch(
+        restarts.watch_for_stop(
             run, lambda: self._status_of(run), lambda status: self._end(run, status, DEAF_MESSAGE)
         )
         return command_id
@@ -235,11 +367,11 @@ class SshEngine(Engine):
 
     def links(self) -> Sequence[tuple[str, str]]:
         """Return the neighbours in a ring."""
-        return links.pairs(list(self.hosts.by_name))
+        return host_pairs(list(self.hosts.by_name))
 
     def measure_link(self, first: str, second: str) -> LinkReport:
         """Measure between two hosts that are free."""
-        return links.measure(self.hosts, first, second, _any_port())
+        return measure_links(self.hosts, first, second, _any_port())
 
     # What one that brings its runs to the hosts does in another way.
 
@@ -251,14 +383,14 @@ class SshEngine(Engine):
 
     def _users(self) -> Mapping[str, str | SshError]:
         """Return which run has each host, or why that is not known; one that has ended soon leaves it."""
-        return free_hosts.users_of(self.hosts)
+        return hosts_module.users_of(self.hosts)
 
     def _begin(self, run: RunDirectory, start: Start, resume_step: int | None) -> SshLaunch:
         """Start a run on the hosts it was given, and write that down; the caller has its lock."""
         self._start_on_all(run, start, resume_step)
         status = Status(state="starting", engine=NAME, handle=start.handle)
         run.write_status(replace(status, last_seen_unix_s=now_unix_s()))
-        tickets.leave_line(run)
+        commands.leave_line(run)
         return SshLaunch(self, run, start)
 
     def _end(self, run: RunDirectory, status: Status, message: str) -> None:
@@ -272,12 +404,12 @@ class SshEngine(Engine):
     def _take(self, num_hosts: int) -> list[str]:
         self.hosts.forget()
         users = self._users()
-        free = free_hosts.free(users)
+        free = hosts_module.find_free_hosts(users)
         if len(free) < num_hosts:
             raise SshError(
-                f"it needs {num_hosts} hosts, and {len(free)} are free: {free_hosts.why_not(users)}"
+                f"it needs {num_hosts} hosts, and {len(free)} are free: {hosts_module.why_not(users)}"
             )
-        free_hosts.wait_until_left(self.hosts, free[:num_hosts])
+        hosts_module.wait_until_left(self.hosts, free[:num_hosts])
         return free[:num_hosts]
 
     def _start_on_all(self, run: RunDirectory, start: Start, resume_step: int | None) -> None:

@@ -1,20 +1,263 @@
-"""The hosts, asked by SSH; what they said is remembered for some seconds, because many ask for it."""
+"""Hosts: what they have and which are free."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import secrets
+import shlex
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from trainers.engines.reports import HostReport
-from trainers.engines.ssh import facts, scripts
+from trainers.contract import events
+from trainers.contract import status as status_file
+from trainers.contract.rundir import RunDirectory
+from trainers.contract.status import Handle, StatusError
+from trainers.engines.base import HostReport
+from trainers.engines.ssh import scripts
 from trainers.engines.ssh.client import Ssh, SshError
 from trainers.engines.ssh.scripts import HostCapacity
 from trainers.engines.ssh.site import SshHost
+
+LIMIT_S = 20.0
+# Telemetry of several hosts on one axis of time is wrong by as much.
+CLOCK_MAY_DIFFER_S = 1.0
+CODE_SHOWN = 12
+
+_FACTS = """\
+echo "clock $(date +%s.%N)"
+{capacity}
+if command -v nvidia-smi >/dev/null; then
+  for pid in $(nvidia-smi --query-compute-apps=pid --format=csv,noheader); do
+    echo "user $(ps -o user= -p "$pid")"
+  done
+fi
+echo "sees $(cat {token} 2>/dev/null)"
+command -v rsync >/dev/null && echo "rsync yes"
+echo "torch $({python} -c 'import importlib.metadata as m; print(m.version("torch"))' 2>/dev/null)"
+cd {project} 2>/dev/null || exit 0
+echo "code $(find trainers -name '*.py' | LC_ALL=C sort | xargs cat | sha256sum | cut -c 1-{code_shown})"
+"""
+
+
+def ask_facts(
+    ssh: Ssh, host: SshHost, user: str | SshError, token_file: Path, token: str, *, is_shared: bool
+) -> HostReport:
+    """Return what a host says of itself.
+
+    Args:
+        user: the run that it trains, or why that is not known.
+        token_file: in the folder of the runs; a host that sees it prints the token.
+        is_shared: it is to see that folder, and to have this project; else both are brought.
+    """
+    script = scripts.filled(
+        _FACTS,
+        capacity=scripts.capacity(),
+        token=shlex.quote(str(token_file)),
+        project=shlex.quote(host.project_there),
+        python=shlex.quote(host.python_there),
+        code_shown=str(CODE_SHOWN),
+    )
+    asked_at = time.time()
+    try:
+        said = ssh.ask(host, script, limit_s=LIMIT_S)
+        read = scripts.read_capacity(said)
+    except (SshError, ValueError) as error:
+        return HostReport(name=host.name, is_reachable=False, problems=(str(error),))
+    rows = [line.partition(" ") for line in said.splitlines()]
+    values = {key: value.strip() for key, _, value in rows}
+    report = HostReport(
+        name=host.name,
+        is_reachable=True,
+        run_id=user if isinstance(user, str) else "",
+        num_cores=read.num_cores,
+        memory_bytes=read.memory_bytes,
+        gpu_names=tuple(gpu.name for gpu in read.gpus),
+        gpu_users=tuple(sorted({value.strip() for key, _, value in rows if key == "user" and value.strip()})),
+        torch=values.get("torch") or None,
+        code=values.get("code") or None,
+        clock_off_s=_clock_off_s(values.get("clock", ""), asked_at, time.time()),
+        sees_runs=values.get("sees") == token if is_shared else None,
+    )
+    of_all = _clock_problems(host, report)
+    if is_shared:
+        return report.with_problems([*_own_problems(host, report), *of_all])
+    return report.with_problems([*_problems_unshared(host, report, has_rsync="rsync" in values), *of_all])
+
+
+def compare_facts(reports: list[HostReport]) -> list[HostReport]:
+    """Return the reports with what does not fit together; the first host that answers is the measure."""
+    first = next((report for report in reports if report.is_reachable), None)
+    if first is None:
+        return reports
+    return [report.with_problems(_differences(first, report)) for report in reports]
+
+
+def make_token(runs_dir: Path) -> tuple[Path, str]:
+    """Write a file that only who sees this very folder can know; return it and what is in it.
+
+    Raises:
+        OSError: when the folder takes no file.
+    """
+    token = secrets.token_hex(8)
+    path = runs_dir / f".seen-{secrets.token_hex(8)}"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(token)
+    return path, token
+
+
+def _clock_off_s(said: str, asked_at: float, answered_at: float) -> float | None:
+    """Return by how much at least a host's clock is ahead of this one's; it was read between two moments."""
+    try:
+        clock = float(said)
+    except ValueError:
+        return None
+    if asked_at <= clock <= answered_at:
+        return 0.0
+    return round(clock - (asked_at if clock < asked_at else answered_at), 3)
+
+
+def _own_problems(host: SshHost, report: HostReport) -> list[str]:
+    found = []
+    if report.code is None:
+        found.append(
+            f"{host.name} has no folder {host.project_there}: put this project there, or name its place with "
+            "project in the site file."
+        )
+    elif report.torch is None:
+        found.append(f"{host.name}: {host.python_there} has no torch: run ./run.sh there once.")
+    if report.sees_runs is False:
+        found.append(
+            f"{host.name} does not see the folder of the runs: mount the shared folder there, at the same "
+            "path."
+        )
+    return found
+
+
+def _problems_unshared(host: SshHost, report: HostReport, *, has_rsync: bool) -> list[str]:
+    found = []
+    if report.torch is None:
+        found.append(
+            f"{host.name}: {host.python_there} has no torch: name a Python that has torch, psutil and "
+            "nvidia-ml-py with python in the site file."
+        )
+    if not has_rsync:
+        found.append(f"{host.name} has no rsync: install it there.")
+    return found
+
+
+def _clock_problems(host: SshHost, report: HostReport) -> list[str]:
+    found = []
+    if report.clock_off_s is not None and abs(report.clock_off_s) > CLOCK_MAY_DIFFER_S:
+        side = "ahead of" if report.clock_off_s > 0 else "behind"
+        found.append(
+            f"The clock of {host.name} is {abs(report.clock_off_s):.1f} s {side} this one's: install chrony."
+        )
+    return found
+
+
+def _differences(first: HostReport, report: HostReport) -> list[str]:
+    pairs: Mapping[str, tuple[str | None, str | None]] = {
+        "torch": (first.torch, report.torch),
+        "this project's code": (first.code, report.code),
+    }
+    return [
+        f"{report.name} has {what} {there}, and {first.name} {here}: a run over both may fail or compute "
+        f"something else. Bring both to the same version."
+        for what, (here, there) in pairs.items()
+        if here and there and here != there
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """One start; the first host is node 0, whose launcher keeps the status.
+
+    Attributes:
+        run_dir: the run's folder on its host, where it was brought there; empty: the hosts share it.
+    """
+
+    tag: str
+    hosts: tuple[str, ...]
+    run_dir: str = ""
+
+    @property
+    def handle(self) -> Handle:
+        brought = {"run_dir": self.run_dir} if self.run_dir else {}
+        return {"tag": self.tag, "hosts": list(self.hosts), **brought}
+
+    @classmethod
+    def of(cls, handle: Handle) -> Start | None:
+        """Return the start that a handle names; None where it names none."""
+        if not isinstance(handle, dict):
+            return None
+        tag, hosts = handle.get("tag"), handle.get("hosts")
+        if not isinstance(tag, str) or not tag or not isinstance(hosts, list) or not hosts:
+            return None
+        if not all(isinstance(name, str) for name in hosts):
+            return None
+        run_dir = handle.get("run_dir", "")
+        return cls(tag=tag, hosts=tuple(hosts), run_dir=run_dir if isinstance(run_dir, str) else "")
+
+
+POLL_S = 0.2
+LEAVES_WITHIN_S = 15.0
+
+
+def users_of(hosts: Hosts) -> Mapping[str, str | SshError]:
+    """Return which run has each host, empty where none or one that has ended, or why that is not known."""
+    return {
+        name: each if isinstance(each, SshError) else _user_of(*each)
+        for name, each in hosts.launchers().items()
+    }
+
+
+def find_free_hosts(users: Mapping[str, str | SshError]) -> list[str]:
+    """Return the hosts that no run has."""
+    return [name for name, run_id in users.items() if run_id == ""]
+
+
+def why_not(users: Mapping[str, str | SshError]) -> str:
+    """Say what the hosts do that are not free."""
+    words = [
+        str(user) if isinstance(user, SshError) else f"{name} trains {user}"
+        for name, user in users.items()
+        if user != ""
+    ]
+    return "; ".join(words) or "the others were taken a moment ago"
+
+
+def wait_until_left(hosts: Hosts, names: Sequence[str]) -> None:
+    """Wait until the launchers of ended runs are gone from some hosts.
+
+    Raises:
+        SshError: when one stays.
+    """
+    deadline = time.monotonic() + LEAVES_WITHIN_S
+    while not set(names) <= set(find_free_hosts(users := hosts.users())):
+        if time.monotonic() > deadline:
+            raise SshError(f"a run that has ended does not leave its host: {why_not(users)}")
+        time.sleep(POLL_S)
+        hosts.forget()
+
+
+def _user_of(tag: str, run_dir: str) -> str:
+    """Return the run that a launcher has its host for; empty when this start of it has ended."""
+    path = Path(run_dir)
+    with contextlib.suppress(StatusError):
+        recorded = status_file.read(RunDirectory(path).status) if run_dir else None
+        start = None if recorded is None else Start.of(recorded.handle)
+        if recorded is not None and recorded.state not in events.LIVE_STATES and start and start.tag == tag:
+            return ""
+    return path.name
+
 
 STATE_FRESH_S = 2.0
 CAPACITY_FRESH_S = 120.0
@@ -100,17 +343,17 @@ class Hosts:
             OSError: when the folder of the runs takes no file.
         """
         users = self.users()
-        path, token = facts.make_token(runs_dir.resolve())
+        path, token = make_token(runs_dir.resolve())
         try:
             found = self._of_all(
-                lambda name: facts.ask(
+                lambda name: ask_facts(
                     self._ssh, self.by_name[name], users[name], path, token, is_shared=self._is_shared
                 )
             )
         finally:
             path.unlink(missing_ok=True)
         reports = [report for report in found.values() if not isinstance(report, SshError)]
-        return facts.compare(reports) if self._is_shared else reports
+        return compare_facts(reports) if self._is_shared else reports
 
     def has_start(self, name: str, tag: str) -> bool | None:
         """Tell whether a host has the launcher of a start; None where it does not answer."""

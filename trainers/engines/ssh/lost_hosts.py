@@ -18,13 +18,12 @@ from trainers.contract import events
 from trainers.contract import status as status_file
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Status
-from trainers.engines.local import final_events
-from trainers.engines.local.diagnosis.autopsy import Cause
-from trainers.engines.local.stopping.run_guard import NODE_LOST
+from trainers.engines.local import diagnosis
+from trainers.engines.local.diagnosis import Cause
+from trainers.engines.local.stopping import NODE_LOST
 from trainers.engines.several_nodes.reports import NodesFolder
-from trainers.engines.ssh.hosts import Hosts
-from trainers.engines.ssh.starts import Start
-from trainers.machine.clock import now_unix_s
+from trainers.engines.ssh.hosts import Hosts, Start
+from trainers.machine.environment import now_unix_s
 
 log = logging.getLogger(__name__)
 
@@ -110,10 +109,12 @@ class LostHosts:
     def _write_end(self, run: RunDirectory, start: Start, recorded: Status) -> None:
         name = start.hosts[0]
         message = f"Node 0 ({name}) is lost: it does not answer by SSH, and reports nothing any more."
-        hint = f"{HINT} {final_events.what_is_kept(run, None)}"
+        hint = f"{HINT} {diagnosis.what_is_kept(run, None)}"
         cause = Cause(code=NODE_LOST, message=message, hint=hint)
         if start.tag not in self._said:  # else the status alone could not be written
-            final_events.say(run, final_events.of_an_end("failed", message, cause, (), is_said=False))
+            diagnosis.append_final_events(
+                run, diagnosis.causes_of_end("failed", message, cause, (), is_said=False)
+            )
             self._said.add(start.tag)
         status = replace(recorded, state="failed", error=f"{message} {hint}")
         run.write_status(replace(status, ended_unix_s=now_unix_s()))

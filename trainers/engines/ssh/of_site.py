@@ -10,9 +10,7 @@ from trainers.engines.ssh import site
 from trainers.engines.ssh.client import Ssh
 from trainers.engines.ssh.engine import SshEngine
 from trainers.engines.ssh.hosts import Hosts
-from trainers.engines.ssh.unshared.bring import Layout
-from trainers.engines.ssh.unshared.copies import Copies
-from trainers.engines.ssh.unshared.engine import UnsharedSshEngine
+from trainers.engines.ssh.unshared import Copies, Layout, UnsharedSshEngine
 
 
 def engine_of(site_file: Path, *, variables: Mapping[str, str] | None = None) -> SshEngine:

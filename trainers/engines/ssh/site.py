@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import ClassVar
 
 from trainers.engines import site_file
-from trainers.files.paths import REPOSITORY
+from trainers.files.plain_files import REPOSITORY
 
 FEWEST_HOSTS, MOST_HOSTS = 2, 8
 # Of the folder for what is brought: never the root of a disk, or everybody's home.

@@ -23,7 +23,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from trainers.contract.library_words import in_words
+from trainers.contract.rundir import library_error_text
 from trainers.data.dataset import NotInstalledError
 from trainers.files.json_files import parse_json
 
@@ -250,4 +250,4 @@ def _parameters_behind(output: Tensor) -> set[Tensor]:
 
 def in_short(error: Exception) -> str:
     """Return what an error says, on one line and without what is too long to read."""
-    return textwrap.shorten(in_words(error), 300, placeholder=" …")
+    return textwrap.shorten(library_error_text(error), 300, placeholder=" …")

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from ddp_gui.accounts import account_name
-from ddp_gui.auth import passwords
+from ddp_gui.auth import account_file
 from ddp_gui.auth.account_file import AccountError, AccountFile, checked_name
-from ddp_gui.http.visible import visible
+from ddp_gui.http.shell import visible
 from tests.harness import REPOSITORY
 from tests.unit import class_of
 from tests.unit.class_of import ANN, BOB
@@ -29,23 +29,23 @@ def run_command(file: Path, *words: str, given: str = "") -> subprocess.Complete
 
 @pytest.mark.slow
 def test_a_password_fits_only_itself() -> None:
-    kept = passwords.hashed("correct horse")
+    kept = account_file.hash_password("correct horse")
     assert "correct horse" not in json.dumps(kept)
-    assert passwords.fits("correct horse", kept)
-    assert not passwords.fits("correct horsf", kept)
-    assert not passwords.fits("correct horse", passwords.NOBODYS)
-    assert passwords.hashed("correct horse") != kept, "each has salt of its own"
+    assert account_file.fits_password("correct horse", kept)
+    assert not account_file.fits_password("correct horsf", kept)
+    assert not account_file.fits_password("correct horse", account_file.NOBODYS)
+    assert account_file.hash_password("correct horse") != kept, "each has salt of its own"
 
 
 @pytest.mark.parametrize("broken", [{}, {"method": "plain"}, {"salt": "zz"}, {"n": 3}, {"hash": ""}])
 def test_what_was_kept_and_makes_no_sense_lets_nobody_in(broken: dict[str, object]) -> None:
     kept = {**class_of.cheap("secret"), **broken} if broken else {}
     with pytest.raises(ValueError, match="is damaged"):
-        passwords.fits("secret", kept)
+        account_file.fits_password("secret", kept)
 
 
 def test_made_up_passwords_differ_and_can_be_typed() -> None:
-    found = {passwords.made_up() for _ in range(200)}
+    found = {account_file.made_up() for _ in range(200)}
     assert len(found) == 200
     assert all(len(password) == 17 and password.isascii() for password in found)
 
@@ -128,7 +128,7 @@ def test_the_command_adds_lists_changes_and_removes(tmp_path: Path) -> None:
     again = run_command(path, "add", "ann", given="long enough\n")
     assert again.returncode == 1 and "set-password" in again.stderr
     before = AccountFile(path).read()["ann"]
-    assert before.role == "teacher" and passwords.fits("long enough", before.password)
+    assert before.role == "teacher" and account_file.fits_password("long enough", before.password)
     short = run_command(path, "set-password", "ann", given="short\n")
     assert short.returncode == 1 and "from 8 to 200 characters" in short.stderr
     assert run_command(path, "remove", "ann").returncode == 0
@@ -142,5 +142,5 @@ def test_the_command_adds_a_class(tmp_path: Path) -> None:
     made = run_command(path, "add-class", str(names))
     name, password = made.stdout.split()
     assert name == "bob-oest" and "ann exists already" in made.stderr
-    assert passwords.fits(password, AccountFile(path).read()["bob-oest"].password)
+    assert account_file.fits_password(password, AccountFile(path).read()["bob-oest"].password)
     assert password not in path.read_text()

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from ddp_gui.auth import current_user
-from ddp_gui.auth.class_settings import STRICTEST, ClassSettings, ClassSettingsFile
-from ddp_gui.auth.current_user import Person
-from ddp_gui.runs.class_api import ClassApi
+from ddp_gui.auth import rights
+from ddp_gui.auth.rights import STRICTEST, ClassSettings, ClassSettingsFile, Person
+from ddp_gui.runs.run_list_routes import ClassApi
 
 
 def test_settings_are_kept_and_seen_by_others(tmp_path: Path) -> None:
@@ -42,7 +41,7 @@ def test_what_cannot_be_set_is_refused_by_name(tmp_path: Path, changes: dict[str
 
 def test_only_a_teacher_changes_them(tmp_path: Path) -> None:
     api = ClassApi(SimpleNamespace(class_settings=ClassSettingsFile(tmp_path)))  # type: ignore[arg-type]
-    with current_user.asked_by(Person(name="ann", role="student")):
+    with rights.asked_by(Person(name="ann", role="student")):
         assert api.class_settings()["everyone_sees"] is True
         with pytest.raises(Exception, match="only a teacher can change the settings"):
             api.class_settings({"everyone_sees": False})

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ddp_gui.auth import current_user
-from ddp_gui.auth.current_user import EVERYBODY, NOBODY
-from ddp_gui.auth.data_access import DataAccess
-from ddp_gui.background.rate_limit import RateLimit
+from ddp_gui.auth import rights
+from ddp_gui.auth.rights import EVERYBODY, NOBODY, DataAccess
+from ddp_gui.background.workers import RateLimit
 from tests.unit.class_of import ANN, BOB, EVE
 from trainers.contract import config
 from trainers.contract.config import ConfigError
@@ -26,8 +25,8 @@ def access(tmp_path: Path) -> DataAccess:
     return DataAccess(tmp_path / "uploads", [allowed])
 
 
-def may(access: DataAccess, person: current_user.Person, **paths: str) -> bool:
-    with current_user.asked_by(person):
+def may(access: DataAccess, person: rights.Person, **paths: str) -> bool:
+    with rights.asked_by(person):
         try:
             access.check(config.parse({"dataset": "own_table", **paths}))
         except ConfigError as error:
@@ -41,7 +40,7 @@ def test_students_have_their_uploads_and_what_is_allowed(access: DataAccess, tmp
         assert may(access, ANN, data_path=str(path))
     assert not may(access, BOB, data_path=str(anns))
     assert not may(access, NOBODY, data_path=str(anns))
-    with current_user.asked_by(ANN):
+    with rights.asked_by(ANN):
         assert access.own_uploads() == anns.parent
 
 
@@ -71,13 +70,13 @@ def test_one_person_starts_so_many_a_minute() -> None:
     pace = RateLimit("a start", 3, 60.0, lambda: now[0])
     for _ in range(10):
         pace.count()  # nobody logs in
-    with current_user.asked_by(ANN):
+    with rights.asked_by(ANN):
         for _ in range(3):
             pace.count()
         with pytest.raises(ValueError, match="a start 3 times within 60 seconds: wait 60 seconds"):
             pace.count()
-    with current_user.asked_by(BOB):
+    with rights.asked_by(BOB):
         pace.count()
     now[0] += 61
-    with current_user.asked_by(ANN):
+    with rights.asked_by(ANN):
         pace.count()

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import app as program
-from ddp_gui.auth import current_user, header_gate
-from ddp_gui.auth.current_user import Person
-from ddp_gui.auth.header_gate import HeaderGate
-from ddp_gui.http.asgi import Refused
+from ddp_gui.auth import login_routes, rights
+from ddp_gui.auth.login_routes import HeaderGate
+from ddp_gui.auth.rights import Person
+from ddp_gui.http.front import Refused
 
 HEADER = "X-Remote-User"
 NAME = HEADER.lower().encode()
@@ -26,7 +26,7 @@ async def seen(headers: Headers) -> tuple[Person, dict[str, Any], Headers]:
     found: list[Any] = []
 
     async def inside(scope: Any, receive: Any, send: Any) -> None:
-        found.append((current_user.current_user(), scope))
+        found.append((rights.current_user(), scope))
         html = [(b"content-type", b"text/html"), (b"cache-control", b"max-age=9")]
         await send({"type": "http.response.start", "status": 200, "headers": html})
 
@@ -51,10 +51,10 @@ async def seen(headers: Headers) -> tuple[Person, dict[str, Any], Headers]:
 def test_the_proxys_name_is_who_asks(value: bytes, name: str, role: str) -> None:
     person, scope, answered = asyncio.run(seen([(b"host", b"a"), (NAME, value)]))
     assert (person.name, person.role) == (name, role)
-    assert scope[current_user.SCOPE_KEY] is person
+    assert scope[rights.SCOPE_KEY] is person
     assert scope["headers"] == [(b"host", b"a")], "nothing behind reads it"
     assert dict(answered)[b"cache-control"] == b"no-store"
-    assert current_user.current_user() is current_user.EVERYBODY, "only while it is served"
+    assert rights.current_user() is rights.EVERYBODY, "only while it is served"
 
 
 @pytest.mark.parametrize(
@@ -88,11 +88,11 @@ def test_what_is_not_exactly_one_name_is_refused(headers: Headers, status: int, 
 
 
 def test_one_person_does_not_use_up_what_others_need(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(header_gate, "MAX_AT_ONCE_OF_ONE", 2)
+    monkeypatch.setattr(login_routes, "MAX_AT_ONCE_OF_ONE", 2)
     opened: list[str] = []
 
     async def endless(scope: Any, receive: Any, send: Any) -> None:
-        opened.append(current_user.current_user().name)
+        opened.append(rights.current_user().name)
         await asyncio.Event().wait()
 
     async def ask() -> None:

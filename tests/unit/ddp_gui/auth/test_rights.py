@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from ddp_gui.auth import current_user, owners
-from ddp_gui.auth.current_user import EVERYBODY, NOBODY, Person
+from ddp_gui.auth import rights
+from ddp_gui.auth.rights import EVERYBODY, NOBODY, Person
 from ddp_gui.launch import launcher
-from ddp_gui.machine.shown_runs import HIDDEN_RUN, without_hidden
+from ddp_gui.machine.machine_routes import HIDDEN_RUN, without_hidden
 from ddp_gui.run.summary import describe_configuration
-from ddp_gui.runs.run_admin_api import RunAdminApi
+from ddp_gui.runs.run_list_routes import RunAdminApi
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.runs.test_runs import make_run, store_of
-from trainers.contract import run_ids, rundir
+from trainers.contract import rundir
 from trainers.contract.config import Config
 
 ANN = Person(name="ann", role="student")
@@ -25,7 +25,7 @@ TEACHER = Person(name="eve", role="teacher")
 @pytest.fixture
 def store(tmp_path: Path, catalogue):  # noqa: F811
     """Return a store with a run of Ann's and one of nobody's."""
-    owners.note_owner(make_run(tmp_path), "ann")
+    rights.note_owner(make_run(tmp_path), "ann")
     make_run(tmp_path)
     return store_of(tmp_path, catalogue)
 
@@ -48,7 +48,7 @@ ANNS, NOBODYS = "fashion_mnist-cnn-1", "fashion_mnist-cnn-2"
     ],
 )
 def test_only_the_owner_and_teachers_change_a_run(store, person, run_id, may_change) -> None:
-    with current_user.asked_by(person):
+    with rights.asked_by(person):
         assert store.open(run_id).run_id == run_id, "everybody may look, unless a teacher says otherwise"
         if may_change:
             assert store.open_to_change(run_id).run_id == run_id
@@ -59,7 +59,7 @@ def test_only_the_owner_and_teachers_change_a_run(store, person, run_id, may_cha
 
 def test_a_hidden_run_is_as_one_that_is_not_there(store) -> None:
     store.class_settings.change(everyone_sees=False)
-    with current_user.asked_by(BOB):
+    with rights.asked_by(BOB):
         for look in (store.open, store.open_to_change, store.view, store.row):
             with pytest.raises(ValueError, match="no run of this id") as hidden:
                 look(ANNS)
@@ -69,7 +69,7 @@ def test_a_hidden_run_is_as_one_that_is_not_there(store) -> None:
         assert store.rows() == []
         assert store.changes().rows == []
     for person, seen in ((ANN, {ANNS}), (TEACHER, {ANNS, NOBODYS})):
-        with current_user.asked_by(person):
+        with rights.asked_by(person):
             assert {row["run_id"] for row in store.rows()} == seen
             assert {row["run_id"] for row in store.changes().rows} == seen
 
@@ -77,10 +77,10 @@ def test_a_hidden_run_is_as_one_that_is_not_there(store) -> None:
 def create_as(person: Person, runs_dir: Path, **values: str) -> str:
     """Create a run as this person, and return its id, which was told before."""
     config = Config(**values)
-    with current_user.asked_by(person):
-        told = run_ids.next_run_id(runs_dir, config, launcher.numbering(runs_dir))
+    with rights.asked_by(person):
+        told = rundir.next_run_id(runs_dir, config, launcher.numbering(runs_dir))
         made = rundir.create(
-            runs_dir, config, lambda run: owners.note_owner(run, person.name), launcher.numbering(runs_dir)
+            runs_dir, config, lambda run: rights.note_owner(run, person.name), launcher.numbering(runs_dir)
         )
     assert made.run_id == told
     return told
@@ -102,13 +102,13 @@ def test_ids_do_not_collide_whatever_people_call_their_runs(store) -> None:
     store.class_settings.change(everyone_sees=False)
     (store.runs_dir / "x-1-bob").mkdir()  # somebody else's, by whatever way it came here
     assert create_as(BOB, store.runs_dir, name="x-1-bob") == "x-1-bob-1-bob"
-    with current_user.asked_by(BOB):
+    with rights.asked_by(BOB):
         made = rundir.create(store.runs_dir, Config(name="x"), numbering=launcher.numbering(store.runs_dir))
     assert made.run_id == "x-2-bob"
 
 
 def test_pages_learn_at_once_that_runs_were_hidden(store) -> None:
-    with current_user.asked_by(BOB):
+    with rights.asked_by(BOB):
         before = store.changes()
         assert len(before.rows) == 2
         store.class_settings.change(everyone_sees=False)
@@ -118,28 +118,28 @@ def test_pages_learn_at_once_that_runs_were_hidden(store) -> None:
         (store.runs_dir / ANNS / "config.json").unlink()
         store.listing.read_again([ANNS])
         assert store.changes(after.version).gone == {}
-    with current_user.asked_by(ANN):
+    with rights.asked_by(ANN):
         assert store.changes(after.version).gone == {ANNS: "ann"}
 
 
 def test_the_run_before_is_not_told_when_it_is_hidden(store) -> None:
     store.class_settings.change(everyone_sees=False)
-    owners.note_owner(store.open(NOBODYS), "bob")
-    with current_user.asked_by(BOB):
+    rights.note_owner(store.open(NOBODYS), "bob")
+    with rights.asked_by(BOB):
         assert describe_configuration(store.open(NOBODYS), store)["before"] is None
     assert describe_configuration(store.open(NOBODYS), store)["before"]["run_id"] == ANNS
 
 
 def test_the_bin_keeps_whose_a_run_is(store) -> None:
     shelf = RunAdminApi(store)
-    with current_user.asked_by(BOB), pytest.raises(Exception, match="belongs to ann"):
+    with rights.asked_by(BOB), pytest.raises(Exception, match="belongs to ann"):
         shelf.delete_runs([ANNS])
-    with current_user.asked_by(ANN):
+    with rights.asked_by(ANN):
         with pytest.raises(Exception, match="is nobody's"):
             shelf.delete_runs([ANNS, NOBODYS])
         shelf.delete_runs([ANNS])
     shelf.delete_runs([NOBODYS])
-    with current_user.asked_by(BOB):
+    with rights.asked_by(BOB):
         assert {item["owner"] for item in shelf.list_bin()} == {"ann", None}
         assert shelf.empty_bin()["num_runs"] == 0
         for change in (shelf.restore_runs, shelf.empty_bin):
@@ -149,7 +149,7 @@ def test_the_bin_keeps_whose_a_run_is(store) -> None:
         assert shelf.list_bin() == []
         with pytest.raises(Exception, match="the id of a run in the bin"):
             shelf.restore_runs([ANNS])
-    with current_user.asked_by(ANN):
+    with rights.asked_by(ANN):
         assert [item["run_id"] for item in shelf.list_bin()] == [ANNS]
         shelf.restore_runs([ANNS])
         assert store.row(ANNS)["owner"] == "ann"

@@ -11,13 +11,13 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from ddp_gui.auth import login_limits, login_routes, passwords, sessions
+from ddp_gui.auth import account_file, login_routes, sessions
+from ddp_gui.auth import login as login_module
 from ddp_gui.auth.account_file import Account, AccountFile
-from ddp_gui.auth.current_user import Person
-from ddp_gui.auth.login import MAX_WAITING, Login, LoginError
-from ddp_gui.auth.login_limits import LoginLimits, TooManyTriesError
+from ddp_gui.auth.login import MAX_WAITING, Login, LoginError, LoginLimits, TooManyTriesError
+from ddp_gui.auth.rights import Person
 from ddp_gui.auth.sessions import Sessions
-from ddp_gui.http.hosts import network_of
+from ddp_gui.http.front import network_of
 from tests.unit import class_of
 from tests.unit.class_of import ANN, BOB, password_of
 
@@ -42,7 +42,7 @@ def file(tmp_path: Path) -> AccountFile:
 @pytest.fixture
 def cheap_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the check of a name that is not there cost as little as that of the others here."""
-    monkeypatch.setattr(passwords, "NOBODYS", class_of.cheap("nobody's"))
+    monkeypatch.setattr(account_file, "NOBODYS", class_of.cheap("nobody's"))
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_the_wait_grows_up_to_a_minute_and_is_forgotten(clock) -> None:
     assert len(waits) == 7
     assert fail(limits, "bob") == 0.0, "another name need not wait"
     assert fail(limits, "ann", "10.0.0.2") == 0.0, "nor the same one elsewhere"
-    clock.now += login_limits.FORGOTTEN_AFTER_S + 1
+    clock.now += login_module.FORGOTTEN_AFTER_S + 1
     assert fail(limits, "ann") == 0.0
 
 
@@ -149,11 +149,11 @@ def test_one_phone_s_wrong_names_lock_nobody_else_out(clock) -> None:
 
 def test_guesses_from_many_addresses_lock_a_name_but_not_its_known_devices(clock) -> None:
     limits = LoginLimits(clock)
-    waits = [fail(limits, "ann", f"10.0.0.{n}") for n in range(login_limits.FREE_FAILURES_OF_A_NAME + 1)]
-    assert waits[:-1] == [0.0] * login_limits.FREE_FAILURES_OF_A_NAME and waits[-1] > 0
+    waits = [fail(limits, "ann", f"10.0.0.{n}") for n in range(login_module.FREE_FAILURES_OF_A_NAME + 1)]
+    assert waits[:-1] == [0.0] * login_module.FREE_FAILURES_OF_A_NAME and waits[-1] > 0
     limits.check("ann", "device 1", is_known=True)
-    waits = [fail(limits, "ann", "device 1", is_known=True) for _ in range(login_limits.FREE_FAILURES + 1)]
-    assert waits[:-1] == [0.0] * login_limits.FREE_FAILURES and waits[-1] > 0, "it may not guess for ever"
+    waits = [fail(limits, "ann", "device 1", is_known=True) for _ in range(login_module.FREE_FAILURES + 1)]
+    assert waits[:-1] == [0.0] * login_module.FREE_FAILURES and waits[-1] > 0, "it may not guess for ever"
     limits.check("ann", "device 2", is_known=True)
 
 
@@ -168,8 +168,8 @@ def test_a_right_password_clears_the_failures_of_its_source_alone(clock) -> None
 
 
 def test_memory_is_bounded(clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(login_limits, "MAX_REMEMBERED", 10)
-    failures = login_limits.Failures(1, clock)
+    monkeypatch.setattr(login_module, "MAX_REMEMBERED", 10)
+    failures = login_module.Failures(1, clock)
     for number in range(100):
         failures.add((str(number),))
     assert failures.wait_s(("99",)) > 0 and failures.wait_s(("0",)) == 0.0
@@ -214,8 +214,8 @@ def at_once(login: Login, tries: list[tuple[str, str, str]]) -> list[int]:
 
 def test_a_hundred_tries_at_once_are_not_a_hundred_guesses(file: AccountFile) -> None:
     statuses = at_once(Login(file, "cookie"), [("ann", f"guess-{n}", "10.0.0.1") for n in range(100)])
-    assert statuses.count(401) == login_limits.FREE_FAILURES
-    assert statuses.count(429) + statuses.count(503) == 100 - login_limits.FREE_FAILURES
+    assert statuses.count(401) == login_module.FREE_FAILURES
+    assert statuses.count(429) + statuses.count(503) == 100 - login_module.FREE_FAILURES
 
 
 @pytest.mark.parametrize("people", [(ANN,), (ANN, BOB)], ids=["one account", "two"])
@@ -269,7 +269,9 @@ def test_a_known_device_gets_in_whatever_others_try(file: AccountFile) -> None:
 def test_a_name_that_is_not_there_takes_as_long(tmp_path: Path) -> None:
     file = AccountFile(tmp_path / "accounts.json")
     with file.changing() as accounts:
-        accounts["ann"] = Account(name="ann", role="student", password=passwords.hashed("long enough"))
+        accounts["ann"] = Account(
+            name="ann", role="student", password=account_file.hash_password("long enough")
+        )
     login = Login(file, "cookie")
 
     def took_s(name: str) -> float:

@@ -10,8 +10,8 @@ from typing import Any
 import psutil
 import pytest
 
-from ddp_gui.background import inspection
-from ddp_gui.background.inspection import InspectionError
+from ddp_gui.background import trainer_process
+from ddp_gui.background.trainer_process import InspectionError
 from ddp_gui.plan.own_data import OwnData
 from tests.harness import wait_until
 from trainers.contract import config as config_module
@@ -43,11 +43,11 @@ def test_look_that_takes_too_long_is_ended(
             super().__init__(*arguments, **options)
             wait_until("its mark", (tmp_path / "half").exists, 60)
 
-    monkeypatch.setattr(inspection.subprocess, "Popen", Begun)
-    monkeypatch.setattr(inspection, "END_S", 0.5 if handler == STUBBORN else 60.0)
+    monkeypatch.setattr(trainer_process.subprocess, "Popen", Begun)
+    monkeypatch.setattr(trainer_process, "END_S", 0.5 if handler == STUBBORN else 60.0)
     script = LEAVES_A_MARK_AND_WAITS.format(handler=handler)
     with pytest.raises(InspectionError, match="took more than"):
-        inspection._answer_of([sys.executable, "-c", script, str(tmp_path)], 0.3)
+        trainer_process._answer_of([sys.executable, "-c", script, str(tmp_path)], 0.3)
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
     assert (tmp_path / "half").exists() == (handler == STUBBORN)
 
@@ -62,13 +62,13 @@ def test_look_that_takes_too_long_is_ended(
 )
 def test_look_that_fails_says_why(script: str, words: str) -> None:
     with pytest.raises(InspectionError) as failed:
-        inspection._answer_of([sys.executable, "-c", script], 60.0)
+        trainer_process._answer_of([sys.executable, "-c", script], 60.0)
     assert words in str(failed.value)
 
 
 def test_path_is_never_taken_for_an_option() -> None:
     config = config_module.parse({"data_path": "--prepare", "label_column": "-x"})
-    command = inspection._command(config)
+    command = trainer_process._command(config)
     assert "--path=--prepare" in command and "--label-column=-x" in command
     assert command[1:3] == ["-m", "trainers.machine.lifeline"], "it ends with the page"
 
@@ -86,8 +86,8 @@ def test_home_of_nobody_is_remembered_as_nothing() -> None:
 def test_temporary_files_of_a_killed_look_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspection.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(trainer_process.tempfile, "tempdir", str(tmp_path))
     script = "import os, tempfile; tempfile.mkdtemp(prefix='ddp-table-'); os.kill(os.getpid(), 9)"
     with pytest.raises(InspectionError):
-        inspection._answer_of([sys.executable, "-c", script], 60.0)
+        trainer_process._answer_of([sys.executable, "-c", script], 60.0)
     assert not list(tmp_path.iterdir())

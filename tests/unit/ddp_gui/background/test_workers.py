@@ -12,12 +12,11 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from gradio.state_holder import SessionState
 
-from ddp_gui.auth import current_user
-from ddp_gui.auth.current_user import EVERYBODY
-from ddp_gui.background import made_file
-from ddp_gui.background.made_file import MadeFile
-from ddp_gui.background.workers import Router, TooManyError, Workers
-from ddp_gui.gradio_routes import light
+from ddp_gui.auth import rights
+from ddp_gui.auth.rights import EVERYBODY
+from ddp_gui.background import workers as workers_module
+from ddp_gui.background.workers import MadeFile, Router, TooManyError, Workers
+from ddp_gui.gradio_routes import gate as gate_module
 from ddp_gui.plan import own_data
 from ddp_gui.plan.own_data import OwnData
 from tests.harness import wait_until
@@ -36,15 +35,15 @@ class Gate:
         with self._lock:
             self.going_on += 1
         self.is_open.wait(60)
-        return current_user.current_user().name
+        return rights.current_user().name
 
 
 def test_one_person_has_only_a_share_and_another_gets_the_next_thread() -> None:
     workers, rude, ann = Workers("jobs", at_once=3, per_person=2, most_asked=10), Gate(), Gate()
-    with current_user.asked_by(BOB):
+    with rights.asked_by(BOB):
         bobs = [workers.submit(rude.work) for _ in range(8)]
     wait_until("two of Bob's", lambda: rude.going_on == 2, 60)
-    with current_user.asked_by(ANN):
+    with rights.asked_by(ANN):
         anns = workers.submit(ann.work)
     wait_until("Ann's", lambda: ann.going_on == 1, 60)
     assert rude.going_on == 2
@@ -55,7 +54,7 @@ def test_one_person_has_only_a_share_and_another_gets_the_next_thread() -> None:
 
 def test_too_much_of_one_person_is_refused_in_words_and_later_taken_again() -> None:
     workers, gate = Workers("jobs", at_once=1, per_person=1, most_asked=3), Gate()
-    with current_user.asked_by(BOB):
+    with rights.asked_by(BOB):
         asked = [workers.submit(gate.work) for _ in range(3)]
         with pytest.raises(TooManyError, match="you have asked for jobs 3 times at once: wait until one"):
             workers.submit(gate.work)
@@ -73,7 +72,7 @@ def _is_taken(workers: Workers) -> bool:
 
 def test_where_nobody_logs_in_only_the_limit_for_all_holds() -> None:
     workers, gate = Workers("jobs", at_once=3, per_person=1, most_asked=3), Gate()
-    with current_user.asked_by(EVERYBODY):
+    with rights.asked_by(EVERYBODY):
         asked = [workers.submit(gate.work) for _ in range(5)]
     wait_until("three of them", lambda: gate.going_on == 3, 60)
     gate.is_open.set()
@@ -101,7 +100,7 @@ def test_whoever_goes_away_gives_back_what_was_counted() -> None:
             each.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
 
-    with current_user.asked_by(BOB):
+    with rights.asked_by(BOB):
         asyncio.run(leave())
         gate.is_open.set()
         wait_until("room again", lambda: _is_taken(workers), 60)
@@ -119,12 +118,12 @@ def test_pieces_come_in_order() -> None:
 class Reader:
     """A person who takes a file, in pieces of any size, until told to stop; what was answered."""
 
-    def __init__(self, person: current_user.Person, workers: Workers) -> None:
+    def __init__(self, person: rights.Person, workers: Workers) -> None:
         self.person, self.goes_on, self.status, self.words = person, asyncio.Event(), 0, b""
         self._workers = workers
 
     async def take(self) -> None:
-        with current_user.asked_by(self.person):
+        with rights.asked_by(self.person):
             await MadeFile(self._workers, iter([b"a", b"b"]), "a.csv", "text/csv")(SCOPE, self.stay, self.get)
 
     async def stay(self) -> Any:
@@ -144,7 +143,7 @@ def test_open_files_are_limited_for_one_person_and_for_all_together() -> None:
     workers = Workers("exports", at_once=2, per_person=1, most_asked=8, most_open=8)
 
     async def ask() -> None:
-        crowd = [current_user.Person(name=f"p{number}", role="student") for number in range(4)]
+        crowd = [rights.Person(name=f"p{number}", role="student") for number in range(4)]
         readers = [Reader(person, workers) for person in crowd for _ in range(2)]
         taking = [asyncio.create_task(each.take()) for each in readers[:2]]
         await asyncio.sleep(0)
@@ -168,7 +167,7 @@ def test_open_files_are_limited_for_one_person_and_for_all_together() -> None:
 
 
 def test_who_does_not_read_a_file_gives_back_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(made_file, "TAKEN_WITHIN_S", 0.05)
+    monkeypatch.setattr(workers_module, "TAKEN_WITHIN_S", 0.05)
     workers = Workers("exports", at_once=1, per_person=1, most_asked=1, most_open=4)
 
     async def ask() -> None:
@@ -196,11 +195,11 @@ def test_a_route_answers_429_where_somebody_asks_too_much() -> None:
     app.include_router(router)
 
     async def served(scope: Any, receive: Any, send: Any) -> None:
-        with current_user.asked_by(BOB):
+        with rights.asked_by(BOB):
             await app(scope, receive, send)
 
     client = TestClient(served)
-    with current_user.asked_by(BOB):
+    with rights.asked_by(BOB):
         first = workers.submit(gate.work)
     answer = client.get("/slow?words=hi")
     assert answer.status_code == 429 and "you have asked for jobs" in answer.json()["detail"]
@@ -238,7 +237,7 @@ def test_many_who_ask_for_the_same_data_share_one_look(
         gate.is_open.set()
         return await asyncio.gather(*asked[1:])
 
-    with current_user.asked_by(EVERYBODY):
+    with rights.asked_by(EVERYBODY):
         seen = asyncio.run(all_at_once())
     assert len(looks) == 1 and len({id(each) for each in seen}) == 1
 
@@ -249,8 +248,8 @@ def test_a_session_of_gradio_begins_without_a_description_of_the_page(
     with gr.Blocks() as demo:
         gr.Textbox("words")
     monkeypatch.setattr(SessionState, "__init__", SessionState.__init__)
-    monkeypatch.setattr(light.utils, "MatplotlibBackendMananger", object)
-    light.lighten()
+    monkeypatch.setattr(gate_module.utils, "MatplotlibBackendMananger", object)
+    gate_module.shorten_session_starts()
     session = SessionState(demo)
     assert (
         session.config_values == {}

@@ -14,18 +14,18 @@ import pytest
 
 from ddp_gui.background import trainer_process
 from ddp_gui.background.trainer_process import AskError
-from ddp_gui.devices import capacity, usable_gpus
+from ddp_gui.devices import capacity
 from ddp_gui.machine import missing
 from ddp_gui.plan import plan
 from ddp_gui.plan.catalogue import Catalogue
-from ddp_gui.queue.devices import Devices
+from ddp_gui.queue.policy import Devices
 from ddp_gui.train.form import Form
 from tests.harness import wait_until
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.fake_gpus import FakeGpu, FakeNvml
 from trainers.contract.config import ConfigError
 from trainers.engines.local.warm_pool import WarmPool, _Kept
-from trainers.machine import cuda_environment, gpu_signs, hardware
+from trainers.machine import cuda_environment, hardware
 from trainers.machine.cuda_environment import Obstacle
 
 # ruff: noqa: F811
@@ -71,7 +71,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def test_without_a_gpu_nothing_is_asked(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> None:
     use(monkeypatch)
-    usable_gpus.settle(None)
+    capacity.settle_usable_gpus(None)
     assert cuda_environment.VISIBLE not in os.environ and capacity.read().gpu_obstacle is None
 
 
@@ -82,7 +82,7 @@ def test_the_page_and_all_it_starts_see_the_usable_gpus_by_uuid(
     use(monkeypatch, FIRST, SECOND)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     asked.append(GOOD)
-    usable_gpus.settle(None)
+    capacity.settle_usable_gpus(None)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == SECOND.uuid
     assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     here = capacity.read()
@@ -94,7 +94,7 @@ def test_a_part_of_a_gpu_stays_named_as_it_was(monkeypatch: pytest.MonkeyPatch, 
     use(monkeypatch, FIRST)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-7")
     asked.append({**GOOD, "uuids": ["GPU-part"]})
-    usable_gpus.settle(None)
+    capacity.settle_usable_gpus(None)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "MIG-7" and capacity.read().num_gpus == 1
 
 
@@ -105,14 +105,14 @@ def test_a_good_answer_is_remembered_until_something_changes(
     kept = tmp_path / "usable_gpus.json"
     asked.append(GOOD)
     for _ in range(2):
-        usable_gpus.settle(kept)
+        capacity.settle_usable_gpus(kept)
         assert os.environ["CUDA_VISIBLE_DEVICES"] == SECOND.uuid
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
         monkeypatch.delenv("CUDA_DEVICE_ORDER")
     assert asked == []
     use(monkeypatch, FIRST)
     asked.append({**GOOD, "uuids": [FIRST.uuid]})
-    usable_gpus.settle(kept)
+    capacity.settle_usable_gpus(kept)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == FIRST.uuid, "there are other cards now"
 
 
@@ -121,10 +121,10 @@ def test_a_bad_answer_is_asked_for_again_at_the_next_start(
 ) -> None:
     use(monkeypatch, FIRST, SECOND)
     asked += [BAD, AskError("it took too long"), GOOD]
-    usable_gpus.settle(tmp_path / "kept.json")
+    capacity.settle_usable_gpus(tmp_path / "kept.json")
     assert capacity.read().gpu_obstacle == OBSTACLE
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    usable_gpus.settle(tmp_path / "kept.json")
+    capacity.settle_usable_gpus(tmp_path / "kept.json")
     found = capacity.read().gpu_obstacle
     assert found is not None and "it took too long" in found.reason
     assert asked == [GOOD]
@@ -137,7 +137,7 @@ def test_a_failed_asking_is_told_by_its_last_line_and_what_to_do(
     asked.append(
         AskError("x could not be read:\nTraceback (most recent call last):\n  File ...\nOSError: no libcuda")
     )
-    usable_gpus.settle(None)
+    capacity.settle_usable_gpus(None)
     found = capacity.read().gpu_obstacle
     assert found is not None and found.reason == "torch could not be asked for GPUs: OSError: no libcuda."
     assert found.remedy.startswith("Restart the page")
@@ -154,14 +154,14 @@ def test_an_answer_that_is_no_json_is_an_obstacle_too(monkeypatch: pytest.Monkey
         "run",
         lambda *_, **__: subprocess.CompletedProcess([], 0, b"Segmentation", b""),
     )
-    usable_gpus.settle(None)
+    capacity.settle_usable_gpus(None)
     found = capacity.read().gpu_obstacle
     assert found is not None and "did not answer with JSON" in found.reason
 
 
 @pytest.mark.slow
 def test_torch_itself_is_asked_in_a_process_that_prints_json() -> None:
-    answer = trainer_process.ask(usable_gpus.MODULE, sees_gpus=True)
+    answer = trainer_process.ask(capacity.MODULE, sees_gpus=True)
     assert set(answer) == {"uuids", "left_out", "obstacle", "watched_paths"}
     assert Path(answer["watched_paths"][0]).is_file()
 
@@ -173,7 +173,7 @@ def test_torch_itself_is_asked_in_a_process_that_prints_json() -> None:
 def unusable(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> capacity.Machine:
     use(monkeypatch, FIRST, SECOND)
     asked.append(BAD)
-    usable_gpus.settle(None)
+    capacity.settle_usable_gpus(None)
     return capacity.read()
 
 
@@ -202,7 +202,7 @@ def test_in_a_container_it_is_said_that_others_cannot_be_seen(
     use(monkeypatch, FIRST)
     namespace = tmp_path / "pid"
     namespace.symlink_to("pid:[4026531836]")
-    monkeypatch.setattr(gpu_signs, "_PID_NAMESPACE", namespace)
+    monkeypatch.setattr(hardware, "_PID_NAMESPACE", namespace)
     assert Devices(tmp_path, None).sample().note is None and missing.what_is_unclear(1) == []
     namespace.unlink()
     namespace.symlink_to("pid:[4026532198]")
@@ -215,7 +215,7 @@ def test_in_a_container_it_is_said_that_others_cannot_be_seen(
 
 def test_names_by_cudas_own_order_are_said_to_be_unclear(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, FIRST, SECOND)
-    monkeypatch.setattr(gpu_signs, "sees_all_processes", lambda: True)
+    monkeypatch.setattr(hardware, "sees_all_processes", lambda: True)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     (said,) = missing.what_is_unclear(1)
     assert "by UUID" in said.meaning and said.is_problem
@@ -276,8 +276,8 @@ def test_on_windows_the_linux_within_it_sees_no_others_whatever_its_namespace_sa
 ) -> None:
     namespace = tmp_path / "pid"
     namespace.symlink_to("pid:[4026531836]")
-    monkeypatch.setattr(gpu_signs, "_PID_NAMESPACE", namespace)
-    monkeypatch.setattr(gpu_signs, "_WINDOWS_DRIVER", tmp_path / "dxg")
-    assert gpu_signs.sees_all_processes()
+    monkeypatch.setattr(hardware, "_PID_NAMESPACE", namespace)
+    monkeypatch.setattr(hardware, "_WINDOWS_DRIVER", tmp_path / "dxg")
+    assert hardware.sees_all_processes()
     (tmp_path / "dxg").touch()
-    assert not gpu_signs.sees_all_processes()
+    assert not hardware.sees_all_processes()

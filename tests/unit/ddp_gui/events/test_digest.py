@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from ddp_gui.events import event_reader
-from ddp_gui.events.curve import LEVELS, MAX_POINTS, NOTHING, Curve
-from ddp_gui.events.digest import Digest
+from ddp_gui.events.event_reader import Digest
+from ddp_gui.events.tables import LEVELS, MAX_PIECES, NOTHING, Curve
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
 
@@ -120,7 +120,7 @@ def test_the_curve_has_means_of_equal_pieces(num_steps: int) -> None:
     assert [total / count for total, count in zip(curve.sums, curve.counts, strict=True)] == pytest.approx(
         means
     )
-    assert min(MAX_POINTS // 2, num_steps) <= len(means) <= MAX_POINTS
+    assert min(MAX_PIECES // 2, num_steps) <= len(means) <= MAX_PIECES
     drawn = curve.drawn()
     assert drawn is not None
     assert (drawn["high"], drawn["low"]) == pytest.approx((max(means), min(means)), rel=1e-4)

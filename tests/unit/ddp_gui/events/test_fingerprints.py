@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from ddp_gui.events import fingerprints, messages
+from ddp_gui.events import run_view
+from ddp_gui.events import series as series_module
 from ddp_gui.events.series import Series
 from tests.unit.ddp_gui.events.test_series import step
-from trainers.contract import event_check, events
+from trainers.contract import events
 
 SAME, OTHER = "00aa11bb22cc33dd", "ffee44dd55cc66bb"
 
@@ -34,7 +35,9 @@ def start(seq: int) -> dict[str, Any]:
 def shown(*fed: dict[str, Any]) -> dict[str, Any]:
     series = Series()
     series.feed(fed)
-    found: dict[str, Any] = json.loads(messages.encode({"shown": series.fingerprints.shown()}))["shown"]
+    found: dict[str, Any] = json.loads(run_view.encode_message({"shown": series.fingerprints.shown()}))[
+        "shown"
+    ]
     return found
 
 
@@ -76,8 +79,8 @@ def test_a_resume_forgets_what_came_after_its_checkpoint_but_not_what_it_says_it
 
 
 def test_a_very_long_run_keeps_its_newest_and_some_of_its_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fingerprints, "MAX_KEPT", 100)
-    subject = fingerprints.Fingerprints()
+    monkeypatch.setattr(series_module, "MAX_KEPT", 100)
+    subject = series_module.Fingerprints()
     for number in range(1, 1001):
         subject.add(compared(number, number, distance=0.1))
     found = subject.shown()
@@ -90,7 +93,7 @@ def test_a_very_long_run_keeps_its_newest_and_some_of_its_oldest(monkeypatch: py
 def test_comparisons_are_events_that_a_damaged_one_is_told_from() -> None:
     event = compared(3, 7)
     assert event.keys() == {*events.COMMON_FIELDS, *events.FIELDS["fingerprints"]}
-    assert event_check.is_whole(event)
+    assert events.is_complete_event(event)
     for change in ({"step": 0}, {"hashes": []}, {"hashes": [1, 2]}, {"distances": ["far"]}):
-        assert not event_check.is_whole(event | change)
-    assert event_check.is_whole(event | {"distances": [0.0, None]})
+        assert not events.is_complete_event(event | change)
+    assert events.is_complete_event(event | {"distances": [0.0, None]})

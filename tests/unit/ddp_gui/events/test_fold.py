@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ddp_gui.events import fold, numbers
-from ddp_gui.events.digest import Digest
+from ddp_gui.events import event_reader, fold
+from ddp_gui.events.event_reader import Digest
 from ddp_gui.events.fold import Fold, Part
 from ddp_gui.events.series import Series
 from trainers.contract import events
@@ -84,7 +84,11 @@ def test_chart_row_and_export_count_the_same(run: RunDirectory, seed: int) -> No
     for place in range(0, len(everything), 1 + seed):  # in batches of other sizes
         chart.feed(everything[place : place + 1 + seed])
     row.catch_up(run.events)
-    exported = [event for batch in numbers.history(run.events, numbers.survey(run.events)) for event in batch]
+    exported = [
+        event
+        for batch in event_reader.history_of_numbers(run.events, event_reader.survey_numbers(run.events))
+        for event in batch
+    ]
 
     steps = chart.steps.x("step").tolist()
     assert dict(zip(steps, chart.steps.column("loss").tolist(), strict=True)) == pytest.approx(story.losses)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ddp_gui.events import messages
+from ddp_gui.events import run_view
 from ddp_gui.events.series import Evaluations, Series
 from ddp_gui.events.tables import MAX_POINTS, ChartView, moving_average
 
@@ -34,7 +34,7 @@ def step(
 
 def read(traces: dict[str, Any]) -> dict[str, Any]:
     """Return traces as a browser reads them."""
-    as_json: dict[str, Any] = json.loads(messages.encode(traces))
+    as_json: dict[str, Any] = json.loads(run_view.encode_message(traces))
     return as_json
 
 

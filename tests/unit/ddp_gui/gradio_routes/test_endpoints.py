@@ -9,8 +9,8 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from ddp_gui.auth import current_user
-from ddp_gui.auth.current_user import EVERYBODY, Person
+from ddp_gui.auth import rights
+from ddp_gui.auth.rights import EVERYBODY, Person
 from ddp_gui.gradio_routes.endpoints import as_current_user, register
 
 ANN = Person(name="ann", role="student")
@@ -18,7 +18,7 @@ ANN = Person(name="ann", role="student")
 
 def who(greeting: str = "hello", times: int = 1) -> dict[str, Any]:
     """Say who asks."""
-    return {"words": " ".join([greeting] * times), "name": current_user.current_user().name}
+    return {"words": " ".join([greeting] * times), "name": rights.current_user().name}
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def client() -> TestClient:
     app = gr.mount_gradio_app(FastAPI(), demo, path="/")
 
     async def gate(scope: Any, receive: Any, send: Any) -> None:
-        await app(scope | {current_user.SCOPE_KEY: ANN}, receive, send)
+        await app(scope | {rights.SCOPE_KEY: ANN}, receive, send)
 
     return TestClient(gate)
 
@@ -54,7 +54,7 @@ def test_the_request_is_no_parameter_of_the_endpoint(client: TestClient) -> None
 
 
 def test_outside_of_a_request_everybody_asks() -> None:
-    assert current_user.current_user() == EVERYBODY
-    with current_user.asked_by(ANN):
-        assert current_user.current_user() == ANN
-    assert current_user.current_user() == EVERYBODY
+    assert rights.current_user() == EVERYBODY
+    with rights.asked_by(ANN):
+        assert rights.current_user() == ANN
+    assert rights.current_user() == EVERYBODY

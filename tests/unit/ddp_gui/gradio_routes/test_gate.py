@@ -14,13 +14,11 @@ from gradio.queueing import Event
 from gradio.server_messages import EstimationMessage
 from gradio.state_holder import StateHolder
 
-from ddp_gui.auth import current_user
-from ddp_gui.gradio_routes import sessions
-from ddp_gui.gradio_routes.allowlist import is_open
-from ddp_gui.gradio_routes.gate import Gate
-from ddp_gui.http import limits, policies
-from ddp_gui.http.asgi import Refused
-from ddp_gui.http.front import Front
+from ddp_gui.auth import rights
+from ddp_gui.gradio_routes import endpoints
+from ddp_gui.gradio_routes.gate import Gate, is_open
+from ddp_gui.http import front
+from ddp_gui.http.front import Front, Refused
 from tests.unit.class_of import BOB
 
 HERE = "localhost:7860"
@@ -56,7 +54,7 @@ def answer_to(
         )
     assert len([name for name, _ in sent[0]["headers"] if name == b"x-frame-options"]) == 1
     assert (b"x-frame-options", b"DENY") in sent[0]["headers"]
-    assert any(name == policies.POLICY_HEADER for name, _ in sent[0]["headers"])
+    assert any(name == front.POLICY_HEADER for name, _ in sent[0]["headers"])
     return dict(sent[0])
 
 
@@ -111,7 +109,7 @@ def test_a_fault_of_ours_is_answered_with_the_headers() -> None:
 def test_numbers_are_not_kept_by_browsers_unless_they_say_how(
     theirs: list[tuple[bytes, bytes]], kept: list[bytes]
 ) -> None:
-    found = [value for name, value in policies.merged(theirs) if name.lower() == b"cache-control"]
+    found = [value for name, value in front.merge_policies(theirs) if name.lower() == b"cache-control"]
     assert found == kept
 
 
@@ -250,10 +248,10 @@ def test_a_body_says_how_long_it_is_and_is_not_too_long(headers: list[tuple[str,
 
 
 def test_an_address_and_headers_of_too_many_bytes_are_refused() -> None:
-    enough = limits.MAX_HEADER_BYTES - 200
+    enough = front.MAX_HEADER_BYTES - 200
     assert status_of(("host", HERE), ("x", "a" * enough)) == 200
     assert status_of(("host", HERE), ("x", "a" * enough), ("y", "a" * 200)) == 431
-    assert status_of(("host", HERE), path="/" + "a" * limits.MAX_HEADER_BYTES) == 431
+    assert status_of(("host", HERE), path="/" + "a" * front.MAX_HEADER_BYTES) == 431
     assert status_of(("host", HERE), path="/live/assets/js" + "/a" * 14_000) == 414
     # The email package, by which FastAPI parses it, needs seconds for this.
     assert status_of(("host", HERE), ("content-type", "application/json" + ';"' * 14_000)) == 431
@@ -268,7 +266,7 @@ def test_a_refused_body_is_read_to_its_end_unless_that_is_far(length: int, is_re
         return pieces.pop(0)
 
     scope = {"type": "http", "headers": [(b"content-length", str(length).encode())]}
-    asyncio.run(limits.drop_body(scope, receive))
+    asyncio.run(front.drop_body(scope, receive))
     assert (pieces == []) == is_read
 
 
@@ -279,7 +277,7 @@ def test_a_file_may_be_larger_but_not_without_end() -> None:
 
 
 def test_one_sender_has_only_so_many_requests_at_once_and_the_others_theirs() -> None:
-    counted = limits.AtOnce(most=2)
+    counted = front.AtOnce(most=2)
     with counted.one_more("a"), counted.one_more("a"):
         with pytest.raises(Refused, match="Too many requests at once") as refused:
             counted.one_more("a").__enter__()
@@ -335,7 +333,7 @@ def test_gradio_answers_nothing_else(method: str, path: str) -> None:
 
 
 def test_answers_that_nobody_fetches_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "MAX_SESSIONS", 3)
+    monkeypatch.setattr(endpoints, "MAX_SESSIONS", 3)
     with gr.Blocks() as demo:
         pass
     queue = demo._queue
@@ -343,34 +341,34 @@ def test_answers_that_nobody_fetches_are_forgotten(monkeypatch: pytest.MonkeyPat
         queue.pending_messages_per_session[f"s{number}"] = Queue()
         queue.pending_event_ids_session[f"s{number}"] = {f"e{number}"}
         queue.event_ids_to_events[f"e{number}"] = None  # type: ignore[assignment]
-        sessions.forget_oldest(queue)
+        endpoints.forget_oldest(queue)
     for held in (queue.pending_messages_per_session, queue.pending_event_ids_session):
         assert list(held) == ["s6", "s7", "s8"]
     assert list(queue.event_ids_to_events) == ["e6", "e7", "e8"]
 
 
 def test_who_begins_many_sessions_loses_his_own_and_nobody_else_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "MAX_SESSIONS", 5)
+    monkeypatch.setattr(endpoints, "MAX_SESSIONS", 5)
     with gr.Blocks() as demo:
         pass
     queue, states = demo._queue, StateHolder()
     for session in ("ann~a", "eve~a", *(f"bob~{number}" for number in range(40))):
         queue.pending_messages_per_session[session] = Queue()
         states.session_data[session] = None  # type: ignore[assignment]
-        sessions.forget_oldest(queue, states)
+        endpoints.forget_oldest(queue, states)
     left = ["ann~a", "eve~a", "bob~37", "bob~38", "bob~39"]
     assert list(queue.pending_messages_per_session) == list(states.session_data) == left
 
 
 def test_what_one_person_asks_for_and_never_fetches_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "MAX_UNFETCHED", 10)
+    monkeypatch.setattr(endpoints, "MAX_UNFETCHED", 10)
     with gr.Blocks() as demo:
         gr.Button().click(lambda: None)
     queue, events = demo._queue, []
     # A window that has fetched all it asked for.
     queue.pending_messages_per_session["bob~open"] = Queue()
     queue.pending_event_ids_session["bob~open"] = set()
-    with current_user.asked_by(BOB):
+    with rights.asked_by(BOB):
         for session in ("ann~a", *(f"bob~{number}" for number in range(4))):
             queue.pending_messages_per_session[session] = Queue()
             queue.pending_event_ids_session[session] = set()
@@ -379,7 +377,7 @@ def test_what_one_person_asks_for_and_never_fetches_is_bounded(monkeypatch: pyte
                 queue.pending_event_ids_session[session].add(event._id)
                 queue.event_ids_to_events[event._id] = event
                 events.append(event)
-            sessions.forget_oldest(queue)
+            endpoints.forget_oldest(queue)
     assert list(queue.pending_messages_per_session) == ["bob~open", "ann~a", "bob~2", "bob~3"]
     for event in events:
         # As Gradio does for all who wait, in the task on which everybody depends.

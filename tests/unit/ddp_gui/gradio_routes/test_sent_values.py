@@ -12,10 +12,9 @@ import gradio as gr
 import orjson
 import pytest
 
-from ddp_gui.auth.data_access import DataAccess
+from ddp_gui.auth.rights import DataAccess
 from ddp_gui.gradio_routes.sent_values import MAX_DEPTH, MAX_FILES, Functions, checked_body
-from ddp_gui.http.asgi import Refused
-from ddp_gui.http.json_body import MAX_BYTES, MAX_PARTS, MAX_VALUES
+from ddp_gui.http.front import MAX_BYTES, MAX_PARTS, MAX_VALUES, Refused
 from trainers.contract.config import Config, ConfigError
 
 NAMES = {0: "list_runs", 1: False, 7: "stop_run", 9: "delete_runs"}

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ddp_gui.auth import current_user
-from ddp_gui.auth.current_user import Person
-from ddp_gui.auth.data_access import DataAccess
+from ddp_gui.auth import rights
+from ddp_gui.auth.rights import DataAccess, Person
 from ddp_gui.gradio_routes import uploads
 from ddp_gui.gradio_routes.uploads import NoRoomError, Uploads
 from tests.unit.class_of import ANN, BOB
@@ -61,7 +60,7 @@ def test_the_same_file_of_eight_people_at_once_is_kept_eight_times(uploaded: Upl
     together = threading.Barrier(len(CLASS))
 
     def upload(person: Person) -> Path:
-        with current_user.asked_by(person):
+        with rights.asked_by(person):
             with uploaded.receiving(4) as place:
                 (place / "data.csv").write_text("same")
                 together.wait(60)
@@ -75,13 +74,13 @@ def test_the_same_file_of_eight_people_at_once_is_kept_eight_times(uploaded: Upl
 
 
 def test_nobody_takes_what_somebody_else_uploaded(uploaded: Uploads) -> None:
-    with current_user.asked_by(ANN):
+    with rights.asked_by(ANN):
         anns = arrive(uploaded)
     everybodys = arrive(uploaded)
     for path in (anns, everybodys):
-        with current_user.asked_by(BOB), pytest.raises(ValueError, match="this file was not uploaded"):
+        with rights.asked_by(BOB), pytest.raises(ValueError, match="this file was not uploaded"):
             uploaded.keep(str(path))
-    with current_user.asked_by(ANN):
+    with rights.asked_by(ANN):
         assert uploaded.keep(str(anns)).read_text() == "x"
 
 
@@ -152,20 +151,20 @@ def has_room(uploaded: Uploads, size_bytes: int) -> bool:
 
 
 def test_the_room_is_everybody_s_together_and_some_of_it_each_one_s(small: Uploads) -> None:
-    with current_user.asked_by(ANN):
+    with rights.asked_by(ANN):
         arrive(small, words=bytes(30))  # nobody has taken it yet
         small.keep(str(arrive(small, words=bytes(25))))
         assert has_room(small, 5) and not has_room(small, 6)
-    with current_user.asked_by(BOB):
+    with rights.asked_by(BOB):
         assert has_room(small, 45) and not has_room(small, 46)
     # Where nobody logs in there is nobody whose share it could be.
     assert has_room(small, 45) and not has_room(small, 46)
 
 
 def test_what_others_upload_at_this_moment_counts_as_what_it_may_become(small: Uploads) -> None:
-    with current_user.asked_by(ANN), small.receiving(50) as place:
+    with rights.asked_by(ANN), small.receiving(50) as place:
         (place / "begun").write_bytes(bytes(30))
-        with current_user.asked_by(BOB):
+        with rights.asked_by(BOB):
             assert has_room(small, 50) and not has_room(small, 51)
         assert has_room(small, 10) and not has_room(small, 11)
 
@@ -174,7 +173,7 @@ def test_of_many_that_begin_at_once_only_as_many_pass_as_there_is_room_for(small
     together = threading.Barrier(len(CLASS))
 
     def upload(person: Person) -> bool:
-        with current_user.asked_by(person):
+        with rights.asked_by(person):
             together.wait(60)
             try:
                 arrive(small, words=bytes(30))

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from ddp_gui.http import connections, listening, local_users, policies
+from ddp_gui.http import connections, front, listening
 from ddp_gui.http.connections import BoundedProtocol
 from ddp_gui.http.listening import Listener
 from tests.harness import wait_until
@@ -294,7 +294,7 @@ def test_a_head_is_bounded_with_one_length_and_the_refusal_has_our_headers(
     refusal = heard[heard.rindex(b"HTTP/1.1") :].lower()
     status = 431 if len(words) > 40_000 or b"a:\r\na:" in words else 411 if b"chunked" in words else 400
     assert refusal.startswith(b"http/1.1 %d" % (411 if b"chunked" in words else status))
-    for name, value in (*policies.HEADERS, (policies.POLICY_HEADER, policies.DATA.encode())):
+    for name, value in (*front.HEADERS, (front.POLICY_HEADER, front.DATA.encode())):
         assert b"%s: %s\r\n" % (name, value.lower()) in refusal
 
 
@@ -368,7 +368,7 @@ def test_another_user_s_connections_cost_no_table_and_close_none_of_ours(
     def read(_table: Any) -> bytes:
         raise AssertionError("the table of all connections was read")
 
-    monkeypatch.setattr(local_users, "_read_table", read)
+    monkeypatch.setattr(listening, "_read_table", read)
     monkeypatch.setattr(listening, "MAX_OF_ONE_ADDRESS", 4)
     for is_one_users in (True, False):
         with served(is_one_users=is_one_users) as address, contextlib.ExitStack() as held:
@@ -397,12 +397,12 @@ def begin_as_other_user(address: tuple[str, int], words: bytes, uid: int = UID) 
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Ask the kernel for one connection, and where that is not permitted read the tables of all."""
     if request.param == "tables":
-        monkeypatch.setattr(local_users, "is_instant", lambda: False)
+        monkeypatch.setattr(listening, "is_instant", lambda: False)
     return str(request.param)
 
 
 def test_the_kernel_is_asked_for_one_connection() -> None:
-    assert local_users.is_instant()
+    assert listening.is_instant()
 
 
 @pytest.mark.usefixtures("way")
@@ -415,19 +415,19 @@ def test_a_connection_of_our_own_is_told_from_one_that_nobody_holds(host: str) -
         sender.connect(listener.getsockname())
         server, client = listener.getsockname()[:2], sender.getsockname()[:2]
         for address in (client, (f"::ffff:{host}", client[1])) if host[0] == "1" else (client,):
-            assert local_users.owner(address, server) == os.geteuid()
-        assert local_users.owner((host, 1), server) is None
-        assert local_users.owner(server, (host, 1)) is None, "the kernel answers for what listens there"
+            assert listening.owner(address, server) == os.geteuid()
+        assert listening.owner((host, 1), server) is None
+        assert listening.owner(server, (host, 1)) is None, "the kernel answers for what listens there"
         sender.close()
-        assert local_users.owner(client, server) is None
+        assert listening.owner(client, server) is None
 
 
 def test_under_wsl_a_browser_of_windows_gets_in(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        uid = local_users.owner(("127.0.0.1", 1), server.getsockname())
-        assert not local_users.is_of_page(uid), "nobody holds such a connection"
+        uid = listening.owner(("127.0.0.1", 1), server.getsockname())
+        assert not listening.is_of_page(uid), "nobody holds such a connection"
         monkeypatch.setattr("platform.release", lambda: "6.6.87.2-microsoft-standard-WSL2")
-        assert local_users.is_of_page(uid)
+        assert listening.is_of_page(uid)
 
 
 @needs_a_second_user
@@ -465,8 +465,8 @@ def test_who_is_not_at_the_proxys_address_is_refused_whoever_he_is() -> None:
 def test_without_a_table_of_connections_nobody_on_this_machine_is_the_proxy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(local_users, "_TABLES", ())
-    monkeypatch.setattr(local_users, "is_instant", lambda: False)
+    monkeypatch.setattr(listening, "_TABLES", ())
+    monkeypatch.setattr(listening, "is_instant", lambda: False)
     with served("127.0.0.1", believes_names=True) as address, socket.create_connection(address) as sender:
         sender.settimeout(60)
         sender.sendall(GET)
@@ -474,6 +474,6 @@ def test_without_a_table_of_connections_nobody_on_this_machine_is_the_proxy(
 
 
 def test_an_address_of_this_machine_is_known() -> None:
-    assert all(map(local_users.is_of_this_machine, ("127.0.0.1", "127.9.9.9", "::1")))
+    assert all(map(listening.is_of_this_machine, ("127.0.0.1", "127.9.9.9", "::1")))
     # Of documentation: no machine has them.
-    assert not any(map(local_users.is_of_this_machine, ("192.0.2.7", "2001:db8::7")))
+    assert not any(map(listening.is_of_this_machine, ("192.0.2.7", "2001:db8::7")))

@@ -15,11 +15,10 @@ import pytest
 
 import app as program
 from ddp_gui import options
-from ddp_gui.auth import current_user, session_gate
+from ddp_gui.auth import login_routes, rights
 from ddp_gui.auth.login import Login
-from ddp_gui.auth.session_gate import SessionGate
-from ddp_gui.http.asgi import Refused
-from ddp_gui.http.front import Front, cookies
+from ddp_gui.auth.login_routes import SessionGate
+from ddp_gui.http.front import Front, Refused, cookies
 from ddp_gui.run import stream
 from tests.unit import class_of
 from tests.unit.class_of import ANN, BOB, password_of
@@ -205,13 +204,13 @@ def test_a_cookie_header_takes_no_time(cookie: bytes) -> None:
 
 
 def test_an_open_stream_ends_with_its_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_gate, "POLL_EVERY_S", 0.01)
+    monkeypatch.setattr(login_routes, "POLL_EVERY_S", 0.01)
     login = Login(class_of.make(tmp_path / "accounts.json"), "session")
     sent: list[Any] = []
-    asked: list[current_user.Person] = []
+    asked: list[rights.Person] = []
 
     async def endless(scope: Any, receive: Any, send: Any) -> None:
-        asked.append(current_user.current_user())
+        asked.append(rights.current_user())
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await asyncio.Event().wait()
 
@@ -236,12 +235,12 @@ def test_an_open_stream_ends_with_its_session(tmp_path: Path, monkeypatch: pytes
 def test_who_has_opened_too_much_is_refused_and_somebody_else_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_gate, "MAX_AT_ONCE_OF_ONE", 3)
+    monkeypatch.setattr(login_routes, "MAX_AT_ONCE_OF_ONE", 3)
     login = Login(class_of.make(tmp_path / "accounts.json"), "session")
     opened: list[str] = []
 
     async def endless(scope: Any, receive: Any, send: Any) -> None:
-        opened.append(current_user.current_user().name)
+        opened.append(rights.current_user().name)
         await asyncio.Event().wait()
 
     async def ask() -> None:

@@ -9,7 +9,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from ddp_gui.http import glossary
+from ddp_gui.http import shell
 from trainers.contract import config
 
 IN_A_SCRIPT = re.compile(r'\bterm(?:\(\s*|: )"([^"]+)"')
@@ -27,7 +27,7 @@ def named(root: Path, pattern: str, call: re.Pattern[str]) -> dict[str, str]:
 
 
 def test_each_term_has_one_short_sentence_in_alphabetical_order() -> None:
-    terms = glossary.definitions()
+    terms = shell.definitions()
     assert len(terms) > 40
     assert list(terms) == sorted(terms, key=str.lower)
     for term, words in terms.items():
@@ -42,16 +42,14 @@ def test_every_tooltip_of_the_page_is_in_the_glossary(repository: Path) -> None:
     assert {"all-reduce", "throughput", "bus bandwidth", "evaluation"} <= scripts.keys()
     assert {"global batch", "accumulation"} <= python.keys() and "learning rate" in fields
     missing = {
-        name: where
-        for name, where in (scripts | python | fields).items()
-        if name not in glossary.definitions()
+        name: where for name, where in (scripts | python | fields).items() if name not in shell.definitions()
     }
     assert missing == {}
 
 
 def test_the_browser_gets_the_definitions_and_the_fields_terms() -> None:
     app = FastAPI()
-    app.include_router(glossary.make_router())
+    app.include_router(shell.make_glossary_router())
     answer = TestClient(app).get("/live/glossary").json()
     assert answer["definitions"]["epoch"] == "One pass over all training samples."
     assert answer["fields"]["batch_size"] == "batch per rank"
@@ -59,12 +57,12 @@ def test_the_browser_gets_the_definitions_and_the_fields_terms() -> None:
 
 
 def test_a_term_is_a_button_that_names_its_tooltip() -> None:
-    made = glossary.term("batch per rank", "per <rank>")
+    made = shell.glossary_term("batch per rank", "per <rank>")
     assert (
         made == '<button type="button" class="ddp-term" data-term="batch per rank">per &lt;rank&gt;</button>'
     )
     with pytest.raises(AssertionError, match="no such term"):
-        glossary.term("no such term")
+        shell.glossary_term("no such term")
 
 
 @pytest.mark.parametrize(
@@ -79,4 +77,4 @@ def test_a_malformed_row_is_named(tmp_path: Path, row: str, words: str) -> None:
     page = tmp_path / "glossary.md"
     page.write_text(f"# Glossary\n\n| term | what it is |\n|---|---|\n| epoch | One pass. |\n{row}\n")
     with pytest.raises(ValueError, match=words):
-        glossary.parse(page)
+        shell.parse_glossary(page)

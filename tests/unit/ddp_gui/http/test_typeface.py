@@ -7,17 +7,17 @@ import re
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from ddp_gui.http import shell, static
-from trainers.files.paths import ASSETS
+from ddp_gui.http import shell
+from trainers.files.plain_files import ASSETS
 
 MOST_BYTES = 150_000
-FILE = ASSETS.parent / static.TYPEFACE.removeprefix("live/")
+FILE = ASSETS.parent / shell.TYPEFACE.removeprefix("live/")
 
 
 def test_it_is_small_and_kept_by_the_browser() -> None:
     app = FastAPI()
-    app.include_router(static.make_router())
-    answer = TestClient(app).get(f"/{static.TYPEFACE}")
+    app.include_router(shell.make_static_router())
+    answer = TestClient(app).get(f"/{shell.TYPEFACE}")
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "font/woff2"
     assert "immutable" in answer.headers["cache-control"]
@@ -35,4 +35,4 @@ def test_what_is_preloaded_is_what_the_styles_name() -> None:
     colours = (ASSETS / "css" / "shared" / "colours.css").read_text()
     (named,) = re.findall(r'url\("\.\./\.\./fonts/(.+?)"\)', colours)
     assert named == FILE.name
-    assert static.TYPEFACE in shell.head()
+    assert shell.TYPEFACE in shell.head()

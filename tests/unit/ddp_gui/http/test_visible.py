@@ -6,7 +6,7 @@ import unicodedata
 
 import pytest
 
-from ddp_gui.http.visible import visible
+from ddp_gui.http.shell import visible
 
 # Written under a number or around a verse's end: Arabic and Kaithi signs that are seen.
 SEEN_ALTHOUGH_FORMAT = "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u0890\u0891\u08e2\U000110bd\U000110cd"

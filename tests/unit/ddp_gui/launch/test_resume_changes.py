@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ddp_gui.launch import resume_changes
+from ddp_gui.launch import launcher
 from tests.unit.checkpoints import leave_checkpoint
 from trainers.contract import rundir
 from trainers.contract.config import Config, ConfigError
@@ -25,13 +25,13 @@ def test_epochs_count_from_the_checkpoint_and_an_epoch_begun_is_finished(
     tmp_path: Path, samples_in_epoch: int, num_epochs: int
 ) -> None:
     at = checkpoint(tmp_path, epoch=3, samples_in_epoch=samples_in_epoch)
-    changes = resume_changes.more_epochs(at, 10, stopped_early=False)
+    changes = launcher.more_epochs(at, 10, stopped_early=False)
     assert changes == {"num_epochs": num_epochs, "max_steps": None}
 
 
 def test_early_stopping_that_ended_a_run_does_not_end_it_again(tmp_path: Path) -> None:
     at = checkpoint(tmp_path, epoch=3, samples_in_epoch=0)
-    changes = resume_changes.more_epochs(at, 1, stopped_early=True)
+    changes = launcher.more_epochs(at, 1, stopped_early=True)
     assert changes == {"num_epochs": 4, "max_steps": None, "early_stopping_patience": None}
 
 
@@ -41,7 +41,7 @@ def test_nonsense_is_refused_by_name(tmp_path: Path, nonsense: Any) -> None:
     with pytest.raises(
         ConfigError, match=r"more_epochs is .*, but allowed is: a whole number from 1 to 100,000"
     ):
-        resume_changes.more_epochs(at, nonsense, stopped_early=False)
+        launcher.more_epochs(at, nonsense, stopped_early=False)
 
 
 @pytest.mark.parametrize(
@@ -57,4 +57,4 @@ def test_nonsense_is_refused_by_name(tmp_path: Path, nonsense: Any) -> None:
     ],
 )
 def test_it_is_said_whether_the_result_is_the_same(values: dict[str, Any], words: str) -> None:
-    assert words in resume_changes.what_more_epochs_are(Config(**values), num_steps=100)
+    assert words in launcher.what_more_epochs_are(Config(**values), num_steps=100)

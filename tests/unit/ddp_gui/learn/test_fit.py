@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ddp_gui.learn import lesson_file
-from ddp_gui.learn.fit import fit
 from ddp_gui.learn.lesson import Lesson
+from ddp_gui.learn.outcome import fit
 from ddp_gui.plan import recipe
 from tests.unit.ddp_gui.learn.lessons import LESSON, changed
 from trainers.contract import config as config_module

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ddp_gui.learn import lesson_file
-from ddp_gui.learn.head import LessonError
 from ddp_gui.learn.lesson import Choice, DrawnCurve
+from ddp_gui.learn.lesson_file import LessonError
 from tests.unit.ddp_gui.learn.lessons import LESSON, changed, line_of
 
 pytestmark = pytest.mark.unit

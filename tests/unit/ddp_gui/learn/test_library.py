@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ddp_gui.learn.learn_routes import Library
 from ddp_gui.learn.lesson import Lesson
-from ddp_gui.learn.library import Library
 from ddp_gui.server import LESSONS
 from tests.unit.ddp_gui.learn.lessons import LESSON, changed
 from trainers.contract import config

@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from ddp_gui.events.analysis import pace as pace_of
+from ddp_gui.events.analysis import pace
 from ddp_gui.events.analysis.pace import Pace
 from ddp_gui.events.series import Series
-from ddp_gui.learn import conditions, outcome
-from ddp_gui.learn.conditions import Measurement
+from ddp_gui.learn import measures, outcome
+from ddp_gui.learn.learn_routes import Library
 from ddp_gui.learn.lesson import Choice, Picture
-from ddp_gui.learn.library import Library
-from ddp_gui.learn.measures import RunNumbers
+from ddp_gui.learn.measures import Measurement, RunNumbers
 from ddp_gui.server import LESSONS
 
 pytestmark = pytest.mark.unit
@@ -61,7 +60,7 @@ def run(
     return RunNumbers.of(name, state, num_ranks, series)
 
 
-def pair(one: RunNumbers, two: RunNumbers) -> dict[conditions.RunName, RunNumbers]:
+def pair(one: RunNumbers, two: RunNumbers) -> dict[measures.RunName, RunNumbers]:
     return {0: one, 1: two}
 
 
@@ -159,7 +158,7 @@ def test_a_run_that_is_not_there_or_measured_nothing_is_named() -> None:
 )
 def test_what_is_no_condition_is_refused(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
-        conditions.check(text, 2, ["seed 1"])
+        measures.check_condition(text, 2, ["seed 1"])
 
 
 def test_a_condition_computes_what_it_says() -> None:
@@ -171,13 +170,13 @@ def test_a_condition_computes_what_it_says() -> None:
         ("loss(0) == -1 or global_batch(1) == 32", False),
         ("loss(0) / failed(0) > 1 or loss(0) > 0", None),
     ):
-        conditions.check(text, 2)
+        measures.check_condition(text, 2)
         if holds is None:
-            with pytest.raises(conditions.UnmeasuredError, match="divide by is 0"):
-                conditions.holds(text, runs)
+            with pytest.raises(measures.UnmeasuredError, match="divide by is 0"):
+                measures.condition_holds(text, runs)
         else:
-            assert conditions.holds(text, runs) is holds, text
-    assert conditions.measurements("wait(1, 0) < wait(1, 1)") == [
+            assert measures.condition_holds(text, runs) is holds, text
+    assert measures.measurements("wait(1, 0) < wait(1, 1)") == [
         Measurement(quantity="wait", runs=(1,), rank=rank) for rank in (0, 1)
     ]
 
@@ -188,7 +187,7 @@ def test_a_speed_up_is_the_same_as_on_the_page(case: dict[str, Any]) -> None:
         None if each is None else Pace(step_time_s=1.0, num_steps=9, is_whole_run=True, **each)
         for each in (case["run"], case["base"])
     ]
-    assert pace_of.speed_up(*paces) == case["speed_up"]
+    assert pace.speed_up(*paces) == case["speed_up"]
 
 
 def test_every_prediction_of_our_lessons_is_compared_with_its_runs() -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import app as program
-from ddp_gui.http import local_users
-from ddp_gui.login_node import command, lifeline
-from ddp_gui.login_node.doorway import HOST, Doorway
+from ddp_gui import login_node
+from ddp_gui.http import listening as listening_module
+from ddp_gui.login_node import HOST, Doorway
 
 PATIENCE_S = 20.0
 
@@ -51,10 +51,10 @@ def test_whatever_a_folder_is_called_the_shell_there_takes_it_as_one_word(tmp_pa
     python = folder / ".venv" / "bin" / "python"
     python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     python.chmod(0o755)
-    words = command._remote_command(str(folder), 7, ["--runs-dir", "a b'c"])
+    words = login_node._remote_command(str(folder), 7, ["--runs-dir", "a b'c"])
     done = subprocess.run(["sh", "-c", words], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.stdout.splitlines()[-2:] == ["--runs-dir", "a b'c"] and "--until-silence" in done.stdout
-    words = command._remote_command(str(tmp_path / "none"), 7, [])
+    words = login_node._remote_command(str(tmp_path / "none"), 7, [])
     done = subprocess.run(["sh", "-c", words], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 1 and "put this project there" in done.stderr
     assert not (tmp_path / "broken").exists()
@@ -108,7 +108,7 @@ def test_only_the_user_of_this_machine_comes_through(behind: Path, monkeypatch: 
         asked.append(server)
         return False
 
-    monkeypatch.setattr(local_users, "is_own", is_own)
+    monkeypatch.setattr(listening_module, "is_own", is_own)
     assert said_at(doorway.port, b"hello") == b"" and asked == [(HOST, doorway.port)]
 
 
@@ -125,8 +125,8 @@ def test_the_page_there_ends_when_nothing_comes_any_more_or_all_is_over() -> Non
     for silent_for_s, is_closed in ((0.3, False), (PATIENCE_S * 5, True)):
         ended = threading.Event()
         reading, writing = os.pipe()
-        lifeline.end_without(reading, ended.set, silent_for_s)
-        os.write(writing, lifeline.BEAT)
+        login_node.end_without(reading, ended.set, silent_for_s)
+        os.write(writing, login_node.BEAT)
         assert not ended.is_set()
         if is_closed:
             os.close(writing)

@@ -9,8 +9,7 @@ import torch
 
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.machine import communication
-from ddp_gui.machine.check_words import explain_failure
-from ddp_gui.machine.communication import CommunicationChecks
+from ddp_gui.machine.communication import CommunicationChecks, explain_failure
 from tests.unit.fakes import world_of
 from trainers.engines.local.torchrun import rank_exit_codes
 from trainers.files.json_files import read_json_lines

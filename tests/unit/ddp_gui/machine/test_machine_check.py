@@ -12,9 +12,8 @@ import pytest
 from ddp_gui.machine import machine_check
 from ddp_gui.machine.machine_check import MachineChecks
 from tests.harness import ANSWER_TIMEOUT_S, wait_until
-from trainers.contract import check_limits
-from trainers.contract.check_files import CheckFiles
-from trainers.contract.check_limits import JOB_LIMIT_S, longest_check_s
+from trainers.contract import check_files
+from trainers.contract.check_files import JOB_LIMIT_S, CheckFiles, longest_check_s
 
 Start = Callable[[str], MachineChecks]
 
@@ -160,7 +159,7 @@ def test_one_that_stands_still_is_ended_after_its_time(
 
 def test_a_check_has_the_time_in_which_each_of_its_jobs_may_hang() -> None:
     assert longest_check_s(JOB_LIMIT_S) <= machine_check.LIMIT_S
-    assert machine_check.CANCEL_S >= check_limits.CANCEL_S
+    assert machine_check.CANCEL_S >= check_files.CANCEL_S
 
 
 def test_one_that_cannot_begin_says_why(checks_of: Start) -> None:

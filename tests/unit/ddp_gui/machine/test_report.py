@@ -19,22 +19,20 @@ from starlette.testclient import TestClient
 
 from ddp_gui.background.loop_delay import LoopDelay
 from ddp_gui.devices import disk
+from ddp_gui.devices.capacity import Owners
 from ddp_gui.devices.disk import DiskForecast
-from ddp_gui.devices.process_owners import Owners
 from ddp_gui.machine import machine_routes, missing
-from ddp_gui.machine.communication import CommunicationChecks
-from ddp_gui.machine.link_check import LinkChecks
+from ddp_gui.machine.communication import CommunicationChecks, LinkChecks
 from ddp_gui.machine.machine_check import MachineChecks
-from ddp_gui.machine.report import MachineReport
-from ddp_gui.machine.slow_reading import SlowReading
+from ddp_gui.machine.report import MachineReport, SlowReading
 from ddp_gui.plan.catalogue import CatalogueError
 from tests.harness import wait_until
 from tests.unit.fake_gpus import FakeGpu, OldNvml
 from trainers.engines.local.engine import LocalEngine
-from trainers.machine import gpu_signs, hardware, processes
+from trainers.machine import hardware, processes
 from trainers.machine.cuda_environment import Obstacle
 from trainers.machine.hardware import GpuProcess
-from trainers.machine.processor import Reading
+from trainers.machine.host import Reading
 
 DAY_S = 86_400.0
 SLEEP = "import time; time.sleep(600)"
@@ -282,7 +280,7 @@ def test_the_report_is_json_and_says_who_uses_a_made_up_gpu(
     monkeypatch.setattr(hardware, "read_gpu", lambda handle: Reading(name="Fake", utilization_percent=12.0))
     monkeypatch.setattr(hardware, "gpu_processes", lambda handle: [ours, theirs, unseen])
     report = make_report(tmp_path / "runs")
-    monkeypatch.setattr(gpu_signs, "sees_all_processes", lambda: True)
+    monkeypatch.setattr(hardware, "sees_all_processes", lambda: True)
     found = wait_until("the run", lambda: _with_runs(report), 60)
     assert json.loads(json.dumps(found)) == found
     first, silent = found["gpus"]
@@ -298,7 +296,7 @@ def test_the_report_is_json_and_says_who_uses_a_made_up_gpu(
     assert report.sample() is report.sample(), "people who look at once share one report"
     monkeypatch.setattr(hardware, "gpu_processes", lambda handle: [])
     assert report._gpu(0, "handle")["processes"] == []
-    monkeypatch.setattr(gpu_signs, "sees_all_processes", lambda: False)
+    monkeypatch.setattr(hardware, "sees_all_processes", lambda: False)
     assert report._gpu(0, "handle")["processes"] is None, "from inside a container nobody's absence is seen"
 
 
@@ -309,7 +307,7 @@ def test_the_route_answers_with_a_driver_before_510_and_says_what_it_lacks(
     pids = (os.getpid(),)
     monkeypatch.setattr(hardware, "_nvml", lambda: OldNvml([FakeGpu(uuid="GPU-a", pids=pids)]))
     monkeypatch.setattr(hardware, "_nvml_and_problem", lambda: (None, None, ""))
-    monkeypatch.setattr(gpu_signs, "sees_all_processes", lambda: True)
+    monkeypatch.setattr(hardware, "sees_all_processes", lambda: True)
     report = make_report(tmp_path / "runs")
     store: Any = SimpleNamespace(is_shown=lambda _run_id: True)
     app = FastAPI()

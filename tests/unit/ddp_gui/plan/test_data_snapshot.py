@@ -13,13 +13,13 @@ from typing import Any, cast
 import gradio as gr
 import pytest
 
-from ddp_gui.auth.data_access import DataAccess
+from ddp_gui.auth.rights import DataAccess
 from ddp_gui.devices import capacity
 from ddp_gui.devices.capacity import Machine
-from ddp_gui.events.digest import Digest
+from ddp_gui.events.event_reader import Digest
 from ddp_gui.events.run_view import RunView
-from ddp_gui.launch import launcher, resume_changes
-from ddp_gui.plan import data_snapshot, plan
+from ddp_gui.launch import launcher
+from ddp_gui.plan import plan
 from ddp_gui.plan.catalogue import Catalogue, CatalogueSource
 from ddp_gui.queue.presenter import QueuePresenter
 from ddp_gui.queue.scheduler import Scheduler
@@ -31,9 +31,9 @@ from tests.unit.stand_in import FOUR_GPUS, FakeDevices, Supervisors, supervisors
 from trainers.contract import config as config_module
 from trainers.contract import rundir
 from trainers.contract.config import Config, ConfigError
-from trainers.contract.event_lines import encode
+from trainers.contract.events import encode_event
 from trainers.contract.rundir import RunDirectory, Status
-from trainers.data.sharding import ShardedBatches
+from trainers.data.loading import ShardedBatches
 
 LAPTOP = Machine(num_gpus=0, num_cores=8)
 NUM_TRAIN = 1000
@@ -100,7 +100,7 @@ def test_what_training_says_of_its_length_counts_and_not_what_was_expected(
     assert view.total_steps == 120
     about = {"num_train": 8000, "num_validation": 1, "num_parameters": 7, "global_batch": 100}
     line = {"seq": 0, "time_unix_s": 1.0, "kind": "plan", **about, "steps_per_epoch": 80, "num_steps": 180}
-    run.events.write_bytes(encode(line) + b"\n")
+    run.events.write_bytes(encode_event(line) + b"\n")
     view.catch_up()
     assert view.total_steps == 180
     digest = Digest()
@@ -157,40 +157,40 @@ def test_a_run_knows_its_data_where_the_catalogue_does_not(
     known = catalogue.with_dataset(own, {"cnn": {"small": 11, "large": 110}})
     run = start(planned(known, dataset="own", data_path="/somewhere/gone", num_epochs=2))
     assert total_steps(run.read_config(), catalogue) is None, "the catalogue alone cannot say"
-    seen = data_snapshot.with_noted_data(run, catalogue)
+    seen = plan.with_noted_data(run, catalogue)
     assert total_steps(run.read_config(), seen) == 10
     assert seen.datasets["own"].label == "Your own data"
     assert seen.models["cnn"].sizes[1].num_parameters["own"] == 110
-    (run.path / data_snapshot.DATA).write_text("{half")
-    assert data_snapshot.with_noted_data(run, catalogue) is catalogue
+    (run.path / plan.DATA).write_text("{half")
+    assert plan.with_noted_data(run, catalogue) is catalogue
 
 
 def test_the_global_batch_is_kept_only_where_it_can_be(catalogue: Catalogue) -> None:  # noqa: F811
     before = Config(batch_size=64, nproc_per_node=2)
-    assert resume_changes.other_ranks(before, catalogue, 4, "keep") == {"nproc_per_node": 4, "batch_size": 32}
-    assert resume_changes.other_ranks(before, catalogue, 1, "keep") == {
+    assert launcher.other_ranks(before, catalogue, 4, "keep") == {"nproc_per_node": 4, "batch_size": 32}
+    assert launcher.other_ranks(before, catalogue, 1, "keep") == {
         "nproc_per_node": 1,
         "batch_size": 128,
     }
-    assert resume_changes.other_ranks(before, catalogue, 3, "rescale") == {"nproc_per_node": 3}
+    assert launcher.other_ranks(before, catalogue, 3, "rescale") == {"nproc_per_node": 3}
     assert (
-        resume_changes.other_ranks(before, catalogue, 2, "keep")
-        == resume_changes.other_ranks(before, catalogue, None, "keep")
+        launcher.other_ranks(before, catalogue, 2, "keep")
+        == launcher.other_ranks(before, catalogue, None, "keep")
         == {}
     )
     with pytest.raises(ConfigError, match="the global batch of 128 can be shared, or global_batch rescale"):
-        resume_changes.other_ranks(before, catalogue, 3, "keep")
+        launcher.other_ranks(before, catalogue, 3, "keep")
     with pytest.raises(ConfigError, match="global_batch is 'half', but allowed is: keep or rescale"):
-        resume_changes.other_ranks(before, catalogue, 3, "half")
+        launcher.other_ranks(before, catalogue, 3, "half")
     with pytest.raises(ConfigError, match="nproc_per_node is 0"):
-        resume_changes.other_ranks(before, catalogue, 0, "keep")
+        launcher.other_ranks(before, catalogue, 0, "keep")
 
 
 def test_a_rate_that_is_scaled_stays_with_the_global_batch(catalogue: Catalogue) -> None:  # noqa: F811
     before = Config(batch_size=64, nproc_per_node=2, scale_lr=True, learning_rate=0.01)
-    kept = resume_changes.other_ranks(before, catalogue, 1, "keep")
+    kept = launcher.other_ranks(before, catalogue, 1, "keep")
     assert replace(before, **kept).peak_learning_rate(1) == before.peak_learning_rate(2) == 0.02
-    rescaled = resume_changes.other_ranks(before, catalogue, 1, "rescale")
+    rescaled = launcher.other_ranks(before, catalogue, 1, "rescale")
     assert replace(before, **rescaled).peak_learning_rate(1) == 0.01
 
 

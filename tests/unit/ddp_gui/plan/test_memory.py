@@ -13,7 +13,7 @@ from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.plan.memory import NeedsSource, predict
 from ddp_gui.plan.plan import make, parse
-from ddp_gui.train import words
+from ddp_gui.train import choices
 from tests.unit.ddp_gui.train.test_form_help import real  # noqa: F401 - a fixture
 from trainers.contract import config
 
@@ -61,11 +61,11 @@ def test_the_bar_says_when_it_will_not_fit(real: Catalogue) -> None:  # noqa: F8
     small = Machine(num_gpus=0, num_cores=2, memory_bytes=3000)
     planned = make(parse({"dataset": "digits", "model": "mlp"}, small), real, small)
     predicted = predict(planned.config, planned.strategy, 100, None)
-    said = words.memory(planned, small, predicted)
+    said = choices.memory(planned, small, predicted)
     assert "1.6 kB" in said and "it will not fit" in said and "activations</button> unknown" in said
     large = Machine(num_gpus=0, num_cores=2, memory_bytes=3_000_000)
-    assert "it will not fit" not in words.memory(planned, large, predicted)
-    assert words.memory(planned, large, None) == ""
+    assert "it will not fit" not in choices.memory(planned, large, predicted)
+    assert choices.memory(planned, large, None) == ""
 
 
 def test_on_a_gpu_the_process_counts_and_so_does_what_others_use(real: Catalogue) -> None:  # noqa: F811
@@ -81,7 +81,7 @@ def test_on_a_gpu_the_process_counts_and_so_does_what_others_use(real: Catalogue
         values = {"dataset": "digits", "model": "mlp", "nproc_per_node": num_ranks}
         planned = make(parse(values, gpus), real, gpus)
         predicted = predict(planned.config, planned.strategy, num_parameters, None, is_on_gpu=True)
-        return words.memory(planned, gpus, predicted)
+        return choices.memory(planned, gpus, predicted)
 
     alone, two, three = said(1, 100), said(2, 100), said(3, 100)
     assert "at least <b>534 MB</b> of the 8.0 GB of its GPU, 7.0 GB of them free now" in alone

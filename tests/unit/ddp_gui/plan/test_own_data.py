@@ -11,7 +11,7 @@ import pytest
 
 from ddp_gui.plan import own_data
 from ddp_gui.plan.own_data import Inspection, OwnData
-from ddp_gui.train import own_data_words as words
+from ddp_gui.train import own_data as own_data_module
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from trainers.contract import config as config_module
 from trainers.contract.config import ConfigError
@@ -108,7 +108,7 @@ def test_everything_from_a_file_is_escaped() -> None:
             ],
         },
     )  # fmt: skip
-    said = words.own_data(look)
+    said = own_data_module.own_data(look)
     assert "<img src=x" not in said
     assert said.count("&lt;img src=x") >= 6
     assert 'src="data:image/bmp;base64,' in said
@@ -131,12 +131,12 @@ def test_everything_from_a_file_is_escaped() -> None:
     ],
 )
 def test_preview_says_how_many_and_how_long(preview: dict[str, Any], said: str) -> None:
-    assert said in words.own_data(inspection_of(preview=preview, label_column="<price>"))
+    assert said in own_data_module.own_data(inspection_of(preview=preview, label_column="<price>"))
 
 
 def test_pixels_become_the_bitmap_they_are() -> None:
     item = {"height": 2, "width": 1, "channels": 3, "pixels": base64.b64encode(bytes(range(6))).decode()}
-    bitmap = base64.b64decode(words._bitmap(item).partition(",")[2])
+    bitmap = base64.b64decode(own_data_module._bitmap(item).partition(",")[2])
     assert bitmap[:2] == b"BM" and int.from_bytes(bitmap[2:6], "little") == len(bitmap) == 54 + 8
     # Rows from the bottom, blue first, each filled up to four bytes.
     assert bitmap[54:] == bytes([5, 4, 3, 0, 2, 1, 0, 0])

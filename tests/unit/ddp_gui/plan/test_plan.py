@@ -11,12 +11,12 @@ import pytest
 from ddp_gui.background import trainer_process
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan import plan
-from ddp_gui.plan.advice import faster_precision, warnings_before_start
 from ddp_gui.plan.catalogue import Catalogue, CatalogueError, CatalogueSource, _parse
-from ddp_gui.train import words
+from ddp_gui.plan.memory import faster_precision, warnings_before_start
+from ddp_gui.train import choices
 from trainers import registry
 from trainers.contract.config import ConfigError
-from trainers.files.paths import REPOSITORY
+from trainers.files.plain_files import REPOSITORY
 from trainers.plugins.catalog import describe_mistake, describe_strategy
 
 LAPTOP = Machine(num_gpus=0, num_cores=8)
@@ -175,9 +175,9 @@ def test_size_and_resulting_rate_are_told(catalogue: Catalogue) -> None:
     assert planned.peak_learning_rate == pytest.approx(0.4)
     rates = planned.learning_rates(11)
     assert len(rates) == 11 and max(rates) <= 0.4 and rates[-1] == 0.0 and rates[1] > rates[0]
-    said = words.equation(planned)
+    said = choices.equation(planned)
     assert "0.1 × 4 = <b>0.4</b>" in said and "warm-up" in said and "linear" in said and "<svg" in said
-    plain = words.equation(make({}, catalogue, LAPTOP))
+    plain = choices.equation(make({}, catalogue, LAPTOP))
     assert "learning rate" not in plain, "nothing to say where the rate is what was typed"
 
 

@@ -11,14 +11,14 @@ import pytest
 
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.learn import lesson_file
-from ddp_gui.learn.fit import Fit
+from ddp_gui.learn.outcome import Fit
 from ddp_gui.plan import plan, recipe
 from ddp_gui.plan.catalogue import Catalogue, CatalogueSource, Dataset, default_cache_file
 from ddp_gui.plan.plan import Plan
-from ddp_gui.train import words
+from ddp_gui.train import choices
 from trainers import registry
 from trainers.contract import config as config_module
-from trainers.files.paths import ASSETS
+from trainers.files.plain_files import ASSETS
 
 LAPTOP = Machine(num_gpus=0, num_cores=2)
 BOX = Machine(num_gpus=8, num_cores=64, gpu_names=("H200",) * 8)
@@ -141,7 +141,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real: Catalogue) -
 @pytest.mark.usefixtures("measured")
 def test_what_was_measured_is_stated_for_these_values_only(real: Catalogue) -> None:
     as_measured = completed(real, dataset="iris", model="linear", seed=3, name="mine")
-    assert "accuracy of about <b>0.97</b> in about 20 s" in words.expectation(as_measured)
+    assert "accuracy of about <b>0.97</b> in about 20 s" in choices.expectation(as_measured)
     for other in (
         {"learning_rate": 1},
         {"optimizer": "sgd"},
@@ -149,7 +149,7 @@ def test_what_was_measured_is_stated_for_these_values_only(real: Catalogue) -> N
         {"model": "tabular_mlp"},
     ):
         planned = completed(real, **{"dataset": "iris", "model": "linear", **other})
-        said = words.expectation(planned)
+        said = choices.expectation(planned)
         assert f"{planned.num_steps:,}" in said and "about" not in said
 
 

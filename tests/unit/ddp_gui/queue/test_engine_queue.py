@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ddp_gui.queue import engine_queue
+from ddp_gui.queue import snapshot
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.run.test_summary import run_with
 from tests.unit.ddp_gui.runs.test_runs import store_of
 from trainers.contract.status import Status
-from trainers.engines.reports import EngineJob, EngineQueue
+from trainers.engines.base import EngineJob, EngineQueue
 
 # ruff: noqa: F811
 
@@ -42,7 +42,11 @@ def test_only_the_newest_job_of_a_run_is_that_run(tmp_path: Path, catalogue) -> 
         replace(JOB, name="ddp-../../etc"),
         replace(JOB, name="ddp-gone"),
     )
-    shown = engine_queue.described(EngineQueue(name="Slurm", jobs=jobs), store, lambda _: True)["jobs"]
+    shown = snapshot.describe_engine_queue(EngineQueue(name="Slurm", jobs=jobs), store, lambda _: True)[
+        "jobs"
+    ]
     assert [job["run_id"] for job in shown] == [None, run.run_id, None, None, None]
-    hidden = engine_queue.described(EngineQueue(name="Slurm", jobs=jobs), store, lambda _: False)["jobs"]
+    hidden = snapshot.describe_engine_queue(EngineQueue(name="Slurm", jobs=jobs), store, lambda _: False)[
+        "jobs"
+    ]
     assert [job["run_id"] for job in hidden] == [None] * 5

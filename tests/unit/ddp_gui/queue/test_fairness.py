@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from ddp_gui.queue.estimate import waiting_times
-from ddp_gui.queue.person_limits import Limits, Rules
 from ddp_gui.queue.policy import (
     PATIENCE_S,
     Capacity,
+    Limits,
+    Rules,
     Running,
     Situation,
     Span,
@@ -20,6 +20,7 @@ from ddp_gui.queue.policy import (
     decide,
     in_order,
 )
+from ddp_gui.queue.snapshot import waiting_times
 
 GPUS = ("GPU-a", "GPU-b", "GPU-c", "GPU-d")
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from ddp_gui.auth import current_user, owners
-from ddp_gui.auth.current_user import Person
+from ddp_gui.auth import rights
+from ddp_gui.auth.rights import Person
 from ddp_gui.queue import presenter
-from ddp_gui.queue.before_start import expected_wait
-from ddp_gui.queue.devices import Users
+from ddp_gui.queue.policy import Users
 from ddp_gui.queue.presenter import QueuePresenter
+from ddp_gui.queue.queue_routes import expected_wait
 from ddp_gui.queue.scheduler import Scheduler
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.queue.test_scheduler import LAPTOP, SERVER, Place, place  # noqa: F401 - a fixture
@@ -49,9 +49,9 @@ def test_a_student_sees_the_own_place_and_no_name_that_is_hidden(place: Place, c
     line.start(place.planned(), "ann")
     anns, bobs = line.start(place.planned(), "ann").run, line.start(place.planned(), "bob").run
     view = view_of(place, line, catalogue)
-    with current_user.asked_by(BOB):
+    with rights.asked_by(BOB):
         page = view.page(
-            BOB, lambda run_id: owners.owner_of(anns.__class__(place.runs_dir / run_id)) == "bob"
+            BOB, lambda run_id: rights.owner_of(anns.__class__(place.runs_dir / run_id)) == "bob"
         )
     assert [(run["run_id"], run["is_mine"], run["place"]) for run in page["waiting"]] == [
         (bobs.run_id, True, 1),

@@ -8,8 +8,8 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from ddp_gui.launch.elsewhere.targets import TARGETS
-from ddp_gui.run import elsewhere_routes
+from ddp_gui.launch.elsewhere import TARGETS
+from ddp_gui.run import downloads
 from tests.hostile_words import ACTING
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.runs.test_runs import store_of
@@ -21,7 +21,7 @@ PLACE = "/live/runs/{}/elsewhere"
 @pytest.fixture
 def asking(tmp_path: Path, catalogue) -> TestClient:  # noqa: F811
     app = FastAPI()
-    app.include_router(elsewhere_routes.make_router(store_of(tmp_path, catalogue)))
+    app.include_router(downloads.make_elsewhere_router(store_of(tmp_path, catalogue)))
     return TestClient(app)
 
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from ddp_gui.auth.current_user import EVERYBODY, Person, asked_by, current_user
+from ddp_gui.auth.rights import EVERYBODY, Person, asked_by, current_user
 from ddp_gui.background.workers import Workers
-from ddp_gui.events import messages
+from ddp_gui.events import run_view
 from ddp_gui.events.run_view import RunView
 from ddp_gui.events.tables import ChartView
-from ddp_gui.run import follow
-from ddp_gui.run.follow import EventStream, Follower, Followers
+from ddp_gui.run import stream as stream_module
+from ddp_gui.run.stream import EventStream, Follower, Followers
 from tests.unit.class_of import ANN, BOB
 from tests.unit.ddp_gui.events.test_series import step
 from tests.unit.ddp_gui.runs.test_runs import make_run
@@ -70,13 +70,13 @@ def test_thirty_viewers_see_every_step_and_the_news_is_encoded_once(
     live: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoded: list[int] = []
-    make = messages.message_for
+    make = run_view.message_for
 
     def counted(view: RunView, since: int, *more: Any) -> dict[str, Any]:
         encoded.append(since)
         return make(view, since, *more)
 
-    monkeypatch.setattr(messages, "message_for", counted)
+    monkeypatch.setattr(run_view, "message_for", counted)
 
     async def watch() -> list[list[int]]:
         follower = Follower(RunView(live, 100))
@@ -136,10 +136,12 @@ def test_two_looks_get_what_they_asked_for(live: RunDirectory) -> None:
 def test_nobody_waits_behind_the_other_encodings_of_who_asked_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "ENCODERS", Workers("test charts", at_once=2, per_person=1, most_asked=100))
+    monkeypatch.setattr(
+        stream_module, "ENCODERS", Workers("test charts", at_once=2, per_person=1, most_asked=100)
+    )
     encode, goes_on, users = Follower._encode, threading.Event(), set[Person]()
 
-    def slow(follower: Follower, since: int, look: ChartView, *more: Any) -> follow.Update:
+    def slow(follower: Follower, since: int, look: ChartView, *more: Any) -> stream_module.Update:
         users.add(current_user())
         if look.axis == "time":
             assert goes_on.wait(60)
@@ -182,13 +184,15 @@ def test_cores_are_full_where_cpu_ranks_leave_none_free(
     kind: str, idle_percent: float | None, is_full: bool
 ) -> None:
     event = {"devices": [{"kind": kind}], "idle_cpu_percent": idle_percent}
-    assert follow.cores_are_full(event, num_cores=2) is is_full
+    assert stream_module.cores_are_full(event, num_cores=2) is is_full
 
 
 def test_before_the_first_sample_the_cores_count_as_free() -> None:
-    assert not follow.cores_are_full(None, num_cores=2)
-    assert not follow.cores_are_full({"devices": []}, num_cores=2)
-    assert not follow.cores_are_full({"devices": [{"kind": "cpu"}]}, num_cores=2), "an older run's event"
+    assert not stream_module.cores_are_full(None, num_cores=2)
+    assert not stream_module.cores_are_full({"devices": []}, num_cores=2)
+    assert not stream_module.cores_are_full({"devices": [{"kind": "cpu"}]}, num_cores=2), (
+        "an older run's event"
+    )
 
 
 @pytest.mark.parametrize(("idle_percent", "is_slower"), [(0.0, True), (50.0, False)])
@@ -212,9 +216,9 @@ def test_where_the_cores_are_full_four_messages_a_second_are_sent(
         return min(after - before for before, after in itertools.pairwise(came))
 
     gap_s = asyncio.run(shortest_gap_s())
-    least_s = follow.SEND_EVERY_WHERE_CORES_ARE_FULL_S if is_slower else follow.SEND_EVERY_S
+    least_s = stream_module.SEND_EVERY_WHERE_CORES_ARE_FULL_S if is_slower else stream_module.SEND_EVERY_S
     assert gap_s >= 0.9 * least_s
-    assert is_slower or gap_s < follow.SEND_EVERY_WHERE_CORES_ARE_FULL_S
+    assert is_slower or gap_s < stream_module.SEND_EVERY_WHERE_CORES_ARE_FULL_S
 
 
 def test_the_stream_of_an_ended_run_ends(tmp_path: Path) -> None:
@@ -232,8 +236,8 @@ def test_the_stream_of_an_ended_run_ends(tmp_path: Path) -> None:
 def test_a_long_file_gives_a_first_impression_and_then_every_point(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "MUCH_BYTES", 10_000)
-    monkeypatch.setattr(follow, "VERY_MUCH_BYTES", 10_000)
+    monkeypatch.setattr(stream_module, "MUCH_BYTES", 10_000)
+    monkeypatch.setattr(stream_module, "VERY_MUCH_BYTES", 10_000)
     view = RunView(make_run(tmp_path, until=5000), 5000)
 
     async def watch() -> list[dict[str, Any]]:
@@ -250,7 +254,7 @@ def test_a_long_file_gives_a_first_impression_and_then_every_point(
 def test_a_long_last_line_without_its_end_does_not_load_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "MUCH_BYTES", 10_000)
+    monkeypatch.setattr(stream_module, "MUCH_BYTES", 10_000)
     run = make_run(tmp_path)
     with run.events.open("ab") as file:
         file.write(b"x" * 20_000)
@@ -284,7 +288,7 @@ async def _some(count: int) -> AsyncGenerator[bytes]:
 
 
 def test_a_viewer_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "CUT_OFF_AFTER_S", 0.05)
+    monkeypatch.setattr(stream_module, "CUT_OFF_AFTER_S", 0.05)
     sent: list[bytes] = []
 
     async def send(message: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from ddp_gui.run import chrome_trace, recording_routes
+from ddp_gui.run import recordings as recordings_module
 from tests.harness import REPOSITORY
 from tests.stray_entries import ENTRIES, put
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
@@ -39,12 +39,12 @@ def recorded(tmp_path: Path, golden: dict[str, Any]) -> RunDirectory:
 @pytest.fixture
 def client(recorded: RunDirectory, catalogue) -> TestClient:  # noqa: F811
     app = FastAPI()
-    app.include_router(recording_routes.make_router(store_of(recorded.path.parent, catalogue)))
+    app.include_router(recordings_module.make_recording_router(store_of(recorded.path.parent, catalogue)))
     return TestClient(app)
 
 
 def test_every_span_of_the_trace_is_as_the_format_wants_it(golden: dict[str, Any]) -> None:
-    trace = chrome_trace.of(golden, "run-1")
+    trace = recordings_module.trace_of(golden, "run-1")
     spans = [event for event in trace["traceEvents"] if event["ph"] == "X"]
     assert {event["ph"] for event in trace["traceEvents"]} == {"X", "M"}
     for event in spans:

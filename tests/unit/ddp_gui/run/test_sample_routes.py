@@ -9,7 +9,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from ddp_gui.run import sample_routes
+from ddp_gui.run import samples
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.runs.test_runs import store_of
 from trainers.contract import config, rundir
@@ -29,7 +29,7 @@ def write_plan(run: RunDirectory, num_train: int, **dealing: Any) -> None:
 @pytest.fixture
 def asking(tmp_path: Path, catalogue) -> TestClient:  # noqa: F811
     app = FastAPI()
-    app.include_router(sample_routes.make_router(store_of(tmp_path, catalogue)))
+    app.include_router(samples.make_sample_router(store_of(tmp_path, catalogue)))
     return TestClient(app)
 
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from ddp_gui.events.run_view import RunView
-from ddp_gui.plan import plan
+from ddp_gui.plan import plan as plan_module
 from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.run.downloads import zip_of
 from ddp_gui.run.summary import describe_configuration, summarise
-from ddp_gui.train import words
+from ddp_gui.train import choices
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.runs.test_runs import make_run, store_of
 from tests.unit.stand_in import FakeDevices
@@ -24,7 +24,7 @@ from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.contract.status import Handle
 from trainers.engines import registry
-from trainers.engines.reports import Capacity
+from trainers.engines.base import Capacity
 
 
 def run_with(runs_dir: Path, born_s: int, **values: object) -> RunDirectory:
@@ -137,8 +137,8 @@ def test_the_page_offers_and_shows_what_its_own_engine_says(tmp_path: Path, cata
     engine: Any = Cluster()
     here = Scheduler(tmp_path, FakeDevices(None, ()), lambda _: None, engine).capacity()
     assert (here.num_gpus, here.default_ranks(), here.num_cores) == (8, 8, 64)
-    planned = plan.make(plan.parse({"nproc_per_node": 4}, here), catalogue, here)
-    assert "&& submit 4 '" in words.command(planned, tmp_path, engine)
+    planned = plan_module.make(plan_module.parse({"nproc_per_node": 4}, here), catalogue, here)
+    assert "&& submit 4 '" in choices.command(planned, tmp_path, engine)
 
 
 def test_options_of_plug_ins_are_among_what_changed(tmp_path: Path, catalogue) -> None:  # noqa: F811

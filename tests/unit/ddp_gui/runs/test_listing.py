@@ -11,18 +11,16 @@ from typing import Any
 import pytest
 
 from ddp_gui.events import event_reader
-from ddp_gui.events.digest import Digest
+from ddp_gui.events.event_reader import Digest
 from ddp_gui.plan.catalogue import Catalogue
-from ddp_gui.runs import facts, listing_cache, notes
 from ddp_gui.runs import listing as listing_module
-from ddp_gui.runs.listing import Listing
-from ddp_gui.runs.notes import RunNotes
+from ddp_gui.runs.listing import Listing, RunNotes
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.runs.test_runs import make_run, store_of
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory, Status
-from trainers.files import file_stat
+from trainers.files import plain_files
 
 
 @pytest.fixture
@@ -115,7 +113,7 @@ def test_words_written_on_a_run_are_in_its_row(listing: Listing, runs_dir: Path)
     run = make_run(runs_dir)
     settle(runs_dir)
     assert listing.changes().rows[0]["name"] == run.run_id
-    notes.write(run, RunNotes(name="<b>", tags=("a",), note="n"))
+    listing_module.write_notes(run, RunNotes(name="<b>", tags=("a",), note="n"))
     (row,) = listing.rows()
     assert (row["name"], row["tags"], row["note"]) == ("<b>", ["a"], "n")
 
@@ -134,9 +132,9 @@ def test_a_resumed_run_is_seen_by_its_status(listing: Listing, runs_dir: Path) -
 def test_what_was_written_a_moment_ago_is_read_again(listing: Listing, runs_dir: Path) -> None:
     run = make_run(runs_dir)
     assert listing.changes().rows[0]["state"] == "stopped"
-    before = file_stat.stats_of(str(run.path))
+    before = plain_files.stats_of(str(run.path))
     run.status.write_text(run.status.read_text().replace('"stopped"', '"failed"'))
-    assert file_stat.stats_of(str(run.path)) == before, "a look cannot tell"
+    assert plain_files.stats_of(str(run.path)) == before, "a look cannot tell"
     assert listing.rows()[0]["state"] == "failed"
 
 
@@ -202,7 +200,7 @@ def test_a_spoilt_copy_does_no_harm(
     settle(runs_dir)
     rows = listing.rows()
     listing.save()
-    spoil(listing_cache.path_in(runs_dir))
+    spoil(listing_module.path_in(runs_dir))
     assert restarted(listing, catalogue).rows() == rows
 
 
@@ -211,7 +209,7 @@ def test_a_spoilt_digest_is_read_anew(listing: Listing, runs_dir: Path, catalogu
     settle(runs_dir)
     listing.rows()
     listing.save()
-    path = listing_cache.path_in(runs_dir)
+    path = listing_module.path_in(runs_dir)
     path.write_bytes(path.read_bytes().replace(rb"\"offset\"", rb"\"upset\""))
     add_step(run, 11)
     (row,) = restarted(listing, catalogue).rows()
@@ -237,7 +235,7 @@ def test_the_row_does_not_change_by_being_looked_at(listing: Listing, runs_dir: 
 )
 def test_a_persons_own_data_is_called_by_its_file(config: dict[str, str], label: str) -> None:
     known = SimpleNamespace(own_data={"own": "Your own data"}, datasets={})
-    assert facts.dataset_label(Config(**config), known) == label  # type: ignore[arg-type]
+    assert listing_module.dataset_label(Config(**config), known) == label  # type: ignore[arg-type]
 
 
 def test_a_long_file_is_read_in_turns_with_the_other_runs(

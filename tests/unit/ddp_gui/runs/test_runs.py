@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 import pytest
 
-from ddp_gui.events import messages
+from ddp_gui.events import run_view
 from ddp_gui.launch import launcher
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.runs import bin as run_bin
@@ -50,7 +50,7 @@ def make_run(runs_dir: Path, *, until: int = 10, ended: str = "stopped") -> RunD
 
 def as_read(message: dict[str, Any]) -> dict[str, Any]:
     """Return a message as a browser reads it."""
-    read: dict[str, Any] = json.loads(messages.encode(message))
+    read: dict[str, Any] = json.loads(run_view.encode_message(message))
     return read
 
 
@@ -163,7 +163,7 @@ def test_a_run_says_how_its_ranks_talk_to_each_other(
     file.close()
     view = store_of(tmp_path, catalogue).view(run.run_id)
     view.catch_up()
-    said = messages.message_for(view, -1)["head"]["communication"]
+    said = run_view.message_for(view, -1)["head"]["communication"]
     assert words in said and bool(said) == bool(words)
 
 
@@ -190,7 +190,7 @@ def test_a_run_says_what_it_is_doing(
     run.write_status(Status(state=state))
     view = store_of(tmp_path, catalogue).view(run.run_id)
     view.catch_up()
-    assert messages.message_for(view, -1)["head"]["doing"] == doing
+    assert run_view.message_for(view, -1)["head"]["doing"] == doing
 
 
 def test_the_mean_loss_is_said_when_a_run_is_over_with_all_of_its_digits(
@@ -201,12 +201,12 @@ def test_the_mean_loss_is_said_when_a_run_is_over_with_all_of_its_digits(
     view = store_of(tmp_path, catalogue).view(run.run_id)
     view.catch_up()
     losses = [event["loss"] for event in all_events(run) if event["kind"] == "step"]
-    found = messages.message_for(view, -1)["head"]["mean_loss"]
+    found = run_view.message_for(view, -1)["head"]["mean_loss"]
     assert found == pytest.approx(fmean(losses), rel=1e-6) and len(str(found)) > 8
     run.acquire_lock()
     run.write_status(Status(state="running"))
     view.refresh_status()
-    assert messages.message_for(view, -1)["head"]["mean_loss"] is None
+    assert run_view.message_for(view, -1)["head"]["mean_loss"] is None
 
 
 def test_a_loss_and_a_metric_of_nan_are_shown_as_missing(tmp_path: Path, catalogue) -> None:  # noqa: F811
@@ -217,7 +217,7 @@ def test_a_loss_and_a_metric_of_nan_are_shown_as_missing(tmp_path: Path, catalog
     file.close()
     view = store_of(tmp_path, catalogue).view(run.run_id)
     view.catch_up()
-    message = as_read(messages.message_for(view, -1))
+    message = as_read(run_view.message_for(view, -1))
     assert message["head"]["metrics"] == {"accuracy": None}
     assert message["traces"]["metric:accuracy"]["y"] == [0.75, None]
     assert message["head"]["best"]["value"] == 0.75
@@ -234,7 +234,7 @@ def test_readers_and_the_feeder_do_not_meet_in_the_middle(tmp_path: Path, catalo
         try:
             while not done.is_set():
                 view.catch_up()
-                message = messages.message_for(view, -1)
+                message = run_view.message_for(view, -1)
                 lengths = {len(trace["x"]) - len(trace["y"]) for trace in message["traces"].values()}
                 assert lengths == {0}
                 status_values(view)

@@ -13,7 +13,8 @@ import pytest
 
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan.catalogue import Catalogue
-from ddp_gui.train import changes, fill_in, presets
+from ddp_gui.train import fill_in
+from ddp_gui.train import form as form_module
 from ddp_gui.train.form import TOPIC_TITLES, Form
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.runs.test_runs import store_of
@@ -37,7 +38,7 @@ def said(
     **more: Any,
 ) -> tuple[str, str, dict[str, int]]:
     """Return the words without tags, the chosen preset, and the number of changes by topic."""
-    line = changes.in_html(form, catalogue, form.usual_values() | values, **{"filled_from": None} | more)
+    line = fill_in.changes_html(form, catalogue, form.usual_values() | values, **{"filled_from": None} | more)
     preset = re.findall(r'data-preset="(.*?)"', line)[0]
     topics = json.loads(unescape(re.findall(r'data-topics="(.*?)"', line)[0]))
     return unescape(re.sub("<.*?>", "", line)), preset, topics
@@ -47,14 +48,14 @@ def test_nothing_is_said_of_the_defaults_which_are_the_first_preset(
     form: Form,
     catalogue: Catalogue,  # noqa: F811
 ) -> None:
-    assert said(form, catalogue, {}) == ("", presets.PRESETS[0].name, {})
+    assert said(form, catalogue, {}) == ("", form_module.PRESETS[0].name, {})
 
 
-@pytest.mark.parametrize("preset", presets.PRESETS[1:], ids=lambda preset: preset.name)
+@pytest.mark.parametrize("preset", form_module.PRESETS[1:], ids=lambda preset: preset.name)
 def test_a_preset_is_chosen_until_a_value_differs(
     form: Form,
     catalogue: Catalogue,  # noqa: F811
-    preset: presets.Preset,
+    preset: form_module.Preset,
 ) -> None:
     filled = form.unset_values() | dict(preset.values)
     words, chosen, _ = said(form, catalogue, filled)

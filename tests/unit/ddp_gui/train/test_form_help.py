@@ -12,11 +12,12 @@ import pytest
 
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan import recipe
-from ddp_gui.plan.advice import warnings_before_start
 from ddp_gui.plan.catalogue import Catalogue, CatalogueSource, default_cache_file
+from ddp_gui.plan.memory import warnings_before_start
 from ddp_gui.plan.plan import make, parse
 from ddp_gui.runs.runs import RunStore
-from ddp_gui.train import changes, fill_in, presets
+from ddp_gui.train import fill_in
+from ddp_gui.train import form as form_module
 from ddp_gui.train.form import Form
 from trainers.contract import config, rundir
 
@@ -57,8 +58,10 @@ def test_what_is_usual_gets_no_warning(real: Catalogue, values: dict[str, Any]) 
     assert said(real, **values) == ""
 
 
-@pytest.mark.parametrize("preset", presets.PRESETS, ids=lambda preset: preset.name)
-def test_every_preset_can_be_started_here_without_a_warning(real: Catalogue, preset: presets.Preset) -> None:
+@pytest.mark.parametrize("preset", form_module.PRESETS, ids=lambda preset: preset.name)
+def test_every_preset_can_be_started_here_without_a_warning(
+    real: Catalogue, preset: form_module.Preset
+) -> None:
     planned = make(parse(preset.values, LAPTOP), real, LAPTOP)
     assert warnings_before_start(planned, LAPTOP) == []
 
@@ -75,8 +78,8 @@ def values_of(form: Form, changes: list[dict[str, Any]]) -> dict[str, Any]:
     return form.to_raw(*(change["value"] for change in changes))
 
 
-@pytest.mark.parametrize("preset", presets.PRESETS, ids=lambda preset: preset.name)
-def test_a_preset_fills_the_whole_form(form: Form, preset: presets.Preset) -> None:
+@pytest.mark.parametrize("preset", form_module.PRESETS, ids=lambda preset: preset.name)
+def test_a_preset_fills_the_whole_form(form: Form, preset: form_module.Preset) -> None:
     changes = fill_in.updates(form, preset.values)
     expected = {**config.default_values(), "nproc_per_node": 2, **preset.values}
     assert config.parse(values_of(form, changes)) == config.parse(expected)
@@ -111,10 +114,10 @@ def test_other_data_than_a_presets_takes_its_other_fields_back(form: Form) -> No
     opened = form.usual_values()
     taken_back = fill_in.without_preset(form, opened | {"dataset": "iris"})
     assert taken_back == {name: config.default_values()[name] for name in taken_back}
-    assert set(taken_back) == {"num_epochs", "random_crop", "weight_decay"} <= set(presets.FITTED_FIELDS)
+    assert set(taken_back) == {"num_epochs", "random_crop", "weight_decay"} <= set(form_module.FITTED_FIELDS)
     assert fill_in.without_preset(form, opened) == {}, "the data is the preset's own"
     assert fill_in.without_preset(form, opened | {"dataset": "iris", "num_epochs": 7}) == {}, "a person's own"
-    moons = form.unset_values() | dict(presets.find("moons").values)
+    moons = form.unset_values() | dict(form_module.find_preset("moons").values)
     assert fill_in.without_preset(form, moons | {"dataset": "wine"})["learning_rate"] == 0.002
 
 
@@ -199,5 +202,5 @@ def test_values_of_the_rules_are_defaults_and_no_changes(real: Catalogue, form: 
     assert fill_in.defaults_for(form, rules, opened) == opened
     raw = opened | {"dataset": "iris", "model": "linear"}
     filled = raw | fill_in.by_rules(form, rules, "", raw, leaves_preset=True)[0]
-    found = changes.differences(form, real, fill_in.defaults_for(form, rules, filled), filled)
+    found = fill_in.list_changes(form, real, fill_in.defaults_for(form, rules, filled), filled)
     assert [change.name for change in found] == ["model", "dataset"]

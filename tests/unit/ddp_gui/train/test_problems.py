@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from ddp_gui.train import problems
+from ddp_gui.train import fill_in
 from ddp_gui.train.form import Form, as_number
 from trainers.contract.config import ConfigError, Problem
 
@@ -19,28 +19,28 @@ def error(field: str, value: Any) -> ConfigError:
 
 
 def test_a_line_begins_with_the_fields_label_and_has_no_name_of_the_configuration() -> None:
-    told = problems.in_text(error("batch_size", 0), FORM)
+    told = fill_in.problem_text(error("batch_size", 0), FORM)
     assert told == "Batch per rank: 0 is not possible. It must be a whole number from 1 to 9."
-    listed = problems.in_html(error("batch_size", 0), FORM)
+    listed = fill_in.problem_html(error("batch_size", 0), FORM)
     assert 'class="ddp-wrong" data-field="batch_size"' in listed
     assert 'data-go-to="batch_size"><bdi>Batch per rank</bdi></button>' in listed
 
 
 @pytest.mark.parametrize("value", [None, "", "  "])
 def test_an_empty_field_is_a_hint_and_no_error(value: Any) -> None:
-    assert problems.in_text(error("batch_size", value), FORM) == (
+    assert fill_in.problem_text(error("batch_size", value), FORM) == (
         "Batch per rank: not filled in yet. It must be a whole number from 1 to 9."
     )
-    assert 'class="ddp-missing"' in problems.in_html(error("batch_size", value), FORM)
+    assert 'class="ddp-missing"' in fill_in.problem_html(error("batch_size", value), FORM)
 
 
 def test_a_field_that_the_form_does_not_have_keeps_its_name() -> None:
-    assert problems.in_text(error("num_nodes", 0), FORM).startswith("num_nodes is 0, but allowed is:")
-    assert "<button" not in problems.in_html(error("num_nodes", 0), FORM)
+    assert fill_in.problem_text(error("num_nodes", 0), FORM).startswith("num_nodes is 0, but allowed is:")
+    assert "<button" not in fill_in.problem_html(error("num_nodes", 0), FORM)
 
 
 def test_what_was_typed_is_shown_as_text_and_cut() -> None:
-    listed = problems.in_html(error("batch_size", "<b>" + "x" * 1000), FORM)
+    listed = fill_in.problem_html(error("batch_size", "<b>" + "x" * 1000), FORM)
     assert "<b>" not in listed.replace("<bdi>", "") and len(listed) < 500
 
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 import gradio as gr
 import pytest
 
-from ddp_gui.auth.data_access import DataAccess
+from ddp_gui.auth.rights import DataAccess
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan import recipe
 from ddp_gui.plan.catalogue import Catalogue, CatalogueSource, Dataset, default_cache_file

@@ -14,7 +14,7 @@ import pytest
 
 from tests.harness import REPOSITORY
 from trainers.check_machine import __main__ as check_machine
-from trainers.check_machine import table
+from trainers.check_machine import report
 from trainers.check_machine.checks import all_reduce, bench, configs, devices, driver, strategies, training
 from trainers.check_machine.checks.bench import Bench
 from trainers.check_machine.checks.cancelling import CancelledError, Patience, TooLateError
@@ -22,8 +22,8 @@ from trainers.check_machine.checks.devices import Devices, GpusNow
 from trainers.check_machine.checks.driver import Nvidia, Probe
 from trainers.check_machine.checks.findings import Finding, Value, all_passed, compare, summary
 from trainers.check_machine.checks.outcome import Outcome
-from trainers.contract import check_limits
-from trainers.contract.check_limits import JOB_LIMIT_S, longest_check_s
+from trainers.contract import check_files
+from trainers.contract.check_files import JOB_LIMIT_S, longest_check_s
 from trainers.machine import hardware
 from trainers.machine.cuda_environment import Obstacle
 from trainers.machine.hardware import VisibleGpu
@@ -362,7 +362,7 @@ def test_a_row_of_the_table_says_by_a_sign_and_words_what_held() -> None:
         Value(name="writing", value=412e6, unit="bytes/s"),
         Value(name="a small file", value=0.0042, unit="s"),
     )
-    row = table.line(
+    row = report.line(
         Finding(
             id="disk",
             title="Disk of the runs",
@@ -436,9 +436,9 @@ for number in range(2_000):
 def test_the_page_waits_longer_than_a_check_and_its_end_may_take() -> None:
     from trainers.check_machine.checks import probe
 
-    assert check_limits.CANCEL_S > GPU_KILL_WAIT_S + KILL_WAIT_S
+    assert check_files.CANCEL_S > GPU_KILL_WAIT_S + KILL_WAIT_S
     strategies_besides_ddp = len(probe.describe()["strategies"]) - 1
-    assert strategies_besides_ddp == check_limits.NUM_STRATEGIES
+    assert strategies_besides_ddp == check_files.NUM_STRATEGIES
     one_job_s = bench.TEARDOWN_S + JOB_LIMIT_S + GPU_KILL_WAIT_S + KILL_WAIT_S
     assert longest_check_s() > driver.PROBE_LIMIT_S + (4 + strategies_besides_ddp) * one_job_s
     assert longest_check_s(10.0, 2) == longest_check_s(10.0, 0) + 2 * (

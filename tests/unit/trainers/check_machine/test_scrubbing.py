@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainers.check_machine.scrubbing import Known, scrub
+from trainers.check_machine.report import Known, scrub
 
 HOSTILE = Known(
     folders={"/srv/people/Ann.Lee (x)+": "HOME", "/srv/people/Ann.Lee (x)+/ddp": "PROJECT", "/": "ROOT"},

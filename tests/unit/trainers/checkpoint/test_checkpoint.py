@@ -16,9 +16,9 @@ import pytest
 import torch
 from torch import nn
 
-from trainers.checkpoint import checkpoint_files, save_and_restore, weight_files
+from trainers.checkpoint import checkpoint_files, loaded_state, save_and_restore
+from trainers.checkpoint.checkpoint_files import Sealing
 from trainers.checkpoint.save_and_restore import Checkpointer, CheckpointError, Outcome, Progress, Saved
-from trainers.checkpoint.sealing import Sealing
 from trainers.contract import fence, rundir
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
@@ -296,7 +296,7 @@ def weight_names(path: Path) -> list[str]:
 def test_without_safetensors_weights_go_to_a_file_of_torch(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(weight_files, "is_safetensors_there", lambda: False)
+    monkeypatch.setattr(loaded_state, "is_safetensors_there", lambda: False)
     maker = checkpointer_of(run)
     maker.save(Progress(step=3), "schedule")
     outcome = maker.wait()
@@ -313,7 +313,7 @@ def test_weights_in_safetensors_are_refused_in_words_where_it_is_not_installed(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(run)
-    monkeypatch.setattr(weight_files, "is_safetensors_there", lambda: False)
+    monkeypatch.setattr(loaded_state, "is_safetensors_there", lambda: False)
     with pytest.raises(
         CheckpointError, match=r"step_3 holds its weights as .* but safetensors is not installed"
     ):

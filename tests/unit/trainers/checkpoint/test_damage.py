@@ -22,8 +22,8 @@ from torch import nn
 
 from tests.unit.trainers.checkpoint.test_checkpoint import checkpointer_of, save
 from trainers.checkpoint import sharded_files
+from trainers.checkpoint.checkpoint_files import Sealing
 from trainers.checkpoint.save_and_restore import CheckpointError
-from trainers.checkpoint.sealing import Sealing
 from trainers.contract import manifests
 from trainers.contract.rundir import RunDirectory
 

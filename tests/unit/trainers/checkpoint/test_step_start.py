@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from trainers import control
-from trainers.checkpoint.step_start import StepStart
+from trainers.checkpoint.snapshot import StepStart
 from trainers.control import Stopped
 from trainers.job import Job
 from trainers.report.observer import NullObserver

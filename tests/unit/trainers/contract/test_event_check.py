@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from ddp_gui.events.digest import Digest
+from ddp_gui.events.event_reader import Digest
 from ddp_gui.events.run_view import RunView
 from tests.harness import create_run
 from tests.unit.ddp_gui.events.test_digest import evaluation, steps, write_events
-from trainers.contract import event_check, events
+from trainers.contract import events
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
 
@@ -29,12 +29,12 @@ STEP = {
     ],
 )  # fmt: skip
 def test_event_with_a_value_nobody_can_use_is_not_whole(change: dict[str, Any]) -> None:
-    assert event_check.is_whole(STEP)
-    assert not event_check.is_whole(STEP | change)
+    assert events.is_complete_event(STEP)
+    assert not events.is_complete_event(STEP | change)
 
 
 def test_event_of_a_kind_still_to_come_is_whole() -> None:
-    assert event_check.is_whole({"seq": 0, "time_unix_s": 1, "kind": "dance"})
+    assert events.is_complete_event({"seq": 0, "time_unix_s": 1, "kind": "dance"})
 
 
 @pytest.mark.parametrize("line", [b"", b"{", b"[]", b"null", b"\xff", b"[" * 100_000, b'{"kind": "step"}'])

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.contract import event_lines
-from trainers.contract.event_lines import encode, encode_plainly
+from trainers.contract import events
+from trainers.contract.events import encode_event, encode_plainly
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
@@ -24,7 +24,7 @@ VALUES = st.recursive(
 @given(st.dictionaries(st.text(st.characters(), max_size=8), VALUES, max_size=6))
 @pytest.mark.slow
 def test_both_write_the_same_and_one_line(event: Mapping[str, Any]) -> None:
-    fast, plain = encode(event), encode_plainly(event)
+    fast, plain = encode_event(event), encode_plainly(event)
     assert json.loads(fast) == json.loads(plain)
     assert b"\n" not in fast and b"\n" not in plain
 
@@ -34,7 +34,7 @@ class Odd:
         return "odd"
 
 
-@pytest.mark.parametrize("write", [encode, encode_plainly])
+@pytest.mark.parametrize("write", [encode_event, encode_plainly])
 @pytest.mark.parametrize(
     ("value", "read"),
     [
@@ -56,5 +56,5 @@ def test_what_json_has_no_word_for(write: Any, value: Any, read: Any) -> None:
 
 
 def test_it_works_without_orjson(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_lines, "_encode", encode_plainly)
-    assert encode({"seq": 0, "kind": "état"}) == '{"seq":0,"kind":"état"}'.encode()
+    monkeypatch.setattr(events, "_encode", encode_plainly)
+    assert encode_event({"seq": 0, "kind": "état"}) == '{"seq":0,"kind":"état"}'.encode()

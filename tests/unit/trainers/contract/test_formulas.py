@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainers.contract.config import Config
-from trainers.contract.config.formulas import Check, FormulaError, evaluate
+from trainers.contract.config.options import Check, FormulaError, evaluate_formula
 
 VALUES = Config(nproc_per_node=6, tensor_parallel_size=2, precision="bf16").values()
 
@@ -28,7 +28,7 @@ VALUES = Config(nproc_per_node=6, tensor_parallel_size=2, precision="bf16").valu
     ],
 )
 def test_formula_gives_what_python_gives(formula: str, expected: Any) -> None:
-    assert evaluate(formula, VALUES) == expected
+    assert evaluate_formula(formula, VALUES) == expected
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_formula_gives_what_python_gives(formula: str, expected: Any) -> None:
 )
 def test_anything_else_is_refused_by_name(formula: str) -> None:
     with pytest.raises(FormulaError) as refused:
-        evaluate(formula, VALUES)
+        evaluate_formula(formula, VALUES)
     assert repr(formula) in str(refused.value)
 
 

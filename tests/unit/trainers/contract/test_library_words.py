@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from trainers.contract.library_words import in_words, without_advice
+from trainers.contract.rundir import library_error_text, without_advice
 
 WORDS = {
     "Weights only load failed. Re-running `torch.load` with `weights_only` set to `False` will likely "
@@ -53,4 +53,4 @@ def test_torchs_own_text_of_today_has_none_left(tmp_path) -> None:  # type: igno
     ],
 )
 def test_an_error_is_told_in_words(error: Exception, words: str) -> None:
-    assert in_words(error) == words
+    assert library_error_text(error) == words

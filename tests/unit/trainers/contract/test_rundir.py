@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from trainers.contract import run_ids, rundir
+from trainers.contract import rundir
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory, Status
@@ -178,7 +178,7 @@ def test_create_numbers_runs_and_never_reuses_a_directory(tmp_path: Path) -> Non
     assert plain.run_id == "fashion_mnist-cnn-1"
     assert plain.read_config() == Config()
     (tmp_path / "runs" / "my-run-41").mkdir()
-    assert run_ids.next_run_id(tmp_path / "runs", Config(name="my run")) == "my-run-42"
+    assert rundir.next_run_id(tmp_path / "runs", Config(name="my run")) == "my-run-42"
 
 
 def test_two_creators_at_once_get_different_runs(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_two_creators_at_once_get_different_runs(tmp_path: Path) -> None:
 def test_no_name_leads_out_of_the_runs_directory(tmp_path: Path, name: str) -> None:
     run = rundir.create(tmp_path / "runs", Config(name=name))
     assert run.path.parent == tmp_path / "runs"
-    assert run_ids.is_run_id(run.run_id)
+    assert rundir.is_run_id(run.run_id)
     assert rundir.open_run(tmp_path / "runs", run.run_id).read_config().name == name
 
 
@@ -207,7 +207,7 @@ def test_no_name_leads_out_of_the_runs_directory(tmp_path: Path, name: str) -> N
 def test_no_data_set_or_model_leads_out_of_the_runs_directory(tmp_path: Path, dataset: str) -> None:
     run = rundir.create(tmp_path / "runs", Config(dataset=dataset, model=dataset))
     assert run.path.parent == tmp_path / "runs"
-    assert run_ids.is_run_id(run.run_id)
+    assert rundir.is_run_id(run.run_id)
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,7 @@ from trainers.data.dataset import (
     mean_and_std,
     vary,
 )
-from trainers.data.loading import Batch, Loader
-from trainers.data.sharding import ShardedBatches
+from trainers.data.loading import Batch, Loader, ShardedBatches
 
 CPU = torch.device("cpu")
 

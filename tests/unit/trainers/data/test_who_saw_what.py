@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from ddp_gui.run import sample_picture
-from ddp_gui.run.sample_order import shuffled
-from ddp_gui.run.who_saw_what import NO_SAMPLER, NO_SET_EPOCH, Dealing, Sampling, sampling_of
+from ddp_gui.run import samples
+from ddp_gui.run.samples import NO_SAMPLER, NO_SET_EPOCH, Dealing, Sampling, sampling_of, shuffled_order
 from trainers.contract import config as config_module
-from trainers.data.sharding import ShardedBatches
+from trainers.data.loading import ShardedBatches
 
 Look = tuple[int, int, int, int]  # sample, step, replica, micro-batch
 
@@ -30,12 +29,12 @@ def test_order_is_the_one_torch_shuffles(seed: int, dtype: torch.dtype) -> None:
     for num_samples in [0, 1, 2, 3, 4, 623, 624, 625, 1437, 20_000, *random.integers(5, 3000, 20).tolist()]:
         generator = torch.Generator().manual_seed(seed)
         expected = torch.randperm(num_samples, generator=generator, dtype=dtype).numpy()
-        np.testing.assert_array_equal(shuffled(num_samples, seed), expected)
+        np.testing.assert_array_equal(shuffled_order(num_samples, seed), expected)
 
 
 def test_order_of_many_samples_is_the_one_torch_shuffles() -> None:
     expected = torch.randperm(MILLION, generator=torch.Generator().manual_seed(7), dtype=torch.int32).numpy()
-    np.testing.assert_array_equal(shuffled(MILLION, 7), expected)
+    np.testing.assert_array_equal(shuffled_order(MILLION, 7), expected)
 
 
 def loaded(sampling: Sampling, dealing: Dealing, epoch: int, last_step: int | None = None) -> Iterator[Look]:
@@ -62,7 +61,7 @@ def loaded(sampling: Sampling, dealing: Dealing, epoch: int, last_step: int | No
 
 
 def by_rule(sampling: Sampling, epoch: int) -> list[Look]:
-    order = shuffled(sampling.num_samples, sampling.seed_of(epoch))
+    order = shuffled_order(sampling.num_samples, sampling.seed_of(epoch))
     return [
         (int(sample), look.step, look.replica, look.micro_batch)
         for place, sample in enumerate(order)
@@ -139,14 +138,14 @@ def of_one_start(num_samples: int, num_replicas: int = 2, mistake: str = "none")
 @pytest.mark.parametrize("mistake", ["none", NO_SAMPLER])
 @pytest.mark.parametrize("num_replicas", [2, 20])
 @pytest.mark.parametrize("by", ["sample", "place"])
-def test_picture_counts_every_look_once(by: sample_picture.By, num_replicas: int, mistake: str) -> None:
+def test_picture_counts_every_look_once(by: samples.By, num_replicas: int, mistake: str) -> None:
     sampling = of_one_start(1437, num_replicas, mistake)
     first, end = 100, 1000
-    drawn = sample_picture.picture(sampling, 1, by, first, end)
+    drawn = samples.sample_picture(sampling, 1, by, first, end)
     columns, rows, ranks = drawn["columns"], drawn["rows"], drawn["ranks"]
     found = np.array(drawn["counts"]).reshape(rows["number"], columns["number"], ranks["number"])
     expected = np.zeros_like(found)
-    for place, sample in enumerate(shuffled(1437, 4)):
+    for place, sample in enumerate(shuffled_order(1437, 4)):
         column = int(sample) if by == "sample" else place
         if first <= column < end:
             for look in sampling.seen(1, place):
@@ -157,24 +156,24 @@ def test_picture_counts_every_look_once(by: sample_picture.By, num_replicas: int
 
 
 def test_times_seen_are_one_but_for_a_mistake() -> None:
-    assert sample_picture.times_seen(of_one_start(1437), 0) == {"fewest": 1, "most": 1}
-    assert sample_picture.times_seen(of_one_start(1437, 4, NO_SAMPLER), 0) == {"fewest": 4, "most": 4}
+    assert samples.times_seen(of_one_start(1437), 0) == {"fewest": 1, "most": 1}
+    assert samples.times_seen(of_one_start(1437, 4, NO_SAMPLER), 0) == {"fewest": 4, "most": 4}
 
 
 def test_one_sample_is_followed_through_the_epochs() -> None:
     sampling = of_one_start(1437)
-    epochs, is_all = sample_picture.where_seen(sampling, 5, 3)
+    epochs, is_all = samples.where_seen(sampling, 5, 3)
     assert is_all and [found["epoch"] for found in epochs] == [0, 1, 2]
     for found in epochs:
-        assert shuffled(1437, 3 + found["epoch"])[found["place"]] == 5
+        assert shuffled_order(1437, 3 + found["epoch"])[found["place"]] == 5
         assert len(found["seen"]) == 1
 
 
 @pytest.mark.slow
 def test_a_million_samples_are_drawn_within_a_second() -> None:
-    shuffled.cache_clear()
+    shuffled_order.cache_clear()
     sampling = of_one_start(MILLION)
     began = time.process_time()
-    drawn = sample_picture.picture(sampling, 0, "sample", 0, MILLION)
+    drawn = samples.sample_picture(sampling, 0, "sample", 0, MILLION)
     assert time.process_time() - began < MOST_CPU_S
     assert sum(map(sum, drawn["counts"])) == MILLION

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from trainers.contract import rundir
+from trainers.contract.commands import Grant, GrantedGpu, Ticket
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import RANK_KILL_ASKED
-from trainers.contract.tickets import Grant, GrantedGpu, Ticket
-from trainers.engines.local.diagnosis import autopsy
-from trainers.engines.local.diagnosis.autopsy import Cause
+from trainers.engines.local import diagnosis
+from trainers.engines.local.diagnosis import Cause
 from trainers.engines.local.torchrun import told_end
 from trainers.files import json_files
 
@@ -121,7 +121,7 @@ class Remains:
 
     def explain(self, exit_code: int = 1) -> Cause:
         """Ask for the cause."""
-        return autopsy.explain(self.run, self.log, self.folder, exit_code)
+        return diagnosis.explain_end(self.run, self.log, self.folder, exit_code)
 
 
 @pytest.fixture
@@ -396,7 +396,7 @@ def test_gpus_that_were_granted_are_named_before_any_report(
     gpus = tuple(GrantedGpu(index=3 + 4 * place, uuid=uuid) for place, uuid in enumerate(uuids))
     ticket = Ticket(person="", kind="cuda", num_ranks=2, asked_unix_s=0.0)
     ticket = replace(ticket, grant=Grant(token="t", granted_unix_s=0.0, gpus=gpus))
-    monkeypatch.setattr(autopsy.tickets, "read_granted", lambda _run: ticket)
+    monkeypatch.setattr(diagnosis.tickets, "read_granted", lambda _run: ticket)
     remains.summary(1, 1)
     remains.error_file(1, FULL)
     assert f"GPU {index} has a total capacity" in remains.explain().message, "MIG instances have no index"
@@ -456,12 +456,14 @@ def test_what_other_machines_know_of_their_ranks_is_the_cause(remains: Remains) 
     cause = remains.explain()
     assert cause.code == "rank_left" and "exit()" not in f"{cause.message} {cause.hint}"
     here = (remains.run, remains.log, remains.folder, 1)
-    cause = autopsy.explain(*here, lambda rank: "Node 0 is silent." if rank == 1 else "")
+    cause = diagnosis.explain_end(*here, lambda rank: "Node 0 is silent." if rank == 1 else "")
     assert cause.code == "node_ended" and cause.rank is None and "Node 0 is silent." in cause.message
     log = remains.log.with_name(f"{remains.log.stem}_1{remains.log.suffix}")
     log.write_text(told_end(0, -9))
-    assert (autopsy.explain(*here).code, autopsy.explain(*here).rank) == ("rank_killed", 1)
-    assert autopsy.explain(*here, lambda _rank: "Node 0 is silent.").code == "node_ended", "we killed it"
+    assert (diagnosis.explain_end(*here).code, diagnosis.explain_end(*here).rank) == ("rank_killed", 1)
+    assert diagnosis.explain_end(*here, lambda _rank: "Node 0 is silent.").code == "node_ended", (
+        "we killed it"
+    )
 
 
 @pytest.mark.parametrize("has_summary", [False, True])
@@ -551,15 +553,15 @@ def test_run_directory_of_the_fixture_is_a_real_one(remains: Remains) -> None:
 
 
 def test_memory_is_named_only_where_the_kernel_counted_a_kill(tmp_path: Path) -> None:
-    killed = autopsy.Cause(code="rank_killed", message="Rank 1 was killed (SIGKILL).", hint="", rank=1)
-    raised = autopsy.Cause(code="rank_raised", message="Rank 1 failed: KeyError.", hint="", rank=1)
-    worker = autopsy.Cause(
+    killed = diagnosis.Cause(code="rank_killed", message="Rank 1 was killed (SIGKILL).", hint="", rank=1)
+    raised = diagnosis.Cause(code="rank_raised", message="Rank 1 failed: KeyError.", hint="", rank=1)
+    worker = diagnosis.Cause(
         code="rank_raised",
         message="Rank 0 failed: DataLoader worker (pid 7) is killed by signal: Killed.",
         hint="",
         rank=0,
     )
     for cause in (killed, worker):
-        found = autopsy.with_lack_of_memory(cause)
+        found = diagnosis.with_lack_of_memory(cause)
         assert "because memory ran out" in found.message and "fewer loader workers" in found.hint
-    assert autopsy.with_lack_of_memory(raised) == raised
+    assert diagnosis.with_lack_of_memory(raised) == raised

@@ -12,9 +12,9 @@ import torch
 import torch.distributed as dist
 
 from tests.harness import wait_until
-from trainers.engines.heartbeats import collectives
-from trainers.engines.heartbeats.collectives import Answer, Collective, Gap, Group
-from trainers.parallel import flight_recorder
+from trainers.engines import heartbeats
+from trainers.engines.heartbeats import Answer, Collective, Gap, Group
+from trainers.parallel import process_group
 
 FIRST = Collective(number=1, name="all-reduce", dtype="float32", num_bytes=8)
 SECOND = Collective(number=2, name="all-reduce", dtype="float32", num_bytes=1_200_000)
@@ -27,45 +27,45 @@ def view(newest: Collective | None, unfinished: Collective | None = None, num_ra
 
 
 def test_nobody_is_missing_where_all_are_in_the_same_or_have_left_it() -> None:
-    assert collectives.gaps({}) == ()
-    assert collectives.gaps({rank: view(SECOND) for rank in range(3)}) == ()
-    assert collectives.gaps({rank: view(SECOND, SECOND) for rank in range(3)}) == ()
+    assert heartbeats.gaps({}) == ()
+    assert heartbeats.gaps({rank: view(SECOND) for rank in range(3)}) == ()
+    assert heartbeats.gaps({rank: view(SECOND, SECOND) for rank in range(3)}) == ()
     left_it = {0: view(SECOND, SECOND), 1: view(SECOND, SECOND), 2: view(SECOND)}
-    assert collectives.gaps(left_it) == ()
+    assert heartbeats.gaps(left_it) == ()
 
 
 def test_one_that_never_came_is_missing_and_one_that_says_nothing_is_not() -> None:
-    (gap,) = collectives.gaps({0: view(SECOND, SECOND), 2: view(FIRST)})
+    (gap,) = heartbeats.gaps({0: view(SECOND, SECOND), 2: view(FIRST)})
     assert gap == Gap(waiting={0: SECOND}, missing=(2,))
     assert str(gap) == "rank 2 never entered all-reduce 2 (float32, 1.2 MB), in which rank 0 waits"
-    (gap,) = collectives.gaps({0: view(SECOND, FIRST), 1: view(FIRST, FIRST), 2: view(None)})
+    (gap,) = heartbeats.gaps({0: view(SECOND, FIRST), 1: view(FIRST, FIRST), 2: view(None)})
     assert gap == Gap(waiting={0: FIRST, 1: FIRST}, missing=(2,)), "the first unfinished one counts"
-    assert collectives.blamed([gap]) == (2,)
+    assert heartbeats.blamed_ranks([gap]) == (2,)
 
 
 def test_same_number_and_another_size_is_a_mismatch() -> None:
-    found = collectives.gaps(
+    found = heartbeats.gaps(
         {0: view(SECOND, SECOND), 1: view(OTHER_SIZE, OTHER_SIZE), 2: view(SECOND, SECOND)}
     )
     assert [gap.is_mismatch for gap in found] == [True]
-    assert collectives.blamed(found) == (1,)
-    two = collectives.gaps({0: view(SECOND, SECOND, 2), 1: view(OTHER_SIZE, OTHER_SIZE, 2)})
-    assert collectives.blamed(two) == (), "one against one"
+    assert heartbeats.blamed_ranks(found) == (1,)
+    two = heartbeats.gaps({0: view(SECOND, SECOND, 2), 1: view(OTHER_SIZE, OTHER_SIZE, 2)})
+    assert heartbeats.blamed_ranks(two) == (), "one against one"
 
 
 def test_what_a_rank_says_travels_as_bytes_and_nonsense_says_nothing() -> None:
     for said in (Answer(groups=tuple(view(SECOND, FIRST)), gradients_done=7), Answer()):
-        assert collectives.from_bytes(collectives.to_bytes(said)) == said
+        assert heartbeats.from_bytes(heartbeats.to_bytes(said)) == said
     without_groups, without_ranks = b'{"groups": 3}', b'{"groups": [{"name": "0"}], "gradients_done": 1}'
     for nonsense in (b"", b"{", b"[3]", without_groups, without_ranks, b"null", b"\xff"):
-        assert collectives.from_bytes(nonsense) is None
+        assert heartbeats.from_bytes(nonsense) is None
 
 
 def test_behind_is_a_rank_whose_gpu_lacks_gradients_that_others_have() -> None:
     behind = {0: Answer(gradients_done=7), 1: Answer(gradients_done=6), 2: Answer()}
-    assert collectives.behind_on_gpu(behind) == (1,)
-    assert collectives.behind_on_gpu(behind | {1: Answer(gradients_done=7)}) == ()
-    assert collectives.behind_on_gpu({0: Answer(), 1: Answer()}) == (), "nobody knows"
+    assert heartbeats.behind_on_gpu(behind) == (1,)
+    assert heartbeats.behind_on_gpu(behind | {1: Answer(gradients_done=7)}) == ()
+    assert heartbeats.behind_on_gpu({0: Answer(), 1: Answer()}) == (), "nobody knows"
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_torchs_own_recorder_says_what_was_entered_and_left() -> None:
 
     def retired() -> Sequence[Group] | None:
         """Gloo's own thread says that a collective is over, shortly after whoever waited for it went on."""
-        found = flight_recorder.groups()
+        found = process_group.recorded_groups()
         assert found is not None
         return None if any(group.unfinished for group in found) else found
 
@@ -94,11 +94,13 @@ def test_torchs_own_recorder_says_what_was_entered_and_left() -> None:
     assert group.ranks == (0,)
     assert group.newest is not None
     assert (group.newest.name, group.newest.dtype, group.newest.num_bytes) == ("broadcast", "int64", 24)
-    raw = json.loads(flight_recorder.c10d._dump_fr_trace_json())  # type: ignore[attr-defined]
+    raw = json.loads(process_group.c10d._dump_fr_trace_json())  # type: ignore[attr-defined]
     names = {"profiling_name", "process_group", "collective_seq_id", "op_id", "is_p2p", "retired"}
     assert names | {"input_dtypes", "input_sizes"} <= raw["entries"][-1].keys()
     assert raw["entries"][-1]["profiling_name"] == "gloo:broadcast"
-    assert collectives.from_bytes(flight_recorder.say(lambda: 3)) == Answer(groups=found, gradients_done=3)
+    assert heartbeats.from_bytes(process_group.flight_record_text(lambda: 3)) == Answer(
+        groups=found, gradients_done=3
+    )
 
 
 @pytest.mark.usefixtures("lone_group")
@@ -106,17 +108,17 @@ def test_without_torchs_functions_or_in_another_shape_nothing_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     dist.all_reduce(torch.zeros(4))
-    monkeypatch.setattr(flight_recorder, "_collective", lambda entry: entry["of another torch"])
-    assert collectives.from_bytes(flight_recorder.say(lambda: 3)) == Answer(gradients_done=3)
-    for name in flight_recorder._FUNCTIONS:
-        monkeypatch.delattr(flight_recorder.c10d, name, raising=False)
-    assert flight_recorder.groups() is None
-    assert collectives.from_bytes(flight_recorder.say()) == Answer()
+    monkeypatch.setattr(process_group, "_collective", lambda entry: entry["of another torch"])
+    assert heartbeats.from_bytes(process_group.flight_record_text(lambda: 3)) == Answer(gradients_done=3)
+    for name in process_group._FUNCTIONS:
+        monkeypatch.delattr(process_group.c10d, name, raising=False)
+    assert process_group.recorded_groups() is None
+    assert heartbeats.from_bytes(process_group.flight_record_text()) == Answer()
 
 
 def test_a_broken_gpu_is_asked_in_vain() -> None:
     def raises() -> int:
         raise RuntimeError("CUDA error: device-side assert triggered")
 
-    answer = collectives.from_bytes(flight_recorder.say(raises))
+    answer = heartbeats.from_bytes(process_group.flight_record_text(raises))
     assert answer is not None and answer.gradients_done is None

@@ -11,13 +11,13 @@ from dataclasses import replace
 import pytest
 
 from tests.harness import wait_until
-from trainers.engines.heartbeats import heartbeat_board
-from trainers.engines.heartbeats.heartbeat_board import BUSY_FACTOR, Beat, Board, Place
-from trainers.engines.local.diagnosis import hangs
-from trainers.engines.local.diagnosis.hangs import RankWatch, Suspicion, suspect
-from trainers.engines.local.stopping.escalation import LONGEST_WORK_S, STOP_GRACE_S, Escalation
-from trainers.machine import effort
-from trainers.machine.effort import Effort
+from trainers.engines import heartbeats
+from trainers.engines.heartbeats import BUSY_FACTOR, Beat, Board, Place
+from trainers.engines.local import hang_watch
+from trainers.engines.local.hang_watch import RankWatch, Suspicion, find_suspicion
+from trainers.engines.local.stopping import LONGEST_WORK_S, STOP_GRACE_S, Escalation
+from trainers.machine import processes
+from trainers.machine.processes import Effort
 
 LIMIT_S = 20.0
 IDLE = 0.01  # of a core: what a rank that waits takes
@@ -31,7 +31,7 @@ class Job:
         self.counts = [1] * num_ranks
         self.cpu_s = [0.0] * num_ranks
         self.in_line_s = [0.0] * num_ranks
-        self.doing = [heartbeat_board.COMPUTING] * num_ranks
+        self.doing = [heartbeats.COMPUTING] * num_ranks
         self.is_on_gpu = False
 
     def pass_second(
@@ -59,7 +59,7 @@ class Job:
                 waits_for_disk=rank in at_disk,
             )
             watch.update(beat, used, passed_s)
-        return suspect(self.watches, LIMIT_S)
+        return find_suspicion(self.watches, LIMIT_S)
 
     def pass_seconds(self, seconds: int, **how: tuple[int, ...]) -> tuple[int, Suspicion | None]:
         """Return after how many seconds something was suspected, and what."""
@@ -133,7 +133,7 @@ def test_idleness_of_all_ranks_on_gpus_is_not_certain_because_hosts_sleep_while_
     second, found = job.pass_seconds(60)
     assert found == Suspicion(ranks=(0, 1), is_certain=False, may_be_deadlock=True)
     assert LIMIT_S <= second <= LIMIT_S + 2
-    job.doing = [heartbeat_board.BUILDING, heartbeat_board.BUILDING]
+    job.doing = [heartbeats.BUILDING, heartbeats.BUILDING]
     job.pass_second(beating=(0, 1))
     assert job.pass_seconds(60)[1] == Suspicion(ranks=(0, 1), is_certain=True), "no step is under way"
 
@@ -146,13 +146,13 @@ def test_silence_on_gpus_while_one_rank_beats_is_none() -> None:
 
 def test_rank_that_waits_for_one_that_builds_is_none() -> None:
     job = Job()
-    job.doing = [heartbeat_board.BUILDING, heartbeat_board.BUILDING]
+    job.doing = [heartbeats.BUILDING, heartbeats.BUILDING]
     assert job.pass_seconds(500, working=(0,)) == (500, None)
 
 
 def test_rank_that_has_ended_takes_no_part() -> None:
     job = Job()
-    job.doing[1] = heartbeat_board.ENDING
+    job.doing[1] = heartbeats.ENDING
     assert job.pass_seconds(100, beating=(0,)) == (100, None)
     job.watches[1].is_gone = True
     _, found = job.pass_seconds(60)
@@ -164,18 +164,18 @@ def test_ranks_that_have_not_begun_are_no_hang_until_one_has() -> None:
     for _ in range(100):
         for watch in watches:
             watch.update(None, None, 1.0)
-        assert suspect(watches, LIMIT_S) is None
+        assert find_suspicion(watches, LIMIT_S) is None
     watches[0].update(Beat(count=1, pid=1, step=0, doing=0), None, 1.0)
-    assert suspect(watches, LIMIT_S) is None, "rank 0 has just begun"
+    assert find_suspicion(watches, LIMIT_S) is None, "rank 0 has just begun"
 
 
 def test_own_sleep_is_nobodys_silence() -> None:
     """The supervisor was stopped, or the machine was suspended, for an hour."""
     job = Job()
     job.pass_second(beating=(0, 1))
-    assert job.pass_second(passed_s=hangs.counted_s(3600.0)) is None
-    assert job.watches[0].silent_s <= hangs.LONGEST_INTERVAL_S
-    assert hangs.counted_s(-5.0) == 0.0
+    assert job.pass_second(passed_s=hang_watch.counted_s(3600.0)) is None
+    assert job.watches[0].silent_s <= hang_watch.LONGEST_INTERVAL_S
+    assert hang_watch.counted_s(-5.0) == 0.0
 
 
 def test_child_that_ends_takes_its_seconds_with_it() -> None:
@@ -190,14 +190,14 @@ def test_child_that_ends_takes_its_seconds_with_it() -> None:
 def test_ranks_at_work_are_those_that_beat_or_work_and_none_where_one_is_stopped() -> None:
     job = Job()
     job.pass_seconds(10, working=(0,))
-    assert [watch.rank for watch in hangs.busy(job.watches)] == [0]
+    assert [watch.rank for watch in hang_watch.busy_ranks(job.watches)] == [0]
     job.pass_second(beating=(1,), working=(0,))
-    assert [watch.rank for watch in hangs.busy(job.watches)] == [0, 1]
+    assert [watch.rank for watch in hang_watch.busy_ranks(job.watches)] == [0, 1]
     job.pass_second(stopped=(1,), working=(0,))
-    assert hangs.busy(job.watches) == []
+    assert hang_watch.busy_ranks(job.watches) == []
     asleep = Job()
     asleep.pass_seconds(6)
-    assert hangs.busy(asleep.watches) == []
+    assert hang_watch.busy_ranks(asleep.watches) == []
 
 
 def ended_by_force_after(*, beats_every_s: int | None, until_s: int) -> int | None:
@@ -210,7 +210,7 @@ def ended_by_force_after(*, beats_every_s: int | None, until_s: int) -> int | No
             escalation.request_stop(0.0, save=True)
         is_beat = beats_every_s is not None and now % beats_every_s == 0
         job.pass_second(beating=(0, 1) if is_beat else ())
-        if escalation.depends_on_life("running", now) and hangs.busy(job.watches):
+        if escalation.depends_on_life("running", now) and hang_watch.busy_ranks(job.watches):
             escalation.note_life(now)
         if escalation.decide("running", now) == "terminate":
             return now
@@ -228,7 +228,7 @@ def test_stop_of_a_run_without_beats_is_forced_as_early_as_ever() -> None:
     assert ended_by_force_after(beats_every_s=None, until_s=300) == STOP_GRACE_S + 1
 
 
-needs_board = pytest.mark.skipif(not heartbeat_board.can_be_watched(), reason="no memory files here")
+needs_board = pytest.mark.skipif(not heartbeats.can_be_watched(), reason="no memory files here")
 
 
 @needs_board
@@ -237,13 +237,13 @@ def test_beats_travel_over_the_board_and_a_rank_without_one_beats_into_the_void(
     assert [board.read(rank) for rank in range(3)] == [None, None, None]
     place = Place(board.address, 1)
     assert board.read(1) is None
-    place.beat(heartbeat_board.EVALUATING, 7)
-    place.beat(heartbeat_board.SAVING)
+    place.beat(heartbeats.EVALUATING, 7)
+    place.beat(heartbeats.SAVING)
     beat = board.read(1)
-    assert beat == Beat(count=2, pid=os.getpid(), step=7, doing=heartbeat_board.SAVING)
+    assert beat == Beat(count=2, pid=os.getpid(), step=7, doing=heartbeats.SAVING)
     assert beat is not None and beat.words == "saving"
     assert board.read(0) is None and board.read(2) is None
-    Place(None, 5).beat(heartbeat_board.SAVING)
+    Place(None, 5).beat(heartbeats.SAVING)
 
 
 @needs_board
@@ -255,7 +255,7 @@ def test_question_is_answered_by_those_who_listen_and_what_is_too_long_is_not_sa
     assert [board.answer(rank) for rank in range(3)] == [None, None, None]
     assert all(place.is_asked for place in places)
     places[1].answer(b"[1, 2]")
-    places[2].answer(b"x" * (heartbeat_board.MAX_ANSWER_BYTES + 1))
+    places[2].answer(b"x" * (heartbeats.MAX_ANSWER_BYTES + 1))
     assert [board.answer(rank) for rank in range(3)] == [None, b"[1, 2]", b""]
     assert not places[1].is_asked
     board.ask()
@@ -263,7 +263,7 @@ def test_question_is_answered_by_those_who_listen_and_what_is_too_long_is_not_sa
     assert [board.read(rank) for rank in range(3)] == [None, None, None], "an answer is no beat"
     places[0].note_gpu()
     for place in places:
-        place.beat(heartbeat_board.COMPUTING)
+        place.beat(heartbeats.COMPUTING)
     assert [(beat := board.read(rank)) and beat.is_on_gpu for rank in range(3)] == [True, False, False]
     lone = Place(None, 5)
     assert not lone.is_asked
@@ -278,14 +278,18 @@ def test_effort_tells_work_from_waiting_and_knows_a_stopped_process() -> None:
         try:
             assert process.stdin is not None and process.stdout is not None
             assert process.stdout.readline() == "waiting\n"
-            waiting = effort.sample(process.pid)
+            waiting = processes.sample_effort(process.pid)
             assert waiting is not None and not waiting.is_stopped
             process.stdin.write("work\n")
             process.stdin.flush()
             worked_s = waiting.cpu_s + 0.2
-            wait_until("work", lambda: (found := effort.sample(process.pid)) and found.cpu_s > worked_s, 60)
+            wait_until(
+                "work", lambda: (found := processes.sample_effort(process.pid)) and found.cpu_s > worked_s, 60
+            )
             os.kill(process.pid, signal.SIGSTOP)
-            wait_until("a stop", lambda: (found := effort.sample(process.pid)) and found.is_stopped, 60)
+            wait_until(
+                "a stop", lambda: (found := processes.sample_effort(process.pid)) and found.is_stopped, 60
+            )
         finally:
             process.kill()
-    assert effort.sample(process.pid) is None
+    assert processes.sample_effort(process.pid) is None

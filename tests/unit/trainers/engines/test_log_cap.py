@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from trainers.engines.local import log_cap
-from trainers.engines.local.log_cap import LogCap
+from trainers.engines.local import supervisor
+from trainers.engines.local.supervisor import LogCap
 
 
 def test_log_that_is_too_long_keeps_its_end_and_says_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_cap, "MAX_BYTES", 10_000)
-    monkeypatch.setattr(log_cap, "KEPT_BYTES", 1_000)
+    monkeypatch.setattr(supervisor, "MAX_BYTES", 10_000)
+    monkeypatch.setattr(supervisor, "KEPT_BYTES", 1_000)
     long, short = tmp_path / "rank_0.log", tmp_path / "rank_1.log"
     short.write_text("short\n")
     with long.open("a") as writer:

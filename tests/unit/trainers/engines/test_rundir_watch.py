@@ -10,14 +10,14 @@ import pytest
 from trainers.contract import rundir
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.local import rundir_watch
-from trainers.engines.local.rundir_watch import RundirWatch
+from trainers.engines.local import supervisor
+from trainers.engines.local.supervisor import RundirWatch
 from trainers.files import json_files
 
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rundir_watch, "CHECK_EVERY_S", 0.0)
+    monkeypatch.setattr(supervisor, "CHECK_EVERY_S", 0.0)
 
 
 @pytest.fixture

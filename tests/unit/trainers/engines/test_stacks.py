@@ -14,14 +14,12 @@ import pytest
 from tests.harness import REPOSITORY, wait_until
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.heartbeats import collectives
-from trainers.engines.heartbeats.collectives import Answer, Collective, Group, gaps
-from trainers.engines.heartbeats.heartbeat_board import COMPUTING, Beat, Board, Place
-from trainers.engines.local.diagnosis import hang_watch, stacks
-from trainers.engines.local.diagnosis.hangs import RankWatch, Suspicion
-from trainers.engines.local.diagnosis.ranks import LocalRanks
-from trainers.engines.local.diagnosis.stacks import Frame, Stacks, Thread
-from trainers.machine.effort import Effort
+from trainers.engines import heartbeats
+from trainers.engines.heartbeats import COMPUTING, Answer, Beat, Board, Collective, Group, Place, gaps
+from trainers.engines.local import hang_watch, stacks
+from trainers.engines.local.hang_watch import RankWatch, Suspicion
+from trainers.engines.local.stacks import Frame, LocalRanks, Stacks, Thread
+from trainers.machine.processes import Effort
 
 LIBRARY = "/x/.venv/lib/python3.11/site-packages/torch"
 ASLEEP = Frame(file="/home/ann/models/mine.py", line=23, function="forward")
@@ -331,7 +329,7 @@ def test_a_rank_whose_launch_queue_is_full_is_not_at_work_when_stop_asks(
     subject = hang_watch.HangWatch(run, Config(), LocalRanks(run, board))
     beat = Beat(count=9, pid=1, step=4, doing=COMPUTING, is_on_gpu=True)
     subject._watches = [RankWatch(0, beat=beat, silent_s=10.0)]
-    answer = collectives.to_bytes(Answer(groups=(view(ALL_REDUCE, num_ranks=1),)))
+    answer = heartbeats.to_bytes(Answer(groups=(view(ALL_REDUCE, num_ranks=1),)))
     monkeypatch.setattr(board, "answer", lambda _rank: answer)
     assert not subject.is_at_work()
 

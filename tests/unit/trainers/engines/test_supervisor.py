@@ -16,8 +16,8 @@ from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
-from trainers.engines.local.diagnosis.autopsy import Cause
-from trainers.engines.local.stopping.escalation import EXIT_GRACE_S
+from trainers.engines.local.diagnosis import Cause
+from trainers.engines.local.stopping import EXIT_GRACE_S
 from trainers.engines.local.supervisor import Supervisor
 from trainers.files import json_files
 

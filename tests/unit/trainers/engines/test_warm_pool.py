@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from tests.harness import wait_until
-from trainers.engines.local import warm_pool as module
-from trainers.engines.local.orders import Order
-from trainers.engines.local.warm_pool import WarmPool
+from trainers.engines.local import warm_pool
+from trainers.engines.local.warm_pool import Order, WarmPool
 
 LISTENER = "import sys; open(sys.argv[1], 'w').write(sys.stdin.readline())"
 SOON_S = 60.0
@@ -26,7 +25,7 @@ SOON_S = 60.0
 def memory(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Return what the machine has free, in bytes, to be changed."""
     free = SimpleNamespace(available=10**11)
-    monkeypatch.setattr(module.psutil, "virtual_memory", lambda: free)
+    monkeypatch.setattr(warm_pool.psutil, "virtual_memory", lambda: free)
     return free
 
 
@@ -34,7 +33,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def code(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the state of the code, to be changed."""
     now = ["first"]
-    monkeypatch.setattr(module.fingerprint, "of_code", lambda: now[0])
+    monkeypatch.setattr(warm_pool.fingerprint, "of_code", lambda: now[0])
     return now
 
 
@@ -54,10 +53,10 @@ def kept(
         assert command[1:3] == ["-m", "trainers.engines.local.warm_supervisor"]
         return real([sys.executable, "-c", LISTENER, str(heard)], **options)
 
-    monkeypatch.setattr(module.subprocess, "Popen", listen)
-    monkeypatch.setattr(module, "BEGIN_AFTER_S", 0.0)
-    monkeypatch.setattr(module.processor, "num_cores", lambda: 8)
-    monkeypatch.setattr(module, "POLL_EVERY_S", 0.02)
+    monkeypatch.setattr(warm_pool.subprocess, "Popen", listen)
+    monkeypatch.setattr(warm_pool, "BEGIN_AFTER_S", 0.0)
+    monkeypatch.setattr(warm_pool.processor, "num_cores", lambda: 8)
+    monkeypatch.setattr(warm_pool, "POLL_EVERY_S", 0.02)
     made = WarmPool(tmp_path / "runs")
     look_after, made.looks = made._maintain, []  # type: ignore[attr-defined]
     monkeypatch.setattr(made, "_maintain", lambda: made.looks.append(look_after()))
@@ -128,7 +127,7 @@ def test_they_are_let_go(
     elif reason == "no memory":
         memory.available = 10**8
     elif reason == "nobody looks":
-        monkeypatch.setattr(module, "KEPT_S", 0.0)
+        monkeypatch.setattr(warm_pool, "KEPT_S", 0.0)
     elif reason == "other code":
         memory.available = 1.5 * 10**9  # enough to keep them, too little for new ones
         code[0] = "second"
@@ -163,7 +162,7 @@ def test_there_are_none_where_they_are_not_wanted(
 ) -> None:
     """Nobody looks after them: there is no thread that could start some later."""
     begun: list[Any] = []
-    monkeypatch.setattr(module.threading, "Thread", lambda **about: begun.append(about))
+    monkeypatch.setattr(warm_pool.threading, "Thread", lambda **about: begun.append(about))
     off = WarmPool(tmp_path / "runs", is_on=False)
     off.begin()
     off.note_running(False)
@@ -179,7 +178,7 @@ def test_where_none_can_be_started_it_is_said_and_nothing_else_is_wrong(
     def fails(*_arguments: Any, **_options: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module.subprocess, "Popen", fails)
+    monkeypatch.setattr(warm_pool.subprocess, "Popen", fails)
     kept.expect(2)
     said: list[str] = []
 
@@ -197,7 +196,7 @@ def test_what_killed_ones_left_is_removed_and_those_that_live_are_not(tmp_path: 
         (tmp_path / name / "lock").touch()
     with (tmp_path / "alive" / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        module._sweep(tmp_path)
+        warm_pool._sweep(tmp_path)
         assert [path.name for path in tmp_path.iterdir()] == ["alive"]
 
 

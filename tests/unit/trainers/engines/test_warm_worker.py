@@ -9,7 +9,7 @@ import pytest
 from tests.harness import REPOSITORY
 from tests.unit.fake_cuda_build import calls_of
 from trainers.engines.local.torchrun import STORE
-from trainers.machine import gpu_signs, hardware
+from trainers.machine import hardware
 
 GET_READY = """
 from trainers.warm import warm_worker as standing_by
@@ -61,12 +61,12 @@ def test_whenever_a_rank_on_the_cpu_calls_cuda_it_sees_no_gpu(
 
 
 def test_signs_of_a_gpu_are_its_driver_its_files_and_the_bus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_signs, "_DEVICE_FILES", ())
+    monkeypatch.setattr(hardware, "_DEVICE_FILES", ())
     monkeypatch.setattr(hardware, "num_nvidia_cards", lambda: 0)
     monkeypatch.setattr(hardware, "num_gpus", lambda: 0)
-    assert not gpu_signs.may_have_gpu()
-    monkeypatch.setattr(gpu_signs, "_DEVICE_FILES", (REPOSITORY,))
-    assert gpu_signs.may_have_gpu(), "a driver whose card is on no bus, as in Linux within Windows"
-    monkeypatch.setattr(gpu_signs, "_DEVICE_FILES", ())
+    assert not hardware.may_have_gpu()
+    monkeypatch.setattr(hardware, "_DEVICE_FILES", (REPOSITORY,))
+    assert hardware.may_have_gpu(), "a driver whose card is on no bus, as in Linux within Windows"
+    monkeypatch.setattr(hardware, "_DEVICE_FILES", ())
     monkeypatch.setattr(hardware, "num_nvidia_cards", lambda: 1)
-    assert gpu_signs.may_have_gpu()
+    assert hardware.may_have_gpu()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ddp_gui.run import downloads, logs
-from ddp_gui.runs import notes
+from ddp_gui.runs import listing
 from trainers.contract import config, rundir
 from trainers.contract.rundir import RunDirectory
 from trainers.files import plain_files
@@ -67,8 +67,8 @@ def test_a_log_that_is_a_link_is_not_read(made: RunDirectory, secret: Path) -> N
 
 def test_notes_that_are_a_link_are_none(made: RunDirectory, tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text('{"name": "of another file"}')
-    (made.path / notes.FILE).symlink_to(tmp_path / "other.json")
-    assert notes.read(made) == notes.RunNotes()
+    (made.path / listing.FILE).symlink_to(tmp_path / "other.json")
+    assert listing.read_notes(made) == listing.RunNotes()
 
 
 def test_a_checkpoint_s_download_has_only_its_own_files(made: RunDirectory, secret: Path) -> None:

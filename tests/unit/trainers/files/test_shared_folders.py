@@ -17,10 +17,10 @@ from tests.nfs_memory import NfsMemory
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Status
-from trainers.data.own.common import cache
-from trainers.engines.several_nodes import stop_watch
+from trainers.data.own import cache
+from trainers.engines.several_nodes import restarts
 from trainers.engines.several_nodes.reports import NodesFolder
-from trainers.files import shared_folders
+from trainers.files import plain_files
 
 SOON_S = 10.0
 
@@ -39,7 +39,7 @@ def memory(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> NfsMemory:
 def test_a_file_is_seen_as_it_is_where_a_stat_shows_what_it_was(run: RunDirectory, memory: NfsMemory) -> None:
     path = run.path / "grows"
     with pytest.raises(FileNotFoundError):
-        shared_folders.stat_anew(path)
+        plain_files.stat_anew(path)
     for text in ("a", "ab"):
         with memory.elsewhere():
             path.write_text(text)
@@ -48,7 +48,7 @@ def test_a_file_is_seen_as_it_is_where_a_stat_shows_what_it_was(run: RunDirector
                 os.stat(path)  # noqa: PTH116
         else:
             assert path.stat().st_size == 1
-        assert shared_folders.stat_anew(path).st_size == len(text)
+        assert plain_files.stat_anew(path).st_size == len(text)
 
 
 def test_a_run_that_another_machine_trains_is_followed(run: RunDirectory, memory: NfsMemory) -> None:
@@ -79,19 +79,19 @@ def test_a_first_node_that_reports_is_not_taken_for_deaf(
     run: RunDirectory, memory: NfsMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its file is another one each second, under a name that this machine knows."""
-    monkeypatch.setattr(stop_watch, "PATIENCE_OF_STOP_S", 0.5)
-    monkeypatch.setattr(stop_watch, "POLL_EVERY_S", 0.02)
+    monkeypatch.setattr(restarts, "PATIENCE_OF_STOP_S", 0.5)
+    monkeypatch.setattr(restarts, "POLL_EVERY_S", 0.02)
     folder, ended, states = NodesFolder(run, "1-0"), threading.Event(), ["running"]
     with memory.elsewhere():
         folder.make()
-    stop_watch.watch(run, lambda: Status(state=states[0]), lambda status: ended.set())  # type: ignore[arg-type]
+    restarts.watch_for_stop(run, lambda: Status(state=states[0]), lambda status: ended.set())  # type: ignore[arg-type]
     for count in range(40):
         with memory.elsewhere():
             folder.write("0", {"count": count})
         time.sleep(0.05)
     assert not ended.is_set()
     assert ended.wait(SOON_S), "but one that reports nothing more is"
-    wait_until("the watch being over", lambda: run.path not in stop_watch._watched, SOON_S)
+    wait_until("the watch being over", lambda: run.path not in restarts._watched, SOON_S)
 
 
 def test_data_that_another_machine_prepared_meanwhile_is_used(

@@ -8,16 +8,16 @@ import pytest
 
 from tests.harness import create_run
 from trainers.checkpoint import checkpoint_files
-from trainers.checkpoint.sealing import Sealing
+from trainers.checkpoint.checkpoint_files import Sealing
 from trainers.contract.rundir import RunDirectory
-from trainers.machine import clock
+from trainers.machine import environment
 
 
 def test_time_of_day_goes_on_when_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = clock.now_unix_s()
+    before = environment.now_unix_s()
     assert abs(before - time.time()) < 5
     monkeypatch.setattr(time, "time", lambda: 1.0)
-    assert before <= clock.now_unix_s() < before + 5
+    assert before <= environment.now_unix_s() < before + 5
 
 
 def save(run: RunDirectory, step: int) -> None:

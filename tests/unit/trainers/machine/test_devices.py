@@ -12,7 +12,7 @@ import pytest
 from ddp_gui.devices import capacity
 from tests.unit.fake_gpus import FakeGpu, FakeNvml, MismatchError, OldNvml
 from trainers.engines.local.engine import LocalEngine
-from trainers.machine import cuda_environment, hardware, processor
+from trainers.machine import cuda_environment, hardware, host
 
 
 def test_without_nvml_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,13 +23,13 @@ def test_without_nvml_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_withoutfind_psutil_readings_are_none_and_never_0(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor, "find_psutil", lambda: None)
-    reading = processor.ProcessReader(1).read()
+    monkeypatch.setattr(host, "find_psutil", lambda: None)
+    reading = host.ProcessReader(1).read()
     assert reading.name and reading.utilization_percent is None and reading.memory_used_bytes is None
 
 
 def test_own_process_is_read_on_the_cpu() -> None:
-    reader = processor.ProcessReader(1)
+    reader = host.ProcessReader(1)
     sum(number * number for number in range(2_000_000))
     reading = reader.read()
     assert reading.utilization_percent is not None and 0 < reading.utilization_percent <= 100
@@ -194,7 +194,7 @@ def test_whatever_nvml_raises_a_reading_is_none(monkeypatch: pytest.MonkeyPatch,
 
     monkeypatch.setattr(hardware, "_nvml", Broken)
     assert hardware.visible_gpus() == [] and hardware.all_gpus() == {}
-    assert hardware.read_gpu(0) == processor.Reading()
+    assert hardware.read_gpu(0) == host.Reading()
     assert hardware.gpu_processes(0) is None and hardware.memory_held_bytes(0) is None
     assert hardware.compute_capability(0) is None and hardware.gpu_index(0) is None
     assert hardware.driver_versions() == (None, None) and not hardware.is_divided(0)
@@ -237,11 +237,11 @@ def test_a_precision_that_a_gpu_lacks_is_said_with_the_one_it_has(
 
 def test_question_a_gpu_cannot_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, *box(1))
-    assert hardware.read_gpu(box(1)[0]) == processor.Reading(name="NVIDIA Fake 80GB")
+    assert hardware.read_gpu(box(1)[0]) == host.Reading(name="NVIDIA Fake 80GB")
 
 
 def test_cores_counted_are_those_this_process_may_use() -> None:
-    assert processor.num_cores() == len(os.sched_getaffinity(0))
+    assert host.num_cores() == len(os.sched_getaffinity(0))
 
 
 @pytest.mark.parametrize(
@@ -261,5 +261,5 @@ def test_bf16_of_a_cpu_is_read_from_its_flags(
     file = tmp_path / "cpuinfo"
     if listed is not None:
         file.write_text(listed)
-    monkeypatch.setattr(processor, "_CPU_INFO", file)
-    assert processor.has_bf16.__wrapped__() is expected
+    monkeypatch.setattr(host, "_CPU_INFO", file)
+    assert host.has_bf16.__wrapped__() is expected

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from ddp_gui.background import inspection, trainer_process
+from ddp_gui.background import trainer_process
 from ddp_gui.machine import communication
 from ddp_gui.machine.communication import Check
 from trainers.contract import config, rundir
-from trainers.contract.tickets import Grant, GrantedGpu, Ticket
+from trainers.contract.commands import Grant, GrantedGpu, Ticket
 from trainers.engines.local import engine, fork_server, torchrun_process
 from trainers.engines.local.engine import LocalEngine
-from trainers.engines.local.orders import Order
+from trainers.engines.local.warm_pool import Order
 from trainers.machine import cuda_environment
 
 TWO = (GrantedGpu(index=3, uuid="GPU-c"), GrantedGpu(index=0, uuid="GPU-a"))
@@ -40,7 +40,7 @@ def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(*command: Any, **options: Any) -> None:
         raise Started(*command, **options)
 
-    for module in (trainer_process, communication, engine, inspection, torchrun_process):
+    for module in (trainer_process, communication, engine, trainer_process, torchrun_process):
         fake = SimpleNamespace(**(vars(module.subprocess) | {"Popen": start, "run": start}))
         monkeypatch.setattr(module, "subprocess", fake)
 
@@ -96,7 +96,7 @@ def test_what_only_asks_or_looks_at_data_opens_no_gpu() -> None:
     with pytest.raises(Started) as asked:
         trainer_process.ask("trainers.plugins.memory")
     with pytest.raises(Started) as looked:
-        inspection._answer_of([], 1.0)
+        trainer_process._answer_of([], 1.0)
     assert asked.value.visible == looked.value.visible == ""
     with pytest.raises(Started) as about_gpus:
         trainer_process.ask("trainers.parallel.usable_gpus", sees_gpus=True)

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from trainers.engines.local.torchrun import STORE, RendezvousFiles
-from trainers.machine import memory_file
-from trainers.machine.memory_file import MemoryFile
-from trainers.report import sample_board
-from trainers.report.sample_board import PLACE_BYTES, SampleBoard
+from trainers.machine import host
+from trainers.machine.host import MemoryFile
+from trainers.report import samples
+from trainers.report.samples import PLACE_BYTES, SampleBoard
 
-only_in_memory = pytest.mark.skipif(not memory_file.is_in_memory(), reason="this system has no memory files")
+only_in_memory = pytest.mark.skipif(not host.is_in_memory(), reason="this system has no memory files")
 
 
 def test_another_process_shares_it_and_it_goes_with_its_owner() -> None:
@@ -26,7 +26,7 @@ def test_another_process_shares_it_and_it_goes_with_its_owner() -> None:
     content, address = file.map(), file.address
 
     def write() -> None:
-        memory_file.map_file(address)[:5] = b"hello"
+        host.map_file(address)[:5] = b"hello"
 
     other = multiprocessing.get_context("fork").Process(target=write)
     other.start()
@@ -36,7 +36,7 @@ def test_another_process_shares_it_and_it_goes_with_its_owner() -> None:
     file.close()
     assert content[:5] == b"hello", "who has mapped it keeps it"
     with pytest.raises(FileNotFoundError):
-        memory_file.map_file(address)
+        host.map_file(address)
     file.close()  # a second time is no error
 
 
@@ -56,12 +56,12 @@ def test_where_torchrun_and_its_ranks_meet_is_on_no_disk() -> None:
 def test_where_a_system_has_none_it_is_a_file_of_its_owner_alone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(memory_file, "is_in_memory", lambda: False)
+    monkeypatch.setattr(host, "is_in_memory", lambda: False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     one, two = MemoryFile("store", 8), MemoryFile("store", 8)
     assert one.address != two.address
     assert stat.S_IMODE(Path(one.address).stat().st_mode) == 0o600
-    memory_file.map_file(one.address)[:2] = b"ab"
+    host.map_file(one.address)[:2] = b"ab"
     assert one.map()[:2] == b"ab"
     one.close()
     two.close()
@@ -69,9 +69,9 @@ def test_where_a_system_has_none_it_is_a_file_of_its_owner_alone(
 
 
 def test_a_board_gives_the_newest_of_each_place() -> None:
-    board, file = sample_board.make(3)
+    board, file = samples.make_sample_board(3)
     assert board.read() == []
-    sample_board.find(file.address).write(2, {"step": 7})
+    samples.find_sample_board(file.address).write(2, {"step": 7})
     board.write(0, {"step": 9, "name": "ü"})
     assert board.read() == [{"step": 9, "name": "ü"}, {"step": 7}]
     board.write(0, {"step": 10})
@@ -97,8 +97,8 @@ def test_what_is_half_written_counts_the_next_time() -> None:
 
 
 def test_a_sample_is_never_seen_torn() -> None:
-    board, file = sample_board.make(1)
-    reader, is_over = sample_board.find(file.address), threading.Event()
+    board, file = samples.make_sample_board(1)
+    reader, is_over = samples.find_sample_board(file.address), threading.Event()
 
     def write() -> None:
         for step in range(20_000):
@@ -119,7 +119,7 @@ def test_a_sample_is_never_seen_torn() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    board, file = sample_board.make(2)
+    board, file = samples.make_sample_board(2)
     board.write(1, "neighbour")
     with pytest.raises(ValueError, match="does not fit"):
         board.write(0, "x" * PLACE_BYTES)

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainers.machine import other_load
-from trainers.machine.other_load import OtherLoad, OtherLoadReader, own_cpu_s
+from trainers.machine import threads
+from trainers.machine.threads import OtherLoad, OtherLoadReader, own_cpu_s
 
 
 @pytest.fixture
@@ -18,9 +18,9 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
     """Return the clocks of three cores, which a test may turn; this process may use the first two."""
     cores = [SimpleNamespace(user=10.0, system=5.0, idle=100.0, iowait=0.0, steal=0.0) for _ in range(3)]
     monkeypatch.setattr(
-        other_load, "find_psutil", lambda: SimpleNamespace(cpu_times=lambda *, percpu: list(cores))
+        threads, "find_psutil", lambda: SimpleNamespace(cpu_times=lambda *, percpu: list(cores))
     )
-    monkeypatch.setattr(other_load.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    monkeypatch.setattr(threads.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     return cores
 
 
@@ -59,5 +59,5 @@ def test_a_busy_process_is_seen_and_ones_own_work_is_not() -> None:
             hog.kill()
             hog.wait()
     assert beside is not None
-    num_cores = len(other_load.os.sched_getaffinity(0))
+    num_cores = len(threads.os.sched_getaffinity(0))
     assert beside.others_percent > 100 * 0.5 / max(2, num_cores)

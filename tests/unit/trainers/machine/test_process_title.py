@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ddp_gui.devices.process_owners import Owners
-from trainers.machine import process_title, processes
+from ddp_gui.devices.capacity import Owners
+from trainers.machine import processes
 
 CALLED = """
 import os, sys
@@ -55,7 +55,7 @@ def test_a_name_that_is_too_long_is_cut_and_not_the_rank() -> None:
 
 @pytest.mark.parametrize("command_line", [(), ("python",), ("python", "ddp:"), ("ddp",)])
 def test_other_processes_have_no_title(command_line: tuple[str, ...]) -> None:
-    assert process_title.title_of(command_line) is None
+    assert processes.title_of(command_line) is None
 
 
 def test_a_rank_with_a_title_is_its_run_s_by_its_output(tmp_path: Path) -> None:

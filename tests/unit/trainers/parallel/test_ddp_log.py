@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from trainers.parallel.ddp_log import DdpLog
+from trainers.parallel.strategy import DdpLog
 
 SECOND_NS = 10**9
 

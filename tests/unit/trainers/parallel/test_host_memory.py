@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from trainers.parallel import host_memory
+from trainers.parallel import devices
 
 # A step with activations of 8 MiB, as in a small transformer; the first ones are for the memory to be there.
 STEPS = """
@@ -63,4 +63,4 @@ def test_a_step_takes_no_memory_from_the_system_again() -> None:
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stand-in for one that has no `mallopt`."""
     monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
-    host_memory.keep_what_is_freed()
+    devices.keep_what_is_freed()

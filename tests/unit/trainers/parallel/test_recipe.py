@@ -19,14 +19,14 @@ from trainers.checkpoint.snapshot import Progress
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.data.dataset import IMAGE_CLASSIFICATION, TensorSplit
-from trainers.engines.heartbeats import beats
-from trainers.engines.heartbeats.heartbeat_board import ADDRESS
+from trainers.engines import heartbeats
+from trainers.engines.heartbeats import ADDRESS
 from trainers.files.json_files import write_json_atomically
 from trainers.job import take_sample
 from trainers.optimisation import compiling, optimizers
 from trainers.optimisation.objective import Objective
 from trainers.optimisation.optimizers import LearningRate
-from trainers.parallel.precision import Precision
+from trainers.parallel.devices import Precision
 from trainers.parallel.strategy import Strategy, weighted
 from trainers.report.reporter import NullReporter
 from trainers.report.telemetry import Pulse
@@ -314,7 +314,7 @@ def test_a_rank_waits_longer_for_others_that_compile(
     monkeypatch: pytest.MonkeyPatch, compiles: bool, minutes: int
 ) -> None:
     monkeypatch.delenv(ADDRESS, raising=False)
-    assert beats.patience(Config(compile=compiles)) == timedelta(minutes=minutes)
+    assert heartbeats.silence_limit(Config(compile=compiles)) == timedelta(minutes=minutes)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainers.recording import arithmetic
+from trainers.recording import profiled
 
 
 def step(reduces: list[tuple[float, float]], rounds: list[list[float]] | None = None) -> dict[str, Any]:
@@ -30,14 +30,14 @@ def step(reduces: list[tuple[float, float]], rounds: list[list[float]] | None = 
 
 def test_the_time_of_spans_that_overlap_is_counted_once() -> None:
     spans = [(4.0, 6.0), (0.0, 2.0), (1.0, 3.0), (5.0, 5.5)]
-    assert arithmetic.union(spans) == [(0.0, 3.0), (4.0, 6.0)]
-    assert arithmetic.length(spans) == 5.0
-    assert arithmetic.overlap(spans, [(2.5, 4.5), (2.0, 2.6), (9.0, 9.5)]) == 1.5
-    assert arithmetic.length([]) == arithmetic.overlap([], spans) == 0.0
+    assert profiled.union(spans) == [(0.0, 3.0), (4.0, 6.0)]
+    assert profiled.length(spans) == 5.0
+    assert profiled.overlap(spans, [(2.5, 4.5), (2.0, 2.6), (9.0, 9.5)]) == 1.5
+    assert profiled.length([]) == profiled.overlap([], spans) == 0.0
 
 
 def test_an_all_reduce_is_hidden_until_the_last_bucket_is_ready() -> None:
-    found = arithmetic.numbers_of_step(step([(4.0, 5.0), (4.5, 7.0), (6.0, 8.0)]), is_blocking=False)
+    found = profiled.numbers_of_step(step([(4.0, 5.0), (4.5, 7.0), (6.0, 8.0)]), is_blocking=False)
     assert found["all_reduce_s"] == 4.0, "from 4 to 8 without a break"
     assert found["hidden_s"] == 2.0, "backward computes until 6, when the last bucket is ready"
     assert (found["data_s"], found["forward_s"], found["backward_s"]) == (1.0, 2.0, 5.0)
@@ -46,12 +46,12 @@ def test_an_all_reduce_is_hidden_until_the_last_bucket_is_ready() -> None:
 
 
 def test_a_single_bucket_hides_nothing() -> None:
-    assert arithmetic.numbers_of_step(step([(6.0, 8.0)]), is_blocking=False)["hidden_s"] == 0.0
+    assert profiled.numbers_of_step(step([(6.0, 8.0)]), is_blocking=False)["hidden_s"] == 0.0
 
 
 def test_what_the_computing_thread_does_itself_is_never_hidden() -> None:
     rounds = [[4.0, 4.2, 4.7, 5.0, 100.0]]
-    found = arithmetic.numbers_of_step(step([(4.0, 5.0), (6.0, 8.0)], rounds), is_blocking=True)
+    found = profiled.numbers_of_step(step([(4.0, 5.0), (6.0, 8.0)], rounds), is_blocking=True)
     assert found["hidden_s"] == 0.0 and found["all_reduce_s"] == 3.0
     assert found["waited_s"] == pytest.approx(2 * 0.5), "of each bucket's round"
 
@@ -61,22 +61,22 @@ def test_the_whole_is_a_mean_over_steps_and_a_share_over_ranks() -> None:
         {"rank": 0, "steps": [step([(4.0, 6.0), (6.0, 7.0)]), step([(4.0, 6.0), (6.0, 7.0)])]},
         {"rank": 1, "steps": [step([(3.0, 4.0), (5.0, 6.0)]), step([(3.0, 4.0), (5.0, 6.0)])]},
     ]
-    found = arithmetic.numbers_of(ranks, is_blocking=False)
+    found = profiled.numbers_of(ranks, is_blocking=False)
     assert [each["all_reduce_s"] for each in found["ranks"]] == [3.0, 2.0]
     assert [each["hidden_s"] for each in found["ranks"]] == [2.0, 1.0]
     assert found["overlap"] == 0.6
 
 
 def test_without_an_all_reduce_there_is_no_share() -> None:
-    found = arithmetic.numbers_of([{"rank": 0, "steps": [step([])]}], is_blocking=False)
+    found = profiled.numbers_of([{"rank": 0, "steps": [step([])]}], is_blocking=False)
     assert found["overlap"] is None
     assert found["ranks"][0]["all_reduce_s"] is found["ranks"][0]["hidden_s"] is None
 
 
 def test_an_all_reduce_that_ends_before_it_begins_elsewhere_contradicts_the_clocks() -> None:
     agreeing = [{"steps": [step([(4.0, 6.0)])]}, {"steps": [step([(5.5, 6.0)])]}]
-    assert arithmetic.worst_contradiction_s(agreeing) == (1, 0.0)
+    assert profiled.worst_contradiction_s(agreeing) == (1, 0.0)
     skewed = [{"steps": [step([(4.0, 6.0)])]}, {"steps": [step([(6.25, 8.0)])]}]
-    assert arithmetic.worst_contradiction_s(skewed) == (1, 0.25)
+    assert profiled.worst_contradiction_s(skewed) == (1, 0.25)
     not_alike = [{"steps": [step([(4.0, 6.0)])]}, {"steps": [step([])]}]
-    assert arithmetic.worst_contradiction_s(not_alike) == (0, 0.0)
+    assert profiled.worst_contradiction_s(not_alike) == (0, 0.0)

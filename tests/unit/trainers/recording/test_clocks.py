@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 
 from trainers.parallel.process_group import World
-from trainers.recording import clocks, whole
-from trainers.recording.clocks import Ping, Skew
+from trainers.recording import profiled, whole
+from trainers.recording.profiled import Ping, Skew
 
 
 def test_the_quickest_ping_counts_and_half_of_its_way_is_the_error() -> None:
@@ -19,20 +19,20 @@ def test_the_quickest_ping_counts_and_half_of_its_way_is_the_error() -> None:
         Ping(sent_ns=0, answered_ns=9_000, returned_ns=1_000),
         Ping(sent_ns=5_000, answered_ns=10_110, returned_ns=5_201),
     ]
-    assert clocks.skew_of(pings) == Skew(ahead_ns=10_110 - 5_100, error_ns=101)
+    assert profiled.skew_of(pings) == Skew(ahead_ns=10_110 - 5_100, error_ns=101)
 
 
 @pytest.mark.parametrize("ahead_ns", [-3_000_000, 0, 7_500_000])
 @pytest.mark.parametrize("way_there_ns", [10, 50, 190])
 def test_the_true_skew_is_never_further_away_than_the_error(ahead_ns: int, way_there_ns: int) -> None:
     ping = Ping(sent_ns=1_000, answered_ns=1_000 + way_there_ns + ahead_ns, returned_ns=1_200)
-    found = clocks.skew_of([ping])
+    found = profiled.skew_of([ping])
     assert abs(found.ahead_ns - ahead_ns) <= found.error_ns == 100
 
 
 def test_ranks_of_one_machine_are_not_asked() -> None:
     world = World(rank=0, local_rank=0, world_size=3, node=0, device=torch.device("cpu"))
-    assert clocks.measure(world, [0, 0, 0]) == {0: Skew()}
+    assert profiled.measure_clock_skew(world, [0, 0, 0]) == {0: Skew()}
 
 
 def test_another_machines_moments_come_onto_the_clock_of_the_first() -> None:
@@ -98,7 +98,7 @@ def test_a_ping_there_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
     def be(rank: int) -> None:
         me.rank = rank
         world = World(rank=rank, local_rank=0, world_size=2, node=rank, device=torch.device("cpu"))
-        found[rank] = clocks.measure(world, [0, 1])
+        found[rank] = profiled.measure_clock_skew(world, [0, 1])
 
     threads = [threading.Thread(target=be, args=(rank,)) for rank in (0, 1)]
     began = time.monotonic_ns()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainers.parallel.gradient_buckets import Averaged, Bucket, Round
-from trainers.recording import rank_notes
-from trainers.recording.observer import RecordingObserver
+from trainers.parallel.strategy import Averaged, Bucket, Round
+from trainers.recording import recorder
 from trainers.recording.profiled import Collective
+from trainers.recording.recorder import RecordingObserver
 from trainers.report.observer import NullObserver
 
 BUCKETS = (
@@ -89,7 +89,7 @@ def test_the_usual_observer_hears_all_and_its_times_are_passed_on() -> None:
 def test_parts_follow_each_other_without_a_gap() -> None:
     _, observer, _ = recording(1)
     go_through(observer, 8, num_batches=2)
-    notes = rank_notes.of(observer.steps, Ticks(), averaged=[], collectives=[], buckets=[])
+    notes = recorder.rank_notes_of(observer.steps, Ticks(), averaged=[], collectives=[], buckets=[])
     (step,) = notes["steps"]
     names = [name for name, *_ in step["parts"]]
     assert names == ["data", "forward", "backward", "data", "forward", "backward", "optimizer", "other"]
@@ -129,7 +129,7 @@ def noted(collectives: list[Collective], averaged: list[Averaged] | None = None)
     """Return a step from 100 to 600, whose backward is from 300 to 400."""
     _, observer, _ = recording(1)
     go_through(observer, 8)
-    notes = rank_notes.of(
+    notes = recorder.rank_notes_of(
         observer.steps, Ticks(), averaged=averaged or [], collectives=collectives, buckets=BUCKETS
     )
     (step,) = notes["steps"]

@@ -12,8 +12,8 @@ from torch import nn
 from tests.unit.fakes import LoneWorld, world_of
 from trainers.contract.config import Config
 from trainers.parallel.strategy import Strategy
-from trainers.report import fingerprints
-from trainers.report.fingerprints import Fingerprints, NullFingerprints, WeightHash
+from trainers.report import observer
+from trainers.report.observer import Fingerprints, NullFingerprints, WeightHash
 from trainers.report.reporter import NullReporter
 
 CPU = torch.device("cpu")
@@ -57,7 +57,7 @@ def test_a_single_bit_anywhere_gives_another_hash(dtype: torch.dtype, bit: int) 
 
 
 def test_the_order_of_weights_and_of_chunks_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fingerprints, "CHUNK_ON_CPU", 64)
+    monkeypatch.setattr(observer, "CHUNK_ON_CPU", 64)
     tensor = weights()
     assert hash_of(tensor) != hash_of(tensor.flip(0))
     swapped = torch.cat([tensor[64:128], tensor[:64], tensor[128:]])
@@ -110,7 +110,7 @@ def test_replicas_are_compared_every_so_many_steps() -> None:
 def test_by_default_it_is_as_often_as_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step takes 10 ms here, and a comparison 10 ms: a two hundredth of the time is every 2 s."""
     clock = [0.0]
-    monkeypatch.setattr(fingerprints.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(observer.time, "perf_counter", lambda: clock[0])
     notebook = Notebook()
     subject = subject_of(ECHO, notebook, None)
     assert isinstance(subject, Fingerprints)

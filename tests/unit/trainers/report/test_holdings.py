@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from trainers.report.holdings import Holdings
 from trainers.report.observer import Observer
 from trainers.report.step_clock import StepClock
-from trainers.report.telemetry import Pulse
+from trainers.report.telemetry import Holdings, Pulse
 
 pytestmark = pytest.mark.unit
 NUM_WEIGHTS = 4 * 3 + 3

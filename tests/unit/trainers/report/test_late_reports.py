@@ -18,11 +18,10 @@ from trainers.checkpoint.snapshot import Progress
 from trainers.contract.config import Config
 from trainers.data.loading import Batch
 from trainers.job import Job
-from trainers.parallel.precision import Precision
-from trainers.report import losses, meter
-from trainers.report.fingerprints import NullFingerprints
+from trainers.parallel.devices import Precision
+from trainers.report import meter, metrics
 from trainers.report.meter import StepMeter
-from trainers.report.observer import NullObserver
+from trainers.report.observer import NullFingerprints, NullObserver
 from trainers.report.reporter import Command
 
 CPU = torch.device("cpu")
@@ -139,13 +138,13 @@ class Diary:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.entries: list[str] = []
         self.parameter = nn.Parameter(torch.ones(1))
-        waiting = losses.DeviceLosses._wait_for
+        waiting = metrics.DeviceLosses._wait_for
 
         def noted(subject: Any, arrived: Tensor) -> list[float]:
             self.entries.append("wait")
             return waiting(subject, arrived)
 
-        monkeypatch.setattr(losses.DeviceLosses, "_wait_for", noted)
+        monkeypatch.setattr(metrics.DeviceLosses, "_wait_for", noted)
 
     def loss(self, *_: Any) -> Tensor:
         self.entries.append("hand out")

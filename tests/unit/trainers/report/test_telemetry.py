@@ -12,11 +12,10 @@ from torch import nn
 
 from tests.unit.fakes import world_of
 from trainers.contract import events
-from trainers.engines.heartbeats import beats, heartbeat_board
-from trainers.report import sample_board, telemetry
-from trainers.report.holdings import Holdings
+from trainers.engines import heartbeats
+from trainers.report import samples, telemetry
 from trainers.report.reporter import NullReporter
-from trainers.report.telemetry import Pulse, Telemetry
+from trainers.report.telemetry import Holdings, Pulse, Telemetry
 
 LATE_S = 0.4
 
@@ -34,7 +33,7 @@ class DeviceEvents(NullReporter):
 
 def test_a_sample_says_what_the_rank_is_doing() -> None:
     telemetry_of_rank = Telemetry(world_of(2, rank=1), NullReporter(), Pulse())
-    beats.beat(heartbeat_board.EVALUATING)
+    heartbeats.write_heartbeat(heartbeats.EVALUATING)
     entry = telemetry_of_rank.sample_once()["rank"]
     assert entry["doing"] == "evaluating"
     assert tuple(entry) == events.RANK_FIELDS
@@ -60,7 +59,7 @@ def test_the_first_report_has_every_rank_though_one_begins_later(addresses: list
     rank_0 = Telemetry(world_of(2), reported, Pulse())
     rank_0.start()
     sample = Telemetry(world_of(2, rank=1), NullReporter(), Pulse()).sample_once()
-    timer = threading.Timer(LATE_S, sample_board.find(addresses[0]).write, (1, sample))
+    timer = threading.Timer(LATE_S, samples.find_sample_board(addresses[0]).write, (1, sample))
     timer.start()
     assert reported.ranks.get(timeout=10) == [0, 1]
     timer.join()
@@ -88,7 +87,7 @@ def test_what_ranks_hold_is_reported_at_once_and_of_all_of_them(addresses: list[
         Telemetry(world_of(2, rank=1), NullReporter(), others),
     )
     rank_0.start()
-    board = sample_board.find(addresses[0])
+    board = samples.find_sample_board(addresses[0])
     board.write(1, rank_1.sample_once())
     assert reported.ranks.get(timeout=10) == [None, None]
     network = nn.Linear(3, 1)

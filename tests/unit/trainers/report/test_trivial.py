@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from trainers import registry
-from trainers.contract import event_check
+from trainers.contract import events
 from trainers.data.dataset import (
     LANGUAGE_MODELLING,
     TABULAR_CLASSIFICATION,
@@ -18,7 +18,7 @@ from trainers.data.dataset import (
     DataSpec,
     TensorSplit,
 )
-from trainers.report import trivial
+from trainers.report import metrics
 
 CPU = torch.device("cpu")
 SPEC = DataSpec(
@@ -55,19 +55,19 @@ def test_no_constant_class_is_better_whatever_the_training_split() -> None:
     train_entropy = 0.75 * math.log(4 / 3) + 0.25 * math.log(4)
     assert found.train_loss == pytest.approx(train_entropy), "the training split has other shares"
     plan = {"seq": 0, "time_unix_s": 0.0, "kind": "plan", "num_train": 4, "num_steps": 1}
-    assert event_check.is_whole(plan | {"trivial": asdict(found)})
-    assert not event_check.is_whole(plan | {"trivial": asdict(found) | {"value": None}})
-    assert not event_check.is_whole(plan | {"trivial": asdict(found) | {"value": "0.5"}})
-    assert not event_check.is_whole(plan | {"trivial": asdict(found) | {"train_loss": "0.5"}})
+    assert events.is_complete_event(plan | {"trivial": asdict(found)})
+    assert not events.is_complete_event(plan | {"trivial": asdict(found) | {"value": None}})
+    assert not events.is_complete_event(plan | {"trivial": asdict(found) | {"value": "0.5"}})
+    assert not events.is_complete_event(plan | {"trivial": asdict(found) | {"train_loss": "0.5"}})
     older = {name: value for name, value in asdict(found).items() if name != "train_loss"}
-    assert event_check.is_whole(plan | {"trivial": older})
+    assert events.is_complete_event(plan | {"trivial": older})
 
 
 def test_targets_that_are_no_class_are_not_counted() -> None:
-    found = trivial.most_frequent_class(SPEC, rows(0, 1), rows(2, 2, 1, -100, 7))
+    found = metrics.most_frequent_class(SPEC, rows(0, 1), rows(2, 2, 1, -100, 7))
     assert (found.answer, found.value) == ("c", pytest.approx(2 / 3))
     with pytest.raises(ValueError, match="no target is a class, a whole number from 0 to 2"):
-        trivial.most_frequent_class(SPEC, rows(0, 1), rows(-100, 7))
+        metrics.most_frequent_class(SPEC, rows(0, 1), rows(-100, 7))
 
 
 def test_the_mean_has_an_r2_of_zero_in_the_targets_own_units() -> None:
@@ -95,16 +95,16 @@ def test_a_unigram_is_counted_on_the_training_text(monkeypatch: pytest.MonkeyPat
     spec = replace(SPEC, task=LANGUAGE_MODELLING, num_classes=2, input_shape=(4,))
     train = CharacterSplit(torch.tensor([0, 1] * 400), sequence_length=4, device=CPU)
     validation = CharacterSplit(torch.zeros(41, dtype=torch.int64), sequence_length=4, device=CPU)
-    found = trivial.unigram(spec, train, validation)
+    found = metrics.unigram(spec, train, validation)
     assert found.loss == pytest.approx(math.log(2), abs=0.01) and found.value == pytest.approx(2, abs=0.02)
     assert found.train_loss == pytest.approx(math.log(2), abs=0.01)
-    monkeypatch.setattr(trivial, "MOST_TARGETS", 8)
-    assert trivial.unigram(spec, train, validation).loss == pytest.approx(math.log(2), abs=0.01), "a sample"
+    monkeypatch.setattr(metrics, "MOST_TARGETS", 8)
+    assert metrics.unigram(spec, train, validation).loss == pytest.approx(math.log(2), abs=0.01), "a sample"
 
 
 def test_inputs_that_differ_late_are_found() -> None:
     inputs = torch.zeros(1_000, 2)
     split = TensorSplit(inputs, torch.zeros(1_000, dtype=torch.int64), device=CPU)
-    assert not trivial.inputs_differ(split)
+    assert not metrics.inputs_differ(split)
     split.inputs[-1, 1] = 1.0
-    assert trivial.inputs_differ(split)
+    assert metrics.inputs_differ(split)

@@ -1,4 +1,4 @@
-// The places at an axis of a report's chart and what is written there, as `ddp_gui/learn/report/axis.py` has them.
+// The places at an axis of a report's chart and what is written there, as `ddp_gui/learn/report/charts.py` has them.
 
 import { count, number, percent } from "../../../shared/format.js";
 

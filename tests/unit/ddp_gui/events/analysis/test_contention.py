@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ddp_gui.events.analysis import contention
+from ddp_gui.events.analysis import insights
 from ddp_gui.events.series import Series
 from tests.unit.ddp_gui.events.analysis.test_insights import falling, found, steps
 
@@ -30,10 +30,10 @@ def loads(others_and_idle: Iterable[tuple[float | None, float | None]], kind: st
     ]
 
 
-def spans(others_and_idle: Iterable[tuple[float | None, float | None]]) -> list[contention.Span]:
+def spans(others_and_idle: Iterable[tuple[float | None, float | None]]) -> list[insights.Span]:
     series = Series()
     series.feed(loads(others_and_idle))
-    return contention.spans(series.load)
+    return insights.contended_spans(series.load)
 
 
 def test_the_time_in_which_others_took_the_processor_is_found() -> None:
@@ -67,7 +67,7 @@ def test_runs_that_did_not_write_it_have_none() -> None:
         {name: value for name, value in event.items() if "cpu" not in name} for event in loads([(90, 0)] * 40)
     ]
     series.feed(old)
-    assert contention.spans(series.load) == []
+    assert insights.contended_spans(series.load) == []
 
 
 @pytest.mark.parametrize("state", ["running", "finished"])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ddp_gui.events.analysis import rank_history
+from ddp_gui.events.analysis import pace
 from ddp_gui.events.series import RANK_PARTS, Series
 
 Event = dict[str, Any]
@@ -35,7 +35,7 @@ def run(num_samples: int, step_s: Callable[[int, int], float | None], **parts: f
 
 def test_median_and_95th_percentile_are_those_of_the_samples() -> None:
     times = np.random.default_rng(0).gamma(2.0, 0.01, 500)
-    found = rank_history.of_run(run(500, lambda rank, number: float(times[number]) * (rank + 1)))
+    found = pace.rank_history_of_run(run(500, lambda rank, number: float(times[number]) * (rank + 1)))
     assert [entry["rank"] for entry in found] == [0, 1]
     for entry in found:
         scale = entry["rank"] + 1
@@ -46,27 +46,27 @@ def test_median_and_95th_percentile_are_those_of_the_samples() -> None:
 
 def test_few_samples_have_no_95th_percentile_and_a_step_counts_once() -> None:
     """A paused rank goes on reporting its last step, once a second."""
-    found = {num: rank_history.of_run(run(num, lambda *_: 0.1))[0] for num in (6, 19, 20)}
+    found = {num: pace.rank_history_of_run(run(num, lambda *_: 0.1))[0] for num in (6, 19, 20)}
     assert [entry["p95_s"] for entry in found.values()] == [None, None, pytest.approx(0.1)]
     assert (found[6]["num_samples"], found[6]["first_step"], found[6]["last_step"]) == (6, 0, 5)
     series = run(3, lambda _, number: 0.1 * (number + 1))
     last = {"rank": 0, "step": 2, "step_time_s": 0.3}
     again = [{"seq": 3 + n, "time_unix_s": 1003.0 + n, "kind": "ranks", "ranks": [last]} for n in range(50)]
     series.feed(again)
-    paused = rank_history.of_run(series)[0]
+    paused = pace.rank_history_of_run(series)[0]
     assert (paused["num_samples"], paused["median_s"]) == (3, pytest.approx(0.2))
 
 
 def test_slices_are_means_in_order_and_never_many() -> None:
-    (first, _) = rank_history.of_run(run(400, lambda _, number: float(number), wait_time_s=0.5))
+    (first, _) = pace.rank_history_of_run(run(400, lambda _, number: float(number), wait_time_s=0.5))
     steps = [part[PLACE["step"]] for part in first["slices"]]
-    assert len(steps) == rank_history.MAX_SLICES
+    assert len(steps) == pace.MAX_SLICES
     assert steps == pytest.approx([4.5 + 10 * number for number in range(40)], rel=1e-3)
     assert {part[PLACE["wait"]] for part in first["slices"]} == {0.5}
     assert {part[PLACE["forward"]] for part in first["slices"]} == {None}, "not measured, and not 0"
 
 
 def test_a_rank_without_a_measured_step_has_no_history() -> None:
-    found = rank_history.of_run(run(5, lambda rank, _: None if rank == 1 else 0.1))
+    found = pace.rank_history_of_run(run(5, lambda rank, _: None if rank == 1 else 0.1))
     assert [entry["rank"] for entry in found] == [0]
-    assert rank_history.of_run(Series()) == []
+    assert pace.rank_history_of_run(Series()) == []

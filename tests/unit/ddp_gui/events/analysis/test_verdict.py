@@ -13,7 +13,7 @@ import pytest
 
 from ddp_gui.events import run_view
 from ddp_gui.events.analysis import insights, learning, verdict
-from ddp_gui.events.analysis.wording import short
+from ddp_gui.events.analysis.learning import short
 from ddp_gui.events.series import Series
 from tests.unit.ddp_gui.events.analysis.test_insights import PLAIN, falling, found, steps
 from tests.unit.ddp_gui.events.test_series import evaluation, state, step

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from ddp_gui.events.analysis import wording
+from ddp_gui.events.analysis import learning
 
 
 @pytest.mark.parametrize(
@@ -24,4 +24,4 @@ from ddp_gui.events.analysis import wording
     ],
 )
 def test_a_number_has_three_digits(value: float, words: str) -> None:
-    assert wording.short(value) == words
+    assert learning.short(value) == words

@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ddp_gui.launch.elsewhere import job as jobs
-from ddp_gui.launch.elsewhere import sbatch, skypilot, torchrun_pair, trainjob
-from ddp_gui.launch.elsewhere.job import Job
-from ddp_gui.launch.elsewhere.targets import TARGETS
+from ddp_gui.launch import elsewhere
+from ddp_gui.launch.elsewhere import TARGETS, Job
 from tests import hostile_words
 from tests.unit.ddp_gui.launch.elsewhere import schemas
 from tests.unit.ddp_gui.launch.elsewhere.schema_check import problems
@@ -47,7 +45,7 @@ def job_of(
     **values: Any,
 ) -> Job:
     config = config_module.parse({"dataset": "digits", "model": "mlp", "nproc_per_node": 3, **values})
-    return jobs.of_run(
+    return elsewhere.job_of_run(
         RunDirectory(Path(runs_dir) / run_id),
         config,
         runs_dir=runs_dir,
@@ -112,11 +110,11 @@ def test_each_torchrun_command_gives_what_was_chosen(tmp_path: Path) -> None:
     project = tmp_path / HOSTILE_DIR
     project.mkdir()
     job = job_of(2, name=HOSTILE, runs_dir=HOSTILE_DIR, project=str(project), batch_size=7)
-    first, second = given_by_a_shell(torchrun_pair.text(job), tmp_path)
+    first, second = given_by_a_shell(elsewhere.torchrun_text(job), tmp_path)
     for rank, (folder, *words) in enumerate([first, second]):
         assert folder == str(project)
         assert is_after(words, "--node-rank", str(rank)) and is_after(words, "--nnodes", "2")
-        assert is_after(words, "--master-addr", torchrun_pair.FIRST_ADDRESS)
+        assert is_after(words, "--master-addr", elsewhere.FIRST_ADDRESS)
         assert is_after(words, "--nproc-per-node", "3") and is_after(words, "-m", "trainers.worker")
         assert is_after(words, "trainers.worker", f"{HOSTILE_DIR}/{NEW_RUN}")
         config = config_module.parse(config_in(words))
@@ -125,7 +123,7 @@ def test_each_torchrun_command_gives_what_was_chosen(tmp_path: Path) -> None:
 
 
 def test_one_machine_gets_one_command_without_a_port(tmp_path: Path) -> None:
-    (words,) = given_by_a_shell(torchrun_pair.text(job_of(1)), tmp_path)
+    (words,) = given_by_a_shell(elsewhere.torchrun_text(job_of(1)), tmp_path)
     assert "--master-addr" not in words and is_after(
         words, "--rdzv-conf", words[words.index("--rdzv-conf") + 1]
     )
@@ -139,7 +137,7 @@ def test_a_slurm_script_gives_srun_what_was_chosen(num_nodes: int, tmp_path: Pat
     stand_in(tmp_path / "bin", "srun", SRUN)
     stand_in(tmp_path / "bin", "scontrol", SCONTROL)
     job = job_of(num_nodes, name=HOSTILE, runs_dir=HOSTILE_DIR, project=str(project), with_gpus=True)
-    text = sbatch.text(job)
+    text = elsewhere.sbatch_text(job)
     slurm = {"SLURM_JOB_ID": "12345", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_CPUS_PER_TASK": "3"}
     ((folder, *words),) = given_by_a_shell(text, tmp_path, **slurm)
     assert folder == str(project) and is_after(words, "trainers.worker", f"{HOSTILE_DIR}/job-1-job12345")
@@ -157,8 +155,8 @@ def test_a_slurm_script_gives_srun_what_was_chosen(num_nodes: int, tmp_path: Pat
 @pytest.mark.parametrize("num_nodes", [1, 2])
 def test_a_train_job_is_what_kubeflow_publishes(num_nodes: int, with_gpus: bool) -> None:
     job = job_of(num_nodes, with_gpus=with_gpus, name=HOSTILE)
-    value = yaml.safe_load(trainjob.text(job))
-    assert value == trainjob.value(job)
+    value = yaml.safe_load(elsewhere.trainjob_text(job))
+    assert value == elsewhere.trainjob_value(job)
     assert problems(value, schemas.TRAIN_JOB) == []
     trainer = value["spec"]["trainer"]
     kind = "nvidia.com/gpu" if with_gpus else "cpu"
@@ -169,15 +167,15 @@ def test_a_train_job_is_what_kubeflow_publishes(num_nodes: int, with_gpus: bool)
         for w in trainer["command"]
     ]
     assert config_module.parse(config_in(words)).name == job.config.name
-    assert ("--nnodes" in words) is (num_nodes > 1) and f"{trainjob.RUNS}/{NEW_RUN}" in words
+    assert ("--nnodes" in words) is (num_nodes > 1) and f"{elsewhere.RUNS}/{NEW_RUN}" in words
 
 
 @pytest.mark.parametrize("with_gpus", [False, True])
 @pytest.mark.parametrize("num_nodes", [1, 2])
 def test_a_task_is_what_skypilot_publishes(num_nodes: int, with_gpus: bool, tmp_path: Path) -> None:
     job = job_of(num_nodes, with_gpus=with_gpus, name=HOSTILE)
-    value = yaml.safe_load(skypilot.text(job))
-    assert value == skypilot.value(job)
+    value = yaml.safe_load(elsewhere.skypilot_text(job))
+    assert value == elsewhere.skypilot_value(job)
     assert problems(value, schemas.SKYPILOT_TASK) == []
     assert problems(value["resources"], schemas.SKYPILOT_RESOURCES) == []
     machine = {"SKYPILOT_NODE_RANK": "1", "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2"}
@@ -190,17 +188,17 @@ def test_a_task_is_what_skypilot_publishes(num_nodes: int, with_gpus: bool, tmp_
 
 
 def test_machines_in_a_cloud_are_told_to_share_a_folder() -> None:
-    assert "# Set RUNS to a folder" in skypilot.text(job_of(2))
-    assert "Set RUNS" not in skypilot.text(job_of(1))
+    assert "# Set RUNS to a folder" in elsewhere.skypilot_text(job_of(2))
+    assert "Set RUNS" not in elsewhere.skypilot_text(job_of(1))
 
 
 def test_scripts_in_yaml_can_be_read_by_people() -> None:
-    text = skypilot.text(job_of(2))
+    text = elsewhere.skypilot_text(job_of(2))
     assert "run: |\n  set -euo pipefail\n" in text
 
 
 def test_the_check_of_schemas_finds_what_is_wrong() -> None:
-    value = trainjob.value(job_of(2))
+    value = elsewhere.trainjob_value(job_of(2))
     value["spec"]["trainer"]["numNodes"] = "2"
     value["spec"]["podTemplateOverrides"] = []
     value["metadata"]["name"] = "1-Job"
@@ -214,8 +212,8 @@ def test_the_check_of_schemas_finds_what_is_wrong() -> None:
 @pytest.mark.parametrize("run_id", ["job-1", "1", "_", "A_b.C--", "x" * 100, "9.-", "a" * 39 + ".b"])
 def test_any_run_gets_a_name_that_every_engine_takes(run_id: str) -> None:
     job = job_of(run_id=run_id)
-    assert problems(trainjob.value(job), schemas.TRAIN_JOB) == []
-    assert problems(skypilot.value(job), schemas.SKYPILOT_TASK) == []
+    assert problems(elsewhere.trainjob_value(job), schemas.TRAIN_JOB) == []
+    assert problems(elsewhere.skypilot_value(job), schemas.SKYPILOT_TASK) == []
     assert RunDirectory(Path(job.new_run)).path.name == job.new_run and len(job.new_run) <= 100
 
 
@@ -235,6 +233,6 @@ def test_the_device_is_one_that_is_asked_for(chosen: str, with_gpus: bool, devic
 
 
 def test_what_has_to_be_there_is_said() -> None:
-    said = " ".join(jobs.needs(job_of(2, data_path="/somewhere", dataset="own_table")))
+    said = " ".join(elsewhere.needs(job_of(2, data_path="/somewhere", dataset="own_table")))
     assert "same folder of runs" in said and "data_path" in said and "/somewhere" not in said
-    assert jobs.needs(job_of(1)) == []
+    assert elsewhere.needs(job_of(1)) == []

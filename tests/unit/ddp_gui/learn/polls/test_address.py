@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ddp_gui.learn.polls import address
+from ddp_gui.learn import poll_routes
 from ddp_gui.options import Options
 
 pytestmark = pytest.mark.unit
@@ -19,7 +19,7 @@ def options(**values: Any) -> Options:
 
 
 def url(made: Options, scheme: str = "http", host: str = "127.0.0.1:7860") -> str | None:
-    return address.of_page(made, scheme, host, 7860).url
+    return poll_routes.address_of_page(made, scheme, host, 7860).url
 
 
 def test_it_is_the_one_by_which_the_teacher_is_here_where_others_can_use_it() -> None:
@@ -28,14 +28,14 @@ def test_it_is_the_one_by_which_the_teacher_is_here_where_others_can_use_it() ->
 
 
 def test_a_teacher_at_the_machine_itself_gets_the_machines_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(address, "own_address", lambda: "192.168.1.20")
+    monkeypatch.setattr(poll_routes, "own_address", lambda: "192.168.1.20")
     assert url(options(host="0.0.0.0")) == "http://192.168.1.20:7860/"
     assert url(options(host="0.0.0.0"), host="localhost:7860") == "http://192.168.1.20:7860/"
     assert url(options(host="10.0.0.7")) == "http://10.0.0.7:7860/"
-    monkeypatch.setattr(address, "own_address", lambda: "fd00::5")
+    monkeypatch.setattr(poll_routes, "own_address", lambda: "fd00::5")
     assert url(options(host="::"), host="[::1]:7860") == "http://[fd00::5]:7860/"
-    monkeypatch.setattr(address, "own_address", lambda: None)
-    found = address.of_page(options(host="0.0.0.0"), "http", "localhost", 7860)
+    monkeypatch.setattr(poll_routes, "own_address", lambda: None)
+    found = poll_routes.address_of_page(options(host="0.0.0.0"), "http", "localhost", 7860)
     assert found.url is None and "no address in a network" in found.problem
 
 
@@ -46,12 +46,14 @@ def test_behind_a_proxy_it_is_the_proxys() -> None:
 
 
 def test_on_this_machine_alone_it_says_how_phones_could_reach_it() -> None:
-    alone = address.of_page(options(has_anonymous_polls=True), "http", "127.0.0.1:7860", 7860)
+    alone = poll_routes.address_of_page(options(has_anonymous_polls=True), "http", "127.0.0.1:7860", 7860)
     assert alone.url is None and "--host 0.0.0.0 --polls" in alone.problem
-    school = address.of_page(options(auth_file=Path("accounts.json")), "http", "localhost:7860", 7860)
+    school = poll_routes.address_of_page(
+        options(auth_file=Path("accounts.json")), "http", "localhost:7860", 7860
+    )
     assert "--host 0.0.0.0 --auth-file accounts.json" in school.problem and "--insecure" not in school.problem
 
 
 def test_the_machines_own_address_is_never_loopback() -> None:
-    found = address.own_address()
+    found = poll_routes.own_address()
     assert found is None or not found.startswith("127.")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ddp_gui.learn.polls import poll as poll_module
-from ddp_gui.learn.polls.poll import ACTIONS, MAX_ANSWERS, Poll
+from ddp_gui.learn import polls
+from ddp_gui.learn.polls import ACTIONS, MAX_ANSWERS, Poll
 
 pytestmark = pytest.mark.unit
 
@@ -49,9 +49,9 @@ def test_a_poll_from_opening_to_what_came() -> None:
     )
 
 
-@pytest.mark.parametrize("state", poll_module.STATES)
+@pytest.mark.parametrize("state", polls.STATES)
 @pytest.mark.parametrize("action", ACTIONS)
-def test_each_action_is_for_its_states(action: str, state: poll_module.State) -> None:
+def test_each_action_is_for_its_states(action: str, state: polls.State) -> None:
     poll = make()
     poll.state = state
     if state in ACTIONS[action]:
@@ -126,7 +126,7 @@ def test_a_poll_is_what_its_file_says() -> None:
     poll.close()
     poll.begin_runs()
     poll.note_run("run-1")
-    assert poll_module.of_json(json.loads(json.dumps(poll_module.to_json(poll)))) == poll
+    assert polls.poll_from_json(json.loads(json.dumps(polls.poll_to_json(poll)))) == poll
 
 
 @pytest.mark.parametrize(
@@ -140,4 +140,4 @@ def test_a_poll_is_what_its_file_says() -> None:
 )
 def test_a_file_that_is_no_poll_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - each says another thing
-        poll_module.of_json(poll_module.to_json(make(CURVE)) | changes)
+        polls.poll_from_json(polls.poll_to_json(make(CURVE)) | changes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_gui.learn.polls import qr
+from ddp_gui.learn import qr
 
 pytestmark = pytest.mark.unit
 

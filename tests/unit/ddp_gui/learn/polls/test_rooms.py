@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 
-from ddp_gui.auth.current_user import NOBODY, asked_by
-from ddp_gui.auth.rights import NotAllowedError
+from ddp_gui.auth.rights import NOBODY, NotAllowedError, asked_by
 from ddp_gui.events.series import Series
-from ddp_gui.learn import lesson_file
+from ddp_gui.learn import lesson_file, polls
 from ddp_gui.learn.measures import RunNumbers
-from ddp_gui.learn.polls import rooms
-from ddp_gui.learn.polls.rooms import Room, Rooms
+from ddp_gui.learn.polls import Room, Rooms
 from tests.unit.class_of import ANN, EVE
 from tests.unit.ddp_gui.learn.lessons import LESSON
 
@@ -54,7 +52,7 @@ class Runs:
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
     for name in ("SAVE_AFTER_S", "TELL_EVERY_S", "LOOK_AT_RUN_EVERY_S"):
-        monkeypatch.setattr(rooms, name, 0.001)
+        monkeypatch.setattr(polls, name, 0.001)
     return Runs(tmp_path)
 
 
@@ -163,7 +161,7 @@ def test_what_happened_is_what_the_runs_measured(runs: Runs, monkeypatch: pytest
         series.last_step = {"loss": losses[run_id]}
         return RunNumbers(name=name, state="finished", num_ranks=1, series=series, pace=None, contended=())
 
-    monkeypatch.setattr(rooms.outcome, "numbers_of", numbers_of)
+    monkeypatch.setattr(polls.outcome, "numbers_of", numbers_of)
 
     async def scenario() -> None:
         made = school(runs)
@@ -215,7 +213,7 @@ def test_followers_are_told_what_they_may_know(runs: Runs) -> None:
 def test_of_many_polls_the_newest_are_kept(runs: Runs) -> None:
     async def scenario() -> None:
         made = school(runs)
-        ids = [opened(made).poll.poll_id for _ in range(rooms.MAX_POLLS + 2)]
+        ids = [opened(made).poll.poll_id for _ in range(polls.MAX_POLLS + 2)]
         assert [each["poll_id"] for each in made.listed()] == ids[:1:-1]
 
     asynchronously(scenario)

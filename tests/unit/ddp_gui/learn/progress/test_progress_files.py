@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from ddp_gui.auth.current_user import EVERYBODY, asked_by
-from ddp_gui.learn.library import Library
-from ddp_gui.learn.progress import progress_files
-from ddp_gui.learn.progress.class_table import as_csv
-from ddp_gui.learn.progress.progress_files import ProgressFiles
+from ddp_gui.auth.rights import EVERYBODY, asked_by
+from ddp_gui.learn import progress
+from ddp_gui.learn.learn_routes import Library
+from ddp_gui.learn.progress import ProgressFiles, class_csv
 from tests.unit.class_of import ANN, BOB
 from tests.unit.ddp_gui.learn.lessons import LESSON
 
@@ -45,7 +44,7 @@ def test_times_are_the_pages_and_those_of_the_first_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files, now = ProgressFiles(tmp_path), iter([100.0, 200.0, 300.0, 400.0])
-    monkeypatch.setattr(progress_files.time, "time", lambda: next(now))
+    monkeypatch.setattr(progress.time, "time", lambda: next(now))
     with asked_by(ANN):
         files.keep("batch", LOCKED)
         files.keep("batch", LOCKED | {"isStarted": True})
@@ -58,7 +57,7 @@ def test_times_are_the_pages_and_those_of_the_first_time(
 
 
 def test_they_stay_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress_files, "MAX_LESSONS", 3)
+    monkeypatch.setattr(progress, "MAX_LESSONS", 3)
     files = ProgressFiles(tmp_path)
     with asked_by(ANN):
         for name in ("a", "b", "c", "a", "d"):
@@ -67,7 +66,7 @@ def test_they_stay_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_whoever_tells_too_often_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress_files, "MOST_CHANGES", 2)
+    monkeypatch.setattr(progress, "MOST_CHANGES", 2)
     files = ProgressFiles(tmp_path)
     with asked_by(ANN):
         for _ in range(2):
@@ -108,7 +107,9 @@ def test_the_teachers_table_has_a_row_for_each_lesson_and_no_formula(tmp_path: P
         files.keep("gone", LOCKED | {"prediction": [-1.0] * 9, "poll": "k3m9x2ab"})
     with asked_by(BOB):
         files.keep("batch", {"prediction": 1})  # not locked: nothing to tell
-    rows = list(csv.DictReader(io.StringIO(as_csv(files.everybody(), Library([folder]).read()[0]).decode())))
+    rows = list(
+        csv.DictReader(io.StringIO(class_csv(files.everybody(), Library([folder]).read()[0]).decode()))
+    )
     assert [(row["person"], row["lesson"]) for row in rows] == [("ann", "batch"), ("ann", "gone")]
     assert rows[0]["runs"] == "run-1" and rows[0]["num_answered"] == "1" and rows[0]["predicted_at"]
     assert rows[1]["prediction"] == "'-1 -1 -1 -1 -1 -1 -1 -1 -1"

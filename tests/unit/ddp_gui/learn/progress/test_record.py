@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from ddp_gui.learn.progress import record
+from ddp_gui.learn import progress
 
 pytestmark = pytest.mark.unit
 
 
-def made(**values: Any) -> record.Progress:
-    return record.checked(record.nothing() | values)
+def made(**values: Any) -> progress.Progress:
+    return progress.parse_record(progress.empty_record() | values)
 
 
 LOCKED = {"prediction": 1, "isLocked": True}
@@ -21,34 +21,34 @@ LOCKED = {"prediction": 1, "isLocked": True}
 def test_the_newer_wins_but_no_started_run_is_lost() -> None:
     known = made(**LOCKED, isStarted=True, runs=["run-1", "run-2"])
     told = made(prediction=0, runs=["run-9", None])
-    found = record.joined(known, told)
+    found = progress.merge_records(known, told)
     assert (found["prediction"], found["isLocked"], found["isStarted"]) == (1, True, True)
     assert found["runs"] == ["run-9", "run-2"]
-    assert record.joined(made(prediction=0), made(prediction=2))["prediction"] == 2
+    assert progress.merge_records(made(prediction=0), made(prediction=2))["prediction"] == 2
 
 
 def test_a_start_that_failed_is_taken_back_by_who_knows_of_all_runs() -> None:
     known = made(**LOCKED, isStarted=True, runs=["run-1", None])
     failed = made(**LOCKED, isStarted=False, runs=["run-1", None])
-    assert not record.joined(known, failed)["isStarted"]
-    assert record.joined(known, made(**LOCKED))["isStarted"], "this page knows of no run"
+    assert not progress.merge_records(known, failed)["isStarted"]
+    assert progress.merge_records(known, made(**LOCKED))["isStarted"], "this page knows of no run"
 
 
 def test_attempts_and_answers_of_both_are_kept() -> None:
     one, other = ({"choice": "seed 1", "runId": f"run-{number}"} for number in range(2))
     known = made(attempts={"1": [one]}, answers={"0": 1})
     told = made(attempts={"1": [other], "2": [other]}, answers={"0": 2, "1": 0}, isDone=True)
-    found = record.joined(known, told)
+    found = progress.merge_records(known, told)
     assert found["attempts"] == {"1": [one, other], "2": [other]}
     assert found["answers"] == {"0": 1, "1": 0}, "the first answer counts"
     assert found["isDone"]
-    assert record.joined(found, told)["attempts"] == found["attempts"], "nothing is there twice"
+    assert progress.merge_records(found, told)["attempts"] == found["attempts"], "nothing is there twice"
 
 
 def test_what_was_begun_anew_is_not_taken_back_by_a_page_that_does_not_know() -> None:
     anew, stale = made(round=3), made(round=2, **LOCKED, runs=["run-1"])
-    assert record.joined(anew, stale) == anew
-    assert record.joined(stale, anew) == anew
+    assert progress.merge_records(anew, stale) == anew
+    assert progress.merge_records(stale, anew) == anew
 
 
 @pytest.mark.parametrize(
@@ -70,6 +70,6 @@ def test_what_is_no_progress_is_refused(values: dict[str, Any]) -> None:
 
 
 def test_only_known_fields_are_kept() -> None:
-    assert record.checked({"evil": "x" * 10**6, "answers": {"0": 1}}) == made(answers={"0": 1})
+    assert progress.parse_record({"evil": "x" * 10**6, "answers": {"0": 1}}) == made(answers={"0": 1})
     with pytest.raises(ValueError, match="must be an object"):
-        record.checked([])
+        progress.parse_record([])

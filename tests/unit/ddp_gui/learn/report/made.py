@@ -7,10 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from benchmarks import made_run
-from ddp_gui.learn.library import Library
-from ddp_gui.learn.report import document, gather
-from ddp_gui.learn.report import request as request_module
-from ddp_gui.learn.report.gather import Source
+from ddp_gui.learn.learn_routes import Library
+from ddp_gui.learn.report import document, request
+from ddp_gui.learn.report.request import Source
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.runs.runs import RunStore
 from tests.unit.ddp_gui.learn.lessons import LESSON, changed
@@ -47,7 +46,7 @@ def make_run(folder: Path, run_id: str, num_steps: int = 120) -> RunDirectory:
 
 def report(source: Source, **asked: Any) -> str:
     """Return the file of what is asked for."""
-    gathered = gather.gather(source, request_module.parse(asked), NOW_UNIX_S)
+    gathered = request.gather_inputs(source, request.parse(asked), NOW_UNIX_S)
     return b"".join(document.made(gathered)).decode()
 
 

@@ -8,10 +8,8 @@ import re
 import numpy as np
 import pytest
 
-from ddp_gui.learn.report import axis, number_words
-from ddp_gui.learn.report.axis import Axis
-from ddp_gui.learn.report.chart import Chart, Line, drawn, path_of
-from ddp_gui.learn.report.curves import Curve
+from ddp_gui.learn.report import charts, markup
+from ddp_gui.learn.report.charts import Axis, Chart, Curve, Line, draw_chart, path_of
 
 
 @pytest.mark.parametrize(
@@ -36,13 +34,13 @@ def test_ticks_of_shares_and_of_logarithms() -> None:
 
 def test_an_axis_holds_all_that_is_there_and_never_has_no_length() -> None:
     gap = np.array([1.0, math.nan, 3.0])
-    made = axis.beside([gap])
+    made = charts.y_axis([gap])
     assert made.low < 1 and made.high > 3
-    flat = axis.beside([np.array([2.0, 2.0])])
+    flat = charts.y_axis([np.array([2.0, 2.0])])
     assert flat.low < 2 < flat.high
-    assert axis.beside([np.array([5.0])], from_zero=True).low == 0
-    assert axis.along([np.array([1.0])]).low == 0 and axis.along([]).high == 1
-    zeros = axis.beside([np.array([0.0, 10.0])], is_logarithmic=True)
+    assert charts.y_axis([np.array([5.0])], from_zero=True).low == 0
+    assert charts.x_axis([np.array([1.0])]).low == 0 and charts.x_axis([]).high == 1
+    zeros = charts.y_axis([np.array([0.0, 10.0])], is_logarithmic=True)
     assert zeros.low < 1 < zeros.high, "zero has no logarithm, and is left out"
 
 
@@ -58,9 +56,9 @@ def test_a_chart_without_a_point_is_none_and_a_peak_survives_thinning() -> None:
     y = np.ones(100_000)
     y[77_777] = 9.0
     nothing = Line(name="n", index=0, curve=Curve(x=x, y=np.full(len(x), np.nan)))
-    assert drawn(Chart(title="loss", x_words="step", y_words="loss", lines=[nothing]), 500) is None
+    assert draw_chart(Chart(title="loss", x_words="step", y_words="loss", lines=[nothing]), 500) is None
     line = Line(name="<b>", index=8, curve=Curve(x=x, y=y))
-    made = drawn(Chart(title="loss", x_words="step", y_words="loss", lines=[nothing, line]), 500)
+    made = draw_chart(Chart(title="loss", x_words="step", y_words="loss", lines=[nothing, line]), 500)
     assert made is not None and len(made) < 12_000
     (path,) = re.findall(r'd="M[^"]*l([^"]*)" class="line c1 d3" data-name="&lt;b&gt;"', made)
     rises = [int(number) for number in re.findall(r"-?\d+", path)][1::2]
@@ -70,17 +68,17 @@ def test_a_chart_without_a_point_is_none_and_a_peak_survives_thinning() -> None:
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (number_words.number(0.123456), "0.1235"),
-        (number_words.number(12345.6), "12,346"),
-        (number_words.number(1e-7), "1.00e-07"),
-        (number_words.number(100.0), "100"),
-        (number_words.number(None), "–"),
-        (number_words.loss(math.nan), "–"),
-        (number_words.metric("accuracy", 0.9583), "95.8%"),
-        (number_words.size(2.5e6), "2.5 MB"),
-        (number_words.short_time(0.00324), "3.24 ms"),
-        (number_words.short_time(7265), "2 h 01 min"),
-        (number_words.moment(1e300), "–"),
+        (markup.number(0.123456), "0.1235"),
+        (markup.number(12345.6), "12,346"),
+        (markup.number(1e-7), "1.00e-07"),
+        (markup.number(100.0), "100"),
+        (markup.number(None), "–"),
+        (markup.loss(math.nan), "–"),
+        (markup.metric("accuracy", 0.9583), "95.8%"),
+        (markup.size(2.5e6), "2.5 MB"),
+        (markup.short_time(0.00324), "3.24 ms"),
+        (markup.short_time(7265), "2 h 01 min"),
+        (markup.moment(1e300), "–"),
     ],
 )
 def test_numbers_are_written_as_on_the_page(made: str, words: str) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from ddp_gui.events.analysis import rank_history
+from ddp_gui.events.analysis import pace
 from ddp_gui.events.series import RANK_PARTS
 from ddp_gui.learn.report import instruments, measured
+from ddp_gui.learn.report.charts import Shown
 from ddp_gui.learn.report.measured import Measured
-from ddp_gui.learn.report.pictures import Shown
 from tests.harness import REPOSITORY
 from tests.unit.ddp_gui.learn.report.made import make_run
 from tests.unit.javascript.test_javascript import DENO
@@ -68,7 +68,7 @@ def test_the_waterfall_is_the_one_of_the_lesson_page(tmp_path: Path) -> None:
     assert found is not None
     sent = [
         {
-            "history": rank_history.of_run(run.series),
+            "history": pace.rank_history_of_run(run.series),
             "head": {
                 "num_ranks": run.about["num_ranks"],
                 "global_batch": run.global_batch,

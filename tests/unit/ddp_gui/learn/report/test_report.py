@@ -15,10 +15,10 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from ddp_gui.auth import owners
-from ddp_gui.auth.current_user import Person, asked_by
-from ddp_gui.learn.report import document, report_routes
-from ddp_gui.learn.report.gather import Source
+from ddp_gui.auth import rights
+from ddp_gui.auth.rights import Person, asked_by
+from ddp_gui.learn.report import document, request
+from ddp_gui.learn.report.request import Source
 from ddp_gui.plan.catalogue import Catalogue
 from tests.hostile_words import ACTING, NAME, SEEN_NOWHERE
 from tests.unit.ddp_gui.learn.report.made import done, make_run, report, source_of
@@ -146,10 +146,10 @@ def test_a_run_that_goes_on_says_how_much_of_its_events_was_read(source: Source,
 def test_a_run_with_a_mistake_is_called_broken_on_purpose(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ddp_gui.learn.report import gather
+    from ddp_gui.learn.report import request
 
-    about = gather._about
-    monkeypatch.setattr(gather, "_about", lambda *given: about(*given) | {"mistake": "no_sampler"})
+    about = request._about
+    monkeypatch.setattr(request, "_about", lambda *given: about(*given) | {"mistake": "no_sampler"})
     words = words_of(report(source, runs=["a-1"]))
     assert "broken on purpose" in words and "the mistake no_sampler" in words
 
@@ -230,7 +230,7 @@ def test_twelve_lessons_with_two_runs_each_stay_below_three_megabytes(source: So
 @pytest.fixture
 def asking(source: Source) -> TestClient:
     app = FastAPI()
-    app.include_router(report_routes.make_router(source.library, source.store))
+    app.include_router(request.make_report_router(source.library, source.store))
     return TestClient(app)
 
 
@@ -276,7 +276,7 @@ def test_what_cannot_be_is_refused_in_words(asking: TestClient, body: Any, words
 
 def test_nobody_gets_a_run_that_they_may_not_see(source: Source, tmp_path: Path) -> None:
     for run_id, owner in (("a-1", "ann"), ("b-1", "bob")):
-        (tmp_path / "runs" / run_id / owners.FILE).write_text(json.dumps({"owner": owner}))
+        (tmp_path / "runs" / run_id / rights.OWNER_FILE).write_text(json.dumps({"owner": owner}))
     source.store.class_settings.change(everyone_sees=False)
     with asked_by(Person(name="ann", role="student")):
         page = report(source, lessons=[done("chosen")], runs=["b-1"])

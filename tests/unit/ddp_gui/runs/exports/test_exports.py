@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from ddp_gui.events import numbers
-from ddp_gui.runs.exports import exports
+from ddp_gui.events import event_reader
+from ddp_gui.runs import exports
 from tests.unit.ddp_gui.events.test_digest import write_events
 from trainers.contract.rundir import RunDirectory
 
@@ -102,7 +102,7 @@ def test_rows_do_not_depend_on_how_many_are_held_at_once(
     resumed: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = table_of(resumed), b"".join(exports.json_pieces(resumed, {}))
-    monkeypatch.setattr("ddp_gui.events.numbers.GATHERED", 1)
+    monkeypatch.setattr("ddp_gui.events.event_reader.GATHERED", 1)
     assert (table_of(resumed), b"".join(exports.json_pieces(resumed, {}))) == whole
 
 
@@ -171,8 +171,8 @@ def test_any_number_of_metrics_needs_few_files_and_holds_few_numbers(
     write_events(
         run, [start(100.0), *(evaluation(at, 101.0 + at, **metrics) for at, metrics in enumerate(some, 1))]
     )
-    monkeypatch.setattr(numbers, "MAX_CELLS", 40_000)
-    batches = numbers.history(run.events, numbers.survey(run.events))
+    monkeypatch.setattr(event_reader, "MAX_CELLS", 40_000)
+    batches = event_reader.history_of_numbers(run.events, event_reader.survey_numbers(run.events))
     assert [len(batch) for batch in batches] == [2, 2, 2, 2]
     pieces = {
         "csv": exports.csv_pieces,
@@ -191,6 +191,6 @@ def test_a_json_of_columns_in_several_pieces_says_the_same(
     resumed: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = json.loads(b"".join(exports.json_pieces(resumed, {"a": 1})))
-    monkeypatch.setattr(numbers, "MAX_CELLS", 1)
+    monkeypatch.setattr(event_reader, "MAX_CELLS", 1)
     monkeypatch.setattr(exports, "ZIP_PIECE_BYTES", 3)
     assert json.loads(b"".join(exports.json_pieces(resumed, {"a": 1}))) == whole

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.run import downloads
-from ddp_gui.runs.exports import export_routes
+from ddp_gui.runs import exports
 from tests.hostile_words import ACTING, NAME, SEEN_NOWHERE, TURNED
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.runs.test_runs import make_run, store_of
@@ -49,8 +49,8 @@ def hostile(tmp_path: Path) -> RunDirectory:
 def asking(hostile: RunDirectory, catalogue: Catalogue) -> TestClient:
     app = FastAPI()
     store = store_of(hostile.path.parent, catalogue)
-    app.include_router(export_routes.make_router(store))
-    app.include_router(downloads.make_router(store))
+    app.include_router(exports.make_export_router(store))
+    app.include_router(downloads.make_download_router(store))
     return TestClient(app)
 
 

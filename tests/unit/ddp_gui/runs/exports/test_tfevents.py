@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ddp_gui.runs.exports import tfevents
+from ddp_gui.runs import exports
 from tests.golden import tfevents_values as golden
 from tests.harness import REPOSITORY
 
@@ -31,13 +31,13 @@ FILE = REPOSITORY / "tests" / "golden" / "scalars.tfevents"
 )
 def test_the_check_sums_of_rfc_3720(data: bytes, crc: int) -> None:
     rows = np.frombuffer(data * 3, dtype=np.uint8).reshape(3, -1)
-    assert tfevents.crc32c(rows).tolist() == [crc] * 3
+    assert exports.crc32c(rows).tolist() == [crc] * 3
 
 
 def test_the_bytes_are_those_of_tensorboard() -> None:
-    written = tfevents.version_record(golden.BEGAN)
+    written = exports.version_record(golden.BEGAN)
     for time_unix_s, step, values in golden.SCALARS:
-        (record,) = tfevents.scalar_records([time_unix_s], [step], list(values), [list(values.values())])
+        (record,) = exports.scalar_records([time_unix_s], [step], list(values), [list(values.values())])
         written += record
     assert written == FILE.read_bytes()
 
@@ -46,9 +46,9 @@ def test_many_steps_at_once_are_the_same_bytes_as_one_by_one() -> None:
     steps = [1, 127, 128, 129, 16383, 16384, 3_000_000, 5]
     times = [1.5 + step for step in steps]
     values = [[float(step), -1.0 / step] for step in steps]
-    together = tfevents.scalar_records(times, steps, ["a", "b/c"], values)
+    together = exports.scalar_records(times, steps, ["a", "b/c"], values)
     alone = [
-        tfevents.scalar_records([time], [step], ["a", "b/c"], [value])[0]
+        exports.scalar_records([time], [step], ["a", "b/c"], [value])[0]
         for time, step, value in zip(times, steps, values, strict=True)
     ]
     assert together == alone

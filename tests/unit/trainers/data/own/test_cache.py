@@ -18,17 +18,17 @@ from tests.unit.own_files import (
     write,
 )
 from trainers.data.dataset import DataOptions
-from trainers.data.own.common import cache
-from trainers.data.own.common.problems import DataError
-from trainers.data.own.common.store import META, MappedArray
-from trainers.data.own.images.image_folder import Images
+from trainers.data.own import cache
+from trainers.data.own.cache import META, MappedArray
+from trainers.data.own.images import Images
+from trainers.data.own.problems import DataError
 from trainers.files import private_files
 
 PREPARE = """
 import sys
 from trainers.data.dataset import DataOptions
 from trainers.data.own.dataset import Own
-from trainers.data.own.images.image_folder import Images
+from trainers.data.own.images import Images
 
 plain = Images.prepare
 def counted(self, *arguments):
@@ -215,11 +215,11 @@ def test_map_gives_its_pages_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """What was read stays right when the pages behind it are handed back."""
     import numpy as np
 
-    from trainers.data.own.common import store
+    from trainers.data.own import cache
 
     values = np.arange(400_000, dtype=np.int32).reshape(4000, 100)
-    store.write_array(tmp_path, "x", values)
-    monkeypatch.setattr(store, "BYTES_BEFORE_RELEASE", 1)
+    cache.write_array(tmp_path, "x", values)
+    monkeypatch.setattr(cache, "BYTES_BEFORE_RELEASE", 1)
     array = MappedArray(tmp_path / "x.bin", "<i4", (4000, 100))
     rows = np.array([3999, 0, 7, 7])
     first = array.take(rows)

@@ -21,12 +21,11 @@ from tests.unit.own_files import (
     write,
 )
 from trainers.data.dataset import DataOptions
-from trainers.data.own.common import cache, limits
-from trainers.data.own.common.problems import DataError
-from trainers.data.own.common.store import META
+from trainers.data.own import cache, features, processes, table_file, table_plan
+from trainers.data.own.cache import META
 from trainers.data.own.dataset import Own
-from trainers.data.own.tables import features, table_file, table_plan
-from trainers.data.own.tables.table import TableData
+from trainers.data.own.problems import DataError
+from trainers.data.own.table import TableData
 
 
 def test_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
@@ -71,7 +70,7 @@ def test_links_in_circles_and_long_paths_are_refused(tmp_path: Path) -> None:
 
 def test_deep_folders_are_refused(tmp_path: Path) -> None:
     root = make_images(tmp_path / "pets", {"a": 5, "b": 5})
-    (root / "/".join(["d"] * (limits.MAX_DEPTH + 2))).mkdir(parents=True)
+    (root / "/".join(["d"] * (processes.MAX_DEPTH + 2))).mkdir(parents=True)
     found = faults(root)
     assert any("cannot be opened" in problem.message for problem in found)
 
@@ -162,7 +161,7 @@ def test_names_cannot_move_what_is_beside_them(tmp_path: Path) -> None:
 def test_look_of_too_much_memory_says_so(tmp_path: Path) -> None:
     with (
         pytest.raises(DataError, match="more than 0 GB of memory"),
-        limits.bounded("data.csv", seconds=60, memory_bytes=100 * 2**20),
+        processes.bounded("data.csv", seconds=60, memory_bytes=100 * 2**20),
     ):
         bytearray(2**30)
     assert len(bytearray(2**30)) == 2**30, "only within"
@@ -170,7 +169,7 @@ def test_look_of_too_much_memory_says_so(tmp_path: Path) -> None:
 
 def test_look_that_takes_too_long_says_so(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", "a,label", *["1.5,x", "2.5,y"] * 50)
-    with pytest.raises(DataError, match="took more than"), limits.bounded(str(path), seconds=-1):
+    with pytest.raises(DataError, match="took more than"), processes.bounded(str(path), seconds=-1):
         own(path).spec()
     assert own(path).spec().num_train == 80
 

@@ -20,7 +20,7 @@ from PIL import Image
 
 from ddp_gui.plan.own_data import _parse
 from ddp_gui.plan.package_install import how_to_get
-from ddp_gui.train.own_data_words import own_data
+from ddp_gui.train.own_data import own_data
 from tests.unit.own_files import (
     inspected,
     own,
@@ -28,9 +28,8 @@ from tests.unit.own_files import (
 )
 from tests.unit.trainers.data.own.test_people_files import said
 from trainers import registry
-from trainers.data.own import HEIF_REQUIREMENT
-from trainers.data.own.images import decoding
-from trainers.files.paths import REPOSITORY
+from trainers.data.own import HEIF_REQUIREMENT, image_files
+from trainers.files.plain_files import REPOSITORY
 from trainers.plugins import catalog
 
 Tree = dict[str, bytes]
@@ -368,10 +367,10 @@ def check(answer: dict[str, Any], case: Case) -> None:
 
 
 def clicks(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return what each click changes, by its text; as ddp_gui/train/own_data_words.py shows them."""
+    """Return what each click changes, by its text; as ddp_gui/train/own_data.py shows them."""
 
     from ddp_gui.plan.own_data import _parse
-    from ddp_gui.train.own_data_words import own_data
+    from ddp_gui.train.own_data import own_data
 
     found: dict[str, dict[str, Any]] = {}
 
@@ -526,7 +525,7 @@ def test_what_reads_heic_is_installed_by_a_click(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
     path = write(tmp_path, images("cats", "dogs", suffix=suffix, form="HEIF"), as_zip=False)
-    monkeypatch.delitem(decoding.pillow()[0].OPEN, "HEIF")
+    monkeypatch.delitem(image_files.pillow()[0].OPEN, "HEIF")
     answer = inspected(path)
     assert "HEIC images need pillow-heif" in said(answer) and not answer["ok"]
     problem = answer["problems"][0]

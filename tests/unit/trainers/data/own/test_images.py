@@ -26,11 +26,9 @@ from tests.unit.own_files import (
     own_cache,  # noqa: F401 - a fixture
 )
 from trainers.data.dataset import Augmentation, ImageSplit
-from trainers.data.own.common.splits import MappedImageSplit
-from trainers.data.own.images import decoding
-from trainers.data.own.images import image_folder as images_module
-from trainers.data.own.images.decoding import Header, choose_shape
-from trainers.data.own.images.sources import ImageSource
+from trainers.data.own import image_files, images
+from trainers.data.own.image_files import Header, ImageSource, choose_shape
+from trainers.data.own.splits import MappedImageSplit
 
 CPU = torch.device("cpu")
 
@@ -63,7 +61,7 @@ def test_mapped_split_gives_the_same_as_one_in_memory(
 ) -> None:
     data = own(make_images(tmp_path / "pets", {"cats": 20, "dogs": 20}))
     whole, _ = data.load(CPU)
-    monkeypatch.setattr(images_module, "SMALL_BYTES", 0)
+    monkeypatch.setattr(images, "SMALL_BYTES", 0)
     mapped, _ = data.load(CPU)
     assert isinstance(mapped, MappedImageSplit) and len(mapped) == len(whole)
     indices = torch.tensor([5, 0, 31, 5])
@@ -188,7 +186,7 @@ def test_unreadable_image_is_named_and_left_out_only_when_asked(tmp_path: Path, 
 def test_a_format_pillow_was_built_without_changes_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
-    image_module, _ = decoding.pillow()
+    image_module, _ = image_files.pillow()
     monkeypatch.delitem(image_module.OPEN, missing, raising=False)
     make_images(tmp_path / "d", {"a": 10, "b": 10})
     assert own(tmp_path / "d").spec().num_train == 16
@@ -201,7 +199,7 @@ def test_more_images_than_are_tried_come_out_alike(tmp_path: Path, monkeypatch: 
     path = make_images(tmp_path / "d", {"a": 60, "b": 60})
     plain = all_samples(own(path).load(CPU)[0])
     os.utime(path / "a" / "000.png", ns=(1, 1))  # to be prepared anew
-    monkeypatch.setattr(images_module, "NUM_DECODED_IN_INSPECTION", 10)
+    monkeypatch.setattr(images, "NUM_DECODED_IN_INSPECTION", 10)
     assert all_samples(own(path).load(CPU)[0]) == plain
     (path / "a" / "007.png").write_bytes(b"no image")
     cut_off(path / "b" / "041.png")
@@ -215,15 +213,15 @@ def test_more_images_than_are_tried_come_out_alike(tmp_path: Path, monkeypatch: 
 
 def test_image_that_was_tried_is_not_decoded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_images(tmp_path / "d", {"a": 12, "b": 11})
-    monkeypatch.setattr(images_module, "NUM_DECODED_IN_INSPECTION", 5)
+    monkeypatch.setattr(images, "NUM_DECODED_IN_INSPECTION", 5)
     decoded = []
-    decode = decoding.decode
+    decode = image_files.decode
 
-    def noted(source: ImageSource, name: str, *more: Any) -> decoding.Pixels:
+    def noted(source: ImageSource, name: str, *more: Any) -> image_files.Pixels:
         decoded.append(name)
         return decode(source, name, *more)
 
-    monkeypatch.setattr(decoding, "decode", noted)
+    monkeypatch.setattr(image_files, "decode", noted)
     data = own(path)
     assert data.spec().num_train + data.spec().num_validation == 23
     assert len(decoded) == len(set(decoded)) == 23

@@ -23,9 +23,8 @@ from tests.unit.own_files import (
     own,
     own_cache,  # noqa: F401 - a fixture
 )
-from trainers.data.own.common import pool
-from trainers.data.own.common.problems import DataError
-from trainers.data.own.images import decoding
+from trainers.data.own import image_files, processes
+from trainers.data.own.problems import DataError
 
 GONE_WITHIN_S = 60.0
 
@@ -44,8 +43,8 @@ list(pool.in_chunks(work, 8, 1))
 @pytest.fixture
 def with_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make little data count as much, on two cores at least."""
-    monkeypatch.setattr(pool, "PROCESSES_FROM", 1)
-    monkeypatch.setattr(pool, "num_cores", lambda: 2)
+    monkeypatch.setattr(processes, "PROCESSES_FROM", 1)
+    monkeypatch.setattr(processes, "num_cores", lambda: 2)
 
 
 def test_work_is_done_in_other_processes_and_comes_in_order(with_processes: None) -> None:
@@ -53,14 +52,14 @@ def test_work_is_done_in_other_processes_and_comes_in_order(with_processes: None
         room[: len(pieces)] = bytes(pieces)
         return os.getpid()
 
-    answers = [(worker, bytes(room)) for worker, room in pool.in_chunks(work, 100, 10, room_bytes=10)]
+    answers = [(worker, bytes(room)) for worker, room in processes.in_chunks(work, 100, 10, room_bytes=10)]
     assert b"".join(some for _, some in answers) == bytes(range(100))
     assert os.getpid() not in {worker for worker, _ in answers}
 
 
 def test_little_work_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "PROCESSES_FROM", 101)
-    assert {worker for worker, _ in pool.in_chunks(lambda *_: os.getpid(), 100, 7)} == {os.getpid()}
+    monkeypatch.setattr(processes, "PROCESSES_FROM", 101)
+    assert {worker for worker, _ in processes.in_chunks(lambda *_: os.getpid(), 100, 7)} == {os.getpid()}
 
 
 @pytest.mark.parametrize("as_zip", [False, True])
@@ -74,7 +73,7 @@ def test_what_is_prepared_is_the_same(tmp_path: Path, as_zip: bool, monkeypatch:
         path = make_zip(tmp_path / "pets.zip", path)
     found = []
     for few in (1, 10_000):
-        monkeypatch.setattr(pool, "PROCESSES_FROM", few)
+        monkeypatch.setattr(processes, "PROCESSES_FROM", few)
         monkeypatch.setenv("TRAINERS_CACHE", str(tmp_path / "cache" / str(few)))
         data = own(path, skip_unreadable=True)
         data.spec()
@@ -91,17 +90,17 @@ def test_only_one_process_decodes_a_large_image(
     """Two that are large at once could be more than the memory."""
     path = make_images(tmp_path / "pets", {"cats": 6, "dogs": 6})
     times = tmp_path / "times"
-    fitted = decoding._fitted
+    fitted = image_files._fitted
 
-    def slowly(*args: object) -> decoding.Pixels:
+    def slowly(*args: object) -> image_files.Pixels:
         began = time.monotonic()
         time.sleep(0.05)
         with times.open("a") as file:
             file.write(f"{began} {time.monotonic()}\n")
         return fitted(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(decoding, "LARGE_PIXELS", 1)
-    monkeypatch.setattr(decoding, "_fitted", slowly)
+    monkeypatch.setattr(image_files, "LARGE_PIXELS", 1)
+    monkeypatch.setattr(image_files, "_fitted", slowly)
     own(path).spec()
     spans = sorted(tuple(map(float, line.split())) for line in times.read_text().splitlines())
     assert len(spans) >= 12
@@ -116,7 +115,7 @@ def test_process_that_crashes_is_told_in_words(
     def crash(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGSEGV)
 
-    monkeypatch.setattr(decoding, "_fitted", crash)
+    monkeypatch.setattr(image_files, "_fitted", crash)
     there_before = set(psutil.Process().children())
     with pytest.raises(OSError, match="was ended by the system, or crashed"):
         own(path).spec()
@@ -146,7 +145,7 @@ def test_too_much_memory_in_a_worker_is_told_like_any_other(
     def too_much(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(decoding, "_fitted", too_much)
+    monkeypatch.setattr(image_files, "_fitted", too_much)
     with pytest.raises(DataError, match="of memory"):
         own(path).spec()
 
@@ -157,7 +156,7 @@ def test_stop_asked_of_the_parent_is_not_taken_by_its_workers(with_processes: No
     before = signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
     try:
         handlers = {
-            handler for handler, _ in pool.in_chunks(lambda *_: signal.getsignal(signal.SIGTERM), 4, 1)
+            handler for handler, _ in processes.in_chunks(lambda *_: signal.getsignal(signal.SIGTERM), 4, 1)
         }
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -181,7 +180,7 @@ def test_training_threads_do_not_hold_workers_up(with_processes: None) -> None:
         talking = [threads.submit(chatter) for _ in range(2)]
         try:
             for _ in range(10):
-                found = pool.in_chunks(lambda pieces, _: sum(pieces), 100, 10)
+                found = processes.in_chunks(lambda pieces, _: sum(pieces), 100, 10)
                 assert sum(value for value, _ in found) == sum(range(100))
         finally:
             is_over = True

@@ -24,10 +24,9 @@ from tests.unit.own_files import (
     write_xlsx,
 )
 from trainers.data.dataset import NotInstalledError, TableColumn
-from trainers.data.own.common.problems import DataError
-from trainers.data.own.common.splits import MappedRowsSplit
-from trainers.data.own.tables import table as tables_module
-from trainers.data.own.tables import table_file
+from trainers.data.own import table, table_file
+from trainers.data.own.problems import DataError
+from trainers.data.own.splits import MappedRowsSplit
 from trainers.data.tables import TableSplit
 from trainers.data.text import TextSplit
 from trainers.report import samples
@@ -110,7 +109,7 @@ def test_mapped_split_gives_the_same_as_one_in_memory(
         data = own(path, normalise=normalise)
         whole, _ = data.load(CPU)
         with monkeypatch.context() as patch:
-            patch.setattr(tables_module, "SMALL_BYTES", 0)
+            patch.setattr(table, "SMALL_BYTES", 0)
             mapped, _ = data.load(CPU)
         assert isinstance(mapped, MappedRowsSplit) and len(mapped) == len(whole)
         indices = torch.tensor([3, 0, 3, 20])

@@ -17,7 +17,7 @@ from tests.unit.trainers.data.own.test_people_files import said
 from trainers import registry
 from trainers.data.dataset import DataOptions
 from trainers.data.own.recognise import data_path
-from trainers.files.paths import REPOSITORY
+from trainers.files.plain_files import REPOSITORY
 
 
 @pytest.fixture(autouse=True)

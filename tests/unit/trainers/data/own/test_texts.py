@@ -15,11 +15,11 @@ from tests.unit.own_files import (
     own_cache,  # noqa: F401 - a fixture
 )
 from trainers.data.dataset import CharacterSplit, DataOptions
-from trainers.data.own.common import reading
-from trainers.data.own.common.problems import DataError
-from trainers.data.own.common.splits import MappedTextSplit
+from trainers.data.own import reading
+from trainers.data.own import texts as texts_module
 from trainers.data.own.dataset import Own
-from trainers.data.own.texts import plain_text
+from trainers.data.own.problems import DataError
+from trainers.data.own.splits import MappedTextSplit
 
 CPU = torch.device("cpu")
 TEXT = "Ein schöner Tag – नमस्ते 😀!\r\nzwei\n" * 60
@@ -38,7 +38,7 @@ def test_characters_may_lie_across_pieces(tmp_path: Path, chunk_bytes: int) -> N
 
 
 def test_tokens_round_trip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_text.reading, "CHUNK_BYTES", 7)
+    monkeypatch.setattr(texts_module.reading, "CHUNK_BYTES", 7)
     text = TEXT.replace("\r\n", "\n")
     data = own(write_text(tmp_path / "t.txt"), sequence_length=8)
     spec = data.spec()
@@ -53,7 +53,7 @@ def test_tokens_round_trip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     held = "".join(
         spec.class_names[token] for token in validation.batch(torch.arange(1))[0].flatten().tolist()
     )
-    border = len(text) - int(len(text) * plain_text.VALIDATION_SHARE)
+    border = len(text) - int(len(text) * texts_module.VALIDATION_SHARE)
     assert held == text[border : border + 8], "the end of the text, which training does not see"
 
 
@@ -66,7 +66,7 @@ def test_mapped_split_gives_the_same_as_one_in_memory(
     width = data.prepared.array("tokens").dtype.itemsize
     assert width == (1 if num_distinct <= 256 else 2)
     whole = data.load(CPU)
-    monkeypatch.setattr(plain_text, "SMALL_BYTES", 0)
+    monkeypatch.setattr(texts_module, "SMALL_BYTES", 0)
     mapped = data.load(CPU)
     for ours, theirs in zip(mapped, whole, strict=True):
         assert isinstance(ours, MappedTextSplit) and len(ours) == len(theirs)

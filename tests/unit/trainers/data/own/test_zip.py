@@ -18,9 +18,9 @@ from tests.unit.own_files import (
     own,
     own_cache,  # noqa: F401 - a fixture
 )
-from trainers.data.own.common.problems import Problems
-from trainers.data.own.images import sources
-from trainers.data.own.images.sources import ZipSource
+from trainers.data.own import image_files
+from trainers.data.own.image_files import ZipSource
+from trainers.data.own.problems import Problems
 
 
 @pytest.fixture
@@ -76,15 +76,15 @@ def test_encrypted_member_is_refused(pets: Path) -> None:
 
 
 def test_bomb_is_refused_before_it_is_unpacked(pets: Path) -> None:
-    add(pets, "a/bomb.png", bytes(sources.RATIO_MATTERS_FROM + 1), compress=True)
+    add(pets, "a/bomb.png", bytes(image_files.RATIO_MATTERS_FROM + 1), compress=True)
     assert "-fold when unpacked" in fault(pets).message
 
 
 def test_too_large_in_all_is_refused(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "MAX_UNPACKED_BYTES", 100)
+    monkeypatch.setattr(image_files, "MAX_UNPACKED_BYTES", 100)
     assert "when unpacked; at most" in fault(pets).message
     monkeypatch.undo()
-    monkeypatch.setattr(sources, "MAX_FILES", 5)
+    monkeypatch.setattr(image_files, "MAX_FILES", 5)
     assert "at most 5 are allowed" in faults(pets)[0].message
 
 

@@ -13,12 +13,10 @@ import pytest
 
 from tests.harness import create_run, wait_until
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.several_nodes import silence
+from trainers.engines.several_nodes import restarts
 from trainers.engines.several_nodes.engine_commands import EngineCommands, Signs
-from trainers.engines.several_nodes.lease import LEASE_S, Lease
-from trainers.engines.several_nodes.meeting import Node
-from trainers.engines.several_nodes.node import Part
-from trainers.engines.several_nodes.peers import UNREACHABLE_AFTER_S, Endpoint, Peers
+from trainers.engines.several_nodes.node import LEASE_S, Lease, Part
+from trainers.engines.several_nodes.peers import UNREACHABLE_AFTER_S, Endpoint, Node, Peers
 from trainers.engines.several_nodes.reports import NodeReport, NodesFolder
 
 SOON_S = 20.0
@@ -136,13 +134,13 @@ def test_a_page_says_within_half_a_minute_that_the_first_node_is_silent(
     folder.make()
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    assert silence.of_first_node(run) is None
+    assert restarts.silence_of_first_node(run) is None
     for count in range(1, 40):
         now += 1.0
         if count < 10:
             folder.write("0", asdict(NodeReport(count=count, host="node1", ranks={})))
-        said = silence.of_first_node(run)
-        assert (said is not None) is (count - 9 >= silence.SILENT_AFTER_S), count
+        said = restarts.silence_of_first_node(run)
+        assert (said is not None) is (count - 9 >= restarts.SILENT_AFTER_S), count
     assert said is not None and "Node 0 (node1) has not been heard for 30 s" in said
 
 
@@ -162,14 +160,14 @@ def test_a_new_start_is_not_silent_for_as_long_as_the_one_before(
     monkeypatch.setattr(time, "monotonic", lambda: now)
     reported(run, "7-0")
     for _ in range(30):
-        said = silence.of_first_node(run)
+        said = restarts.silence_of_first_node(run)
         now += 1.0
     assert said is not None
     NodesFolder(run, "7-1").make()  # it has not reported yet
-    assert silence.of_first_node(run) is None
+    assert restarts.silence_of_first_node(run) is None
     now += 1.0
     reported(run, "7-1")
-    assert silence.of_first_node(run) is None
+    assert restarts.silence_of_first_node(run) is None
 
 
 def test_time_in_which_nobody_asked_is_no_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,9 +176,9 @@ def test_time_in_which_nobody_asked_is_no_silence(tmp_path: Path, monkeypatch: p
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     reported(run, "7-0")
-    assert silence.of_first_node(run) is None
+    assert restarts.silence_of_first_node(run) is None
     now += 600.0
-    assert silence.of_first_node(run) is None
+    assert restarts.silence_of_first_node(run) is None
 
 
 def test_a_file_server_that_does_not_answer_keeps_nobody_else_waiting(
@@ -197,11 +195,11 @@ def test_a_file_server_that_does_not_answer_keeps_nobody_else_waiting(
         return read(run)
 
     monkeypatch.setattr(NodesFolder, "of_run", of_run)
-    waits = threading.Thread(target=silence.of_first_node, args=(stuck,))
+    waits = threading.Thread(target=restarts.silence_of_first_node, args=(stuck,))
     waits.start()
     assert is_read.wait(SOON_S)
     began = time.monotonic()
-    assert silence.of_first_node(other) is None and silence.of_first_node(stuck) is None
+    assert restarts.silence_of_first_node(other) is None and restarts.silence_of_first_node(stuck) is None
     assert time.monotonic() - began < SOON_S / 2
     goes_on.set()
     waits.join()

@@ -13,19 +13,21 @@ import pytest
 from tests.cluster.disk import filled
 from tests.harness import create_run, wait_until
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.heartbeats.heartbeat_board import COMPUTING, Beat, Board, Place
-from trainers.engines.local.diagnosis import hangs
-from trainers.engines.local.diagnosis.ranks import LocalRanks
-from trainers.engines.several_nodes import ranks_of_nodes, reports
+from trainers.engines.heartbeats import COMPUTING, Beat, Board, Place
+from trainers.engines.local import hang_watch
+from trainers.engines.local.stacks import LocalRanks
+from trainers.engines.several_nodes import reports
 from trainers.engines.several_nodes.node import Head
-from trainers.engines.several_nodes.ranks_of_nodes import (
+from trainers.engines.several_nodes.reports import (
     COMES_WITHIN_S,
     LOST_AFTER_S,
     HeardNode,
+    NodeReport,
+    NodesFolder,
     RanksOfNodes,
+    Reporter,
 )
-from trainers.engines.several_nodes.reports import NodeReport, NodesFolder, Reporter
-from trainers.machine.effort import Effort
+from trainers.machine.processes import Effort
 
 SOON_S = 10.0
 
@@ -60,7 +62,7 @@ def head_of(run: RunDirectory, folder: NodesFolder, *, can_hear: bool = True) ->
 def look(head: RanksOfNodes, monkeypatch: pytest.MonkeyPatch, after_s: float = 1.0) -> str:
     """Have node 0 look again, as if so much time had passed."""
     head._looked_at -= after_s
-    monkeypatch.setattr(hangs, "counted_s", lambda passed_s: passed_s)
+    monkeypatch.setattr(hang_watch, "counted_s", lambda passed_s: passed_s)
     return head.lost_node()
 
 
@@ -138,7 +140,7 @@ def test_what_is_written_is_read_again() -> None:
 def test_the_others_end_when_they_are_told_or_when_node_0_is_silent(
     folder: NodesFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hangs, "counted_s", lambda passed_s: passed_s)
+    monkeypatch.setattr(hang_watch, "counted_s", lambda passed_s: passed_s)
     folder.write(
         "0", asdict(NodeReport(count=1, host="pc1", ranks={0: reports.RankReport(beat=None, effort=None)}))
     )
@@ -168,7 +170,7 @@ def test_a_node_is_heard_by_counts_not_by_clocks() -> None:
     node = HeardNode(1)
     report = NodeReport(count=5, host="pc2", ranks={})
     node.update(report, 1.0)
-    node.update(report, ranks_of_nodes.LOST_AFTER_S)
+    node.update(report, reports.LOST_AFTER_S)
     assert node.is_lost
     node.update(NodeReport(count=1, host="pc2", ranks={}), 1.0)
     assert not node.is_lost, "it was started again"

@@ -12,7 +12,7 @@ from trainers.contract import status as status_file
 from trainers.contract.events import State
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Status
-from trainers.engines.local.diagnosis.autopsy import Cause
+from trainers.engines.local.diagnosis import Cause
 from trainers.engines.several_nodes import restarts
 from trainers.engines.several_nodes.engine_commands import EngineAnswer, Signs
 from trainers.engines.several_nodes.reports import NodesFolder

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from trainers.engines.several_nodes import route
+from trainers.engines.several_nodes import peers
 from trainers.machine import host
 from trainers.parallel import process_group
 
@@ -18,7 +18,7 @@ LOOPBACK, OUT = "127.0.0.1", "10.1.2.3"
 def routes(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """A machine with two interfaces; what is sent to an address leaves from the one that is named here."""
     known = {LOOPBACK: LOOPBACK, "here": LOOPBACK, OUT: OUT, "there": OUT, "192.0.2.1": OUT}
-    monkeypatch.setattr(route, "own_address", known.get)
+    monkeypatch.setattr(peers, "own_address", known.get)
     monkeypatch.setattr(host, "interfaces", lambda: {"lo": {LOOPBACK, "::1"}, "eth1": {OUT}})
     return known
 
@@ -36,20 +36,20 @@ def routes(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 def test_the_interface_is_the_one_on_the_way(
     routes: dict[str, str], towards: str, interface: str | None
 ) -> None:
-    assert route.interface_towards(towards) == interface
+    assert peers.interface_towards(towards) == interface
 
 
 def test_a_machine_without_a_way_out_names_none(routes: dict[str, str]) -> None:
     del routes["192.0.2.1"]
-    assert route.interface_towards("here") is None
+    assert peers.interface_towards("here") is None
 
 
 def test_this_machine_reaches_itself_by_loopback() -> None:
     loopback = next(name for _, name in socket.if_nameindex() if name in ("lo", "lo0"))
-    assert route.interface_towards(LOOPBACK) == loopback
-    assert route.interface_towards("localhost") == loopback
+    assert peers.interface_towards(LOOPBACK) == loopback
+    assert peers.interface_towards("localhost") == loopback
     assert LOOPBACK in host.interfaces()[loopback]
-    assert route.interface_towards("name.invalid") is None
+    assert peers.interface_towards("name.invalid") is None
 
 
 def test_what_somebody_has_named_stays(routes: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ from tests.harness import all_events, create_run, wait_until
 from tests.unit.trainers.engines.slurm.test_slurm import put
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.engines import liveness, registry
-from trainers.engines.local import final_events
-from trainers.engines.slurm import remembered
+from trainers.engines.local import diagnosis
+from trainers.engines.slurm import endings
 from trainers.engines.slurm.engine import SlurmEngine
 
 UNKNOWN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
@@ -146,7 +146,7 @@ def test_the_silence_of_the_controller_ends_on_each_page_when_it_answers(
 ) -> None:
     """Whichever page saw it: each asks for what it shows itself."""
     write(run, has_begun=True)
-    monkeypatch.setattr(remembered, "RETRY_S", 0.0)
+    monkeypatch.setattr(endings, "RETRY_S", 0.0)
     down, up = "echo 'Unable to contact slurm controller' >&2; exit 1", "echo '12|RUNNING|None|n1'"
     engine = engine_with(tmp_path, monkeypatch, squeue=down)
 
@@ -212,7 +212,7 @@ def test_where_no_event_can_be_written_the_end_is_shown_and_written_once(
         num_tried += 1
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(final_events, "append", disk_is_full)
+    monkeypatch.setattr(diagnosis, "append_within_limits", disk_is_full)
     engine_with(
         tmp_path, monkeypatch, squeue="echo '12|CANCELLED|None|'", sacct=NO_ACCOUNTS, scontrol="exit 1"
     )

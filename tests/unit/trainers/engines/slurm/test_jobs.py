@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.trainers.engines.slurm.test_slurm import put
-from trainers.engines.slurm import jobs, remembered
+from trainers.engines.slurm import client, endings
+from trainers.engines.slurm.client import FIRST_AGAIN_S, MOST_AGAIN_S, Estimates
+from trainers.engines.slurm.endings import SlurmError
 from trainers.engines.slurm.engine import SlurmEngine
-from trainers.engines.slurm.jobs import FIRST_AGAIN_S, MOST_AGAIN_S, Estimates
-from trainers.engines.slurm.remembered import SlurmError
 
 ROWS = (
     "12|RUNNING|None|n[1-2]|gpu|2|1700000000|1700000100|ddp-a|b",
@@ -64,12 +64,12 @@ def test_a_name_that_has_lines_is_no_other_job(tmp_path: Path) -> None:
 def test_while_the_controller_is_silent_jobs_are_as_they_were_known_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remembered, "now_unix_s", lambda: 1000.0)
+    monkeypatch.setattr(endings, "now_unix_s", lambda: 1000.0)
     engine = squeue(tmp_path)
     assert len(engine.queue().jobs) == 3
     put(tmp_path, "squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
     engine._slurm.forget()
-    monkeypatch.setattr(remembered, "now_unix_s", lambda: 2000.0)
+    monkeypatch.setattr(endings, "now_unix_s", lambda: 2000.0)
     queue = engine.queue()
     assert len(queue.jobs) == 3 and queue.silent_since_unix_s == 1000.0
     words = engine.why_it_waits({"job_id": "13"})
@@ -77,13 +77,13 @@ def test_while_the_controller_is_silent_jobs_are_as_they_were_known_last(
 
 
 def test_times_are_read_in_both_of_slurms_forms() -> None:
-    assert jobs.unix_s("1700000000") == 1_700_000_000.0
-    assert jobs.unix_s("2026-11-24T03:26:55") is not None
-    assert [jobs.unix_s(text) for text in ("N/A", "Unknown", "", "0")] == [None] * 4
+    assert client.unix_s("1700000000") == 1_700_000_000.0
+    assert client.unix_s("2026-11-24T03:26:55") is not None
+    assert [client.unix_s(text) for text in ("N/A", "Unknown", "", "0")] == [None] * 4
 
 
 def test_a_state_that_is_not_known_is_told_as_slurm_writes_it() -> None:
-    assert jobs.state_in_words("RUNNING") == "runs" and jobs.state_in_words("NEW_STATE") == "new state"
+    assert client.state_in_words("RUNNING") == "runs" and client.state_in_words("NEW_STATE") == "new state"
 
 
 class Controller:
@@ -123,9 +123,9 @@ def test_the_start_is_asked_for_ever_less_often() -> None:
 def test_estimates_of_many_jobs_do_not_pile_up() -> None:
     controller = Controller()
     estimates = Estimates(controller.ask, lambda: controller.now_s)
-    for number in range(3 * jobs.MOST_ESTIMATES):
+    for number in range(3 * client.MOST_ESTIMATES):
         estimates.of(str(number))
-    assert len(estimates._known) == jobs.MOST_ESTIMATES
+    assert len(estimates._known) == client.MOST_ESTIMATES
 
 
 def test_nobody_asks_when_a_job_starts_but_who_looks_at_it(tmp_path: Path) -> None:

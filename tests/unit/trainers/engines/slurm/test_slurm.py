@@ -19,8 +19,8 @@ from trainers.contract.status import Status
 from trainers.engines.slurm import engine as slurm_engine
 from trainers.engines.slurm import script
 from trainers.engines.slurm.client import Slurm
+from trainers.engines.slurm.endings import SlurmError
 from trainers.engines.slurm.engine import SlurmEngine
-from trainers.engines.slurm.remembered import SlurmError
 
 HOSTILE = 'run\'; touch $(pwned) `x` "y" ü'
 

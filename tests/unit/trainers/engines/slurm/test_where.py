@@ -15,9 +15,9 @@ import pytest
 from tests.unit.trainers.engines.slurm.test_slurm import put
 from trainers.contract.config import Config
 from trainers.engines.site_file import SiteError
-from trainers.engines.slurm import durations, partitions, script, site
+from trainers.engines.slurm import client, script, site
+from trainers.engines.slurm.endings import SlurmError
 from trainers.engines.slurm.engine import SlurmEngine
-from trainers.engines.slurm.remembered import SlurmError
 
 # As sinfo of Slurm 22.05 writes it, but for the blanks; the fields are those of `partitions.COLUMNS`.
 ROWS = (
@@ -82,11 +82,11 @@ def test_partitions_are_summed_over_their_rows(tmp_path: Path) -> None:
     # Those of the node that is down are there, and not free.
     assert gpu.gpus("a100") == (2, 16) and gpu.gpus("v100") == (2, 2) and gpu.gpus() == (4, 18)
     assert (old.is_up, old.time_limit_s, old.most_nodes, old.gpus()) == (False, math.inf, 1, (0, 1))
-    assert partitions.in_words(gpu) == (
+    assert client.partition_text(gpu) == (
         "gpu: 4 nodes, 1 idle; 2 of 16 a100 GPUs free; 2 of 2 v100 GPUs free; up to 12 h"
     )
-    assert partitions.in_words(lab) == "lab: 4 nodes, 3 idle; no GPUs; up to 24 h"
-    assert partitions.in_words(old).endswith("0 of 1 GPUs free; no time limit; starts no jobs now")
+    assert client.partition_text(lab) == "lab: 4 nodes, 3 idle; no GPUs; up to 24 h"
+    assert client.partition_text(old).endswith("0 of 1 GPUs free; no time limit; starts no jobs now")
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_partitions_are_summed_over_their_rows(tmp_path: Path) -> None:
     ],
 )
 def test_gpus_are_read_by_type(gres: str, found: dict[str, int]) -> None:
-    assert partitions.gpus_of(gres) == found
+    assert client.gpus_of(gres) == found
 
 
 @pytest.mark.parametrize(
@@ -112,13 +112,13 @@ def test_gpus_are_read_by_type(gres: str, found: dict[str, int]) -> None:
     ],
 )  # fmt: skip
 def test_time_limits_are_read_as_slurm_does(text: str, limit_s: float) -> None:
-    assert durations.seconds(text) == limit_s
+    assert client.parse_duration(text) == limit_s
 
 
 @pytest.mark.parametrize("text", ["1h", "1-", "-1", "1:2:3:4", "1.5", "٣", "9" * 400, "1 2"])
 def test_what_is_no_time_limit_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no time limit"):
-        durations.seconds(text)
+        client.parse_duration(text)
 
 
 def test_an_answer_of_sinfo_that_is_not_known_is_an_error_in_words(make: MakeEngine) -> None:
@@ -169,7 +169,7 @@ def test_what_a_partition_cannot_give_is_refused_in_words(make: MakeEngine) -> N
     }
     for limit, words in {
         "2-0": "at most 24 h: the partition's limit",
-        "1h": durations.FORM,
+        "1h": client.FORM,
         "0": "minutes",
     }.items():
         assert allowed(engine, replace(one, time_limit=limit))["time_limit"].startswith(words)

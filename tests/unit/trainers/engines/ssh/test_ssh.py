@@ -22,13 +22,12 @@ from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Status
 from trainers.engines.several_nodes.reports import NodesFolder
 from trainers.engines.site_file import SiteError
-from trainers.engines.ssh import client, hosts, links, reap, scripts, site
+from trainers.engines.ssh import client, engine, hosts, reap, scripts, site
+from trainers.engines.ssh import unshared as unshared_module
 from trainers.engines.ssh.client import Ssh, SshError, UnreachableError
-from trainers.engines.ssh.hosts import Remembered
+from trainers.engines.ssh.hosts import Remembered, Start
 from trainers.engines.ssh.lost_hosts import LostHosts
 from trainers.engines.ssh.site import SshHost
-from trainers.engines.ssh.starts import Start
-from trainers.engines.ssh.unshared import rsync
 
 REPOSITORY = Path(__file__).resolve().parents[5]
 
@@ -229,8 +228,8 @@ def test_a_handle_names_its_start() -> None:
 
 
 def test_neighbours_in_a_ring_are_measured_each_once() -> None:
-    assert links.pairs(["a"]) == [] and links.pairs(["a", "b"]) == [("a", "b")]
-    assert links.pairs(["a", "b", "c"]) == [("a", "b"), ("b", "c"), ("c", "a")]
+    assert engine.host_pairs(["a"]) == [] and engine.host_pairs(["a", "b"]) == [("a", "b")]
+    assert engine.host_pairs(["a", "b", "c"]) == [("a", "b"), ("b", "c"), ("c", "a")]
 
 
 @pytest.mark.parametrize(
@@ -243,7 +242,7 @@ def test_a_slow_link_is_named_and_what_to_do_about_it(
     first = {"backend": "gloo", "bus_bytes_per_s": 1e6, "time_s": latency_s}
     last = {"backend": "gloo", "bus_bytes_per_s": bytes_per_s, "time_s": 1.0}
     said = f"{json.dumps(first)}\nnoise\n{json.dumps(last)}\n"
-    report = links.read(("a", "b"), {"a": said, "b": ""})
+    report = engine.read_links(("a", "b"), {"a": said, "b": ""})
     assert (report.bytes_per_s, report.latency_s) == (bytes_per_s, latency_s)
     assert words in report.problem and bool(words) == bool(report.problem)
 
@@ -263,7 +262,7 @@ def test_a_slow_link_is_named_and_what_to_do_about_it(
     ],
 )
 def test_what_was_not_measured_says_why(first: str, second: str | SshError, words: str) -> None:
-    report = links.read(("a", "b"), {"a": first, "b": second})
+    report = engine.read_links(("a", "b"), {"a": first, "b": second})
     assert report.bytes_per_s is None and words in report.problem
 
 
@@ -282,13 +281,13 @@ def test_what_was_not_measured_says_why(first: str, second: str | SshError, word
     ],
 )
 def test_what_rsync_says_is_told_in_words(code: int, said: str, kind: type[SshError], words: str) -> None:
-    error = rsync._error(SshHost(name="a"), code, said)
+    error = unshared_module._error(SshHost(name="a"), code, said)
     assert type(error) is kind and str(error).startswith(words)
 
 
 def test_an_address_with_colons_stands_in_brackets_for_rsync() -> None:
-    assert rsync._name(SshHost(name="ann@fe80::1")) == "ann@[fe80::1]"
-    assert rsync._name(SshHost(name="ann@pc1")) == "ann@pc1"
+    assert unshared_module._name(SshHost(name="ann@fe80::1")) == "ann@[fe80::1]"
+    assert unshared_module._name(SshHost(name="ann@pc1")) == "ann@pc1"
 
 
 def test_a_start_says_where_its_run_was_brought() -> None:

@@ -7,19 +7,20 @@ from pathlib import Path
 import pytest
 
 from trainers.contract.events import State
-from trainers.engines.local.stopping.escalation import (
+from trainers.engines.local.stopping import (
     EXIT_GRACE_S,
     FLUSH_S,
     LATEST_S,
     LIFE_GRACE_S,
     LONGEST_WORK_S,
+    MOST_LATE_S,
     SAVE_GRACE_S,
     STOP_GRACE_S,
     TERM_GRACE_S,
     Escalation,
     Saving,
+    StopRequests,
 )
-from trainers.engines.local.stopping.stop_requests import MOST_LATE_S, StopRequests
 
 CLICK_S = 1000.0
 MOST_S = 15.0

@@ -14,10 +14,10 @@ import pytest
 
 from tests.harness import ANSWER_TIMEOUT_S, wait_until
 from trainers.contract import events, rundir
+from trainers.contract.commands import DeviceKind, Ticket
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory, Status
-from trainers.contract.tickets import DeviceKind, Ticket
-from trainers.engines.local.stopping import kill_rank
+from trainers.engines.local import stopping
 from trainers.machine import processes
 
 # Two "ranks", each with its output in its log; children of rank 1 have the same output, as loaders have.
@@ -66,7 +66,7 @@ def family(tmp_path: Path) -> Iterator[Family]:
 
 def test_the_rank_is_killed_and_its_run_says_who_asked(family: Family) -> None:
     rank = next(process for process in family.below("rank_1.log") if process.ppid() == family.supervisor.pid)
-    kill_rank.kill(family.run, family.status, 1)
+    stopping.kill(family.run, family.status, 1)
     wait_until("its end", lambda: not processes.is_alive(rank.pid), ANSWER_TIMEOUT_S)
     assert len(family.below("rank_0.log")) == 1, "the other goes on"
     (warning,) = events.read_all(family.run.events)
@@ -92,19 +92,19 @@ def test_the_same_bits_are_promised_on_the_cpu_and_with_deterministic(
 ) -> None:
     run = rundir.create(tmp_path, Config(**values))
     ticket = None if kind is None else Ticket(person="", kind=kind, num_ranks=2, asked_unix_s=0.0)
-    monkeypatch.setattr(kill_rank.tickets, "read_granted", lambda _run: ticket)
-    assert kill_rank._repeats_bits(run) is is_same
+    monkeypatch.setattr(stopping.tickets, "read_granted", lambda _run: ticket)
+    assert stopping._repeats_bits(run) is is_same
 
 
 def test_a_process_that_only_has_the_number_of_the_supervisor_is_not_believed(family: Family) -> None:
     other = replace(family.status, handle={"pid": family.supervisor.pid, "pid_start_time": 1.0})
     with pytest.raises(ValueError, match=r"rank 1 of run .* has no process on this machine now"):
-        kill_rank.kill(family.run, other, 1)
+        stopping.kill(family.run, other, 1)
     assert len(family.below("rank_1.log")) == 3
     assert not list(events.read_all(family.run.events))
 
 
 def test_a_rank_that_is_not_there_is_said(family: Family) -> None:
     with pytest.raises(ValueError, match=r"rank 2 of run .* has no process on this machine now"):
-        kill_rank.kill(family.run, family.status, 2)
+        stopping.kill(family.run, family.status, 2)
     assert not list(events.read_all(family.run.events))

@@ -11,12 +11,11 @@ from tests.harness import all_events
 from trainers.contract import config
 from trainers.contract.events import State
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.heartbeats.heartbeat_board import Board
-from trainers.engines.local.diagnosis.autopsy import Cause
-from trainers.engines.local.diagnosis.ranks import LocalRanks
-from trainers.engines.local.stopping import run_guard
-from trainers.engines.local.stopping.escalation import EXIT_GRACE_S, STOP_GRACE_S, TERM_GRACE_S
-from trainers.engines.local.stopping.run_guard import RunGuard
+from trainers.engines.heartbeats import Board
+from trainers.engines.local import stopping
+from trainers.engines.local.diagnosis import Cause
+from trainers.engines.local.stacks import LocalRanks
+from trainers.engines.local.stopping import EXIT_GRACE_S, STOP_GRACE_S, TERM_GRACE_S, RunGuard
 
 
 class FakeTorchrun:
@@ -80,7 +79,7 @@ class Guarded:
 
     def watch_ranks(self, on_hang: str = "end") -> None:
         """Let the guard believe the fake watch."""
-        self._monkeypatch.setattr(run_guard, "HangWatch", lambda *_: self.watch)
+        self._monkeypatch.setattr(stopping, "HangWatch", lambda *_: self.watch)
         self.guard.watch_ranks(config.parse({"on_hang": on_hang}), LocalRanks(self.guard._run, Board(1)))
 
     def say(self, *states: State) -> None:
@@ -94,9 +93,9 @@ class Guarded:
 
 def pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Move the clock of guards on, and let it stand still from then on."""
-    now = run_guard.time.monotonic() + seconds
+    now = stopping.time.monotonic() + seconds
     clock = SimpleNamespace(time=time.time, sleep=time.sleep, monotonic=lambda: now)
-    monkeypatch.setattr(run_guard, "time", clock)
+    monkeypatch.setattr(stopping, "time", clock)
 
 
 def test_stop_that_is_not_heard_is_sigterm_then_sigkill(

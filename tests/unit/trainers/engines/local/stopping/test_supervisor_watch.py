@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainers.engines.local.stopping.supervisor_watch import DEAF_AFTER_S, STAYS_STOPPED_S, Patience, Sight
+from trainers.engines.local.stopping import DEAF_AFTER_S, STAYS_STOPPED_S, Patience, Sight
 
 MOST_S = 15.0
 

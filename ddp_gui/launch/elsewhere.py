@@ -1,0 +1,414 @@
+"""A run's job as a script for other schedulers: torchrun, sbatch, SkyPilot, TrainJob."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import yaml
+
+from trainers.contract.config import Config
+from trainers.contract.rundir import RunDirectory, file_stem
+from trainers.engines.local import torchrun
+
+WORKER = "trainers.worker"
+PORT = 29500
+_COMMENT_WIDTH = 96
+# A Kubernetes name has at most 63 characters, and the names of pods are made from this one.
+_MAX_LABEL = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A run as it would be on other machines.
+
+    Attributes:
+        config: with the number of machines that it is taken to.
+        runs_dir: the folder of runs and the project's, as on this machine.
+        with_gpus: one GPU is asked for for each rank.
+    """
+
+    run_id: str
+    config: Config
+    runs_dir: str
+    project: str
+    with_gpus: bool
+
+    @property
+    def num_nodes(self) -> int:
+        return self.config.num_nodes
+
+    @property
+    def num_ranks_each(self) -> int:
+        return self.config.nproc_per_node
+
+    @property
+    def new_run(self) -> str:
+        """The name of the new run, where nothing there gives it a better one."""
+        return f"{self.run_id[:80]}-elsewhere"
+
+    @property
+    def label(self) -> str:
+        """The run's id as a name that Kubernetes and SkyPilot accept: small letters, digits, hyphens."""
+        words = re.sub(r"[^a-z0-9]+", "-", self.run_id.lower())[:_MAX_LABEL].strip("-")
+        return words if words[:1].isalpha() else f"run-{words}".rstrip("-")
+
+    @property
+    def config_text(self) -> str:
+        """The configuration as the worker reads it: ASCII, on one line."""
+        return json.dumps(self.config.changed())
+
+
+def job_of_run(
+    run: RunDirectory, config: Config, *, runs_dir: str, project: str, num_nodes: int, with_gpus: bool
+) -> Job:
+    """Return the job of a run on so many machines, with GPUs or without."""
+    device = config.device
+    if device != "auto" and (device == "cuda") != with_gpus:
+        device = "auto" if with_gpus else "cpu"
+    return Job(
+        run_id=file_stem(run.run_id),
+        config=replace(config, num_nodes=num_nodes, device=device),
+        runs_dir=runs_dir,
+        project=project,
+        with_gpus=with_gpus,
+    )
+
+
+def torchrun_words(job: Job) -> list[str]:
+    """Return the command up to the run directory, but for what says which machine of several this is.
+
+    Several machines find each other by the static rendezvous, which exchanges JSON: torchrun's c10d
+    rendezvous unpickles what any machine of the network sends. A machine alone needs no port.
+    """
+    if job.num_nodes == 1:
+        return torchrun.literal_command(torchrun.torchrun_arguments(job.num_ranks_each, WORKER))
+    ranks = ["--nnodes", str(job.num_nodes), "--nproc-per-node", str(job.num_ranks_each)]
+    return ["torchrun", *ranks, "-m", WORKER]
+
+
+def torchrun_line(job: Job, run_dir: str, machine: str) -> str:
+    """Return the command for a shell.
+
+    Args:
+        run_dir, machine: words of a shell, quoted already: the new run's directory, and torchrun's options
+            for this machine of several.
+    """
+    words = torchrun_words(job)
+    if job.num_nodes > 1:
+        program, *others = words
+        beginning = f"{program} {machine} {shlex.join(others)}"
+    else:
+        beginning = shlex.join(words)
+    return f"{beginning} {run_dir} --config {shlex.quote(job.config_text)}"
+
+
+def comment(paragraphs: list[str]) -> str:
+    """Return paragraphs as comments of a shell or of YAML."""
+    assert all("\n" not in paragraph for paragraph in paragraphs)
+    lines = [line for text in paragraphs for line in textwrap.wrap(text, _COMMENT_WIDTH)]
+    return "".join(f"# {line}\n" for line in lines)
+
+
+def needs(job: Job) -> list[str]:
+    """Return, in words, what there has to be on the machines, and who must be kept out."""
+    said = []
+    if job.num_nodes > 1:
+        said.append("All machines must see the same folder of runs: checkpoints come from every rank.")
+    if job.config.data_path:
+        said.append("Your own data must be at the same path on every machine (data_path below).")
+    if job.config.pretrained_path:
+        said.append("The pretrained model must be at the same path on every machine (pretrained_path below).")
+    if job.num_nodes > 1:
+        said.append(
+            "While it runs, ports of these machines answer every computer that reaches them, without a "
+            "password: use it only in a network whose computers you trust."
+        )
+    return said
+
+
+class Script(str):
+    """A text of several lines, which YAML shows as such."""
+
+    __slots__ = ()
+
+
+class _Emitter(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no types
+    """PyYAML's own, with scripts as blocks."""
+
+
+def _as_block(emitter: Any, text: Script) -> Any:
+    return emitter.represent_scalar("tag:yaml.org,2002:str", str(text), style="|")
+
+
+_Emitter.add_representer(Script, _as_block)
+
+
+def yaml_text(value: dict[str, Any]) -> str:
+    """Return a value as YAML, in the order it has."""
+    text = yaml.dump(value, Dumper=_Emitter, sort_keys=False, allow_unicode=True, width=10_000)
+    assert isinstance(text, str)
+    return text
+
+
+# A documentation address (RFC 5737): it reaches nobody until it is replaced.
+FIRST_ADDRESS = "192.0.2.1"
+TORCHRUN_PROOF = "Tried: the tests of this project run these commands as two machines, on one computer."
+
+
+def torchrun_text(job: Job) -> str:
+    """Return the commands, each below a comment that says on which machine it is given."""
+    said = [
+        f"Run {job.run_id} by torchrun, on {job.num_nodes} machine{'s'[: job.num_nodes > 1]}.",
+        TORCHRUN_PROOF,
+    ]
+    if job.num_nodes > 1:
+        said.append(
+            f"Replace {FIRST_ADDRESS} by the address of the first machine, then give each machine its own "
+            "command within five minutes."
+        )
+    said.append("Every machine needs this project in the folder named below (or change it), installed.")
+    blocks = [_block(job, node) for node in range(job.num_nodes)]
+    return comment([*said, *needs(job)]) + "".join(blocks)
+
+
+def _block(job: Job, node: int) -> str:
+    options = f'--node-rank {node} --master-addr "$FIRST" --master-port {PORT}'
+    command = torchrun_line(job, shlex.quote(f"{job.runs_dir}/{job.new_run}"), options)
+    first = f"FIRST={FIRST_ADDRESS}\n" if job.num_nodes > 1 else ""
+    project = f'cd {shlex.quote(job.project)} && PATH="$PWD/.venv/bin:$PATH"'
+    return f"\n# Machine {node + 1} of {job.num_nodes}\n{first}{project} {command}\n"
+
+
+SBATCH_PROOF = (
+    "Not tried on a cluster: there was none here. The tests of this project run it to the end with stand-ins "
+    "for srun and scontrol."
+)
+_FIRST_PORT, _NUM_PORTS = 20_000, 10_000
+_BODY = """
+set -euo pipefail
+cd {project}
+export PATH="$PWD/.venv/bin:$PATH"
+# Since Slurm 22.05 srun does not take this over from sbatch.
+export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"
+mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+port=$(({first_port} + SLURM_JOB_ID % {num_ports}))
+# Each node's task adds which node it is.
+srun --kill-on-bad-exit=1 bash -c {on_node} torchrun {arguments}
+"""
+_ALONE = """
+set -euo pipefail
+cd {project}
+export PATH="$PWD/.venv/bin:$PATH"
+export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"
+srun {command}
+"""
+
+
+def sbatch_text(job: Job) -> str:
+    """Return the script: one task a node, and there torchrun."""
+    run_dir = f'{shlex.quote(f"{job.runs_dir}/{job.run_id[:80]}")}-job"$SLURM_JOB_ID"'
+    options = '--master-addr "${hosts[0]}" --master-port "$port"'
+    command = torchrun_line(job, run_dir, options)
+    if job.num_nodes == 1:
+        body = _ALONE.format(project=shlex.quote(job.project), command=command)
+    else:
+        body = _BODY.format(
+            project=shlex.quote(job.project),
+            first_port=_FIRST_PORT,
+            num_ports=_NUM_PORTS,
+            on_node=shlex.quote('exec torchrun --node-rank "$SLURM_NODEID" "$@"'),
+            arguments=command.removeprefix("torchrun "),
+        )
+    return "#!/bin/bash\n" + _directives(job) + comment(_words(job)) + body
+
+
+def _directives(job: Job) -> str:
+    asked = {
+        "job-name": job.label,
+        "nodes": job.num_nodes,
+        "ntasks-per-node": 1,
+        "cpus-per-task": job.num_ranks_each,
+        **({"gpus-per-node": job.num_ranks_each} if job.with_gpus else {}),
+        "output": "%x-%j.log",
+    }
+    lines = [f"#SBATCH --{name}={value}\n" for name, value in asked.items()]
+    # A requeued job has the number that it had: its run is there already.
+    return "".join([*lines, "#SBATCH --no-requeue\n"])
+
+
+def _words(job: Job) -> list[str]:
+    return [
+        f"Run {job.run_id} as a Slurm job: sbatch THIS_FILE.",
+        SBATCH_PROOF,
+        "Most clusters also want some of --partition, --account and --time: add lines like those above.",
+        "Every node needs this project in the folder named below (or change it), installed.",
+        *needs(job),
+    ]
+
+
+SKYPILOT_PROOF = (
+    "Not tried in a cloud: there was none here. The tests of this project check it against the schema of "
+    "SkyPilot, and run its script with SkyPilot's variables."
+)
+# To be replaced: nothing on this machine says which a cloud has.
+GPU = "A100"
+_SHARED = (
+    "Set RUNS to a folder that all machines share, such as a SkyPilot volume: their own disks will not do."
+)
+_SETUP = """source tools/venv.sh
+make_venv requirements.txt
+"""
+_RUN = """set -euo pipefail
+export PATH="$PWD/.venv/bin:$PATH"
+{command}
+"""
+_FIRST = """mapfile -t machines <<< "$SKYPILOT_NODE_IPS"
+"""
+
+
+def skypilot_text(job: Job) -> str:
+    """Return the task."""
+    said = [
+        f"Run {job.run_id} as a SkyPilot task. In this project's folder: sky launch THIS_FILE.",
+        SKYPILOT_PROOF,
+        "The project's folder is uploaded. The runs go with the machines: fetch them before sky down.",
+        *([_SHARED] if job.num_nodes > 1 else []),
+        *([f"Replace {GPU} by a GPU that your cloud has (sky show-gpus)."] if job.with_gpus else []),
+        *needs(job),
+    ]
+    return comment(said) + yaml_text(skypilot_value(job))
+
+
+def skypilot_value(job: Job) -> dict[str, Any]:
+    """Return the task as an object."""
+    options = f'--node-rank "$SKYPILOT_NODE_RANK" --master-addr "${{machines[0]}}" --master-port {PORT}'
+    command = torchrun_line(job, f'"$RUNS"/{job.new_run}', options)
+    first = _FIRST if job.num_nodes > 1 else ""
+    each = job.num_ranks_each
+    return {
+        "name": job.label,
+        "workdir": ".",
+        "num_nodes": job.num_nodes,
+        "resources": {"accelerators": f"{GPU}:{each}"} if job.with_gpus else {"cpus": f"{each}+"},
+        "envs": {"RUNS": "runs"},
+        "setup": Script(_SETUP),
+        "run": Script(_RUN.format(command=first + command)),
+    }
+
+
+TRAINJOB_PROOF = (
+    "Not tried on a cluster: there was none here. The tests of this project check it against the schema of "
+    "Kubeflow Trainer 2.2."
+)
+RUNS = "/runs"
+# To be replaced: nothing on this machine says what they are.
+IMAGE = "registry.example/this-project:latest"
+CLAIM = "ddp-runs"
+_NODE = "node"  # what the runtime torch-distributed calls its job and its container
+
+
+def trainjob_text(job: Job) -> str:
+    """Return the TrainJob."""
+    said = [
+        f"Run {job.run_id} as a TrainJob of Kubeflow Trainer 2.2 or later: kubectl create -f THIS_FILE.",
+        TRAINJOB_PROOF,
+        f"Replace {IMAGE}: an image whose working directory is this project, installed.",
+        f"Replace {CLAIM}: a PersistentVolumeClaim for the runs (several machines: ReadWriteMany).",
+        *needs(job),
+    ]
+    return comment(said) + yaml_text(trainjob_value(job))
+
+
+def trainjob_value(job: Job) -> dict[str, Any]:
+    """Return the TrainJob as an object; the addresses of the machines come from Kubeflow's environment."""
+    command = [*torchrun_words(job), f"{RUNS}/{job.new_run}", "--config", job.config_text]
+    kind = "nvidia.com/gpu" if job.with_gpus else "cpu"
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": job.label},
+        "spec": {
+            "runtimeRef": {"name": "torch-distributed"},
+            "trainer": {
+                "image": IMAGE,
+                # Kubernetes replaces $(NAME) in a command; a doubled $ is one.
+                "command": [word.replace("$", "$$") for word in command],
+                "numNodes": job.num_nodes,
+                "numProcPerNode": job.num_ranks_each,
+                "resourcesPerNode": {
+                    "requests": {kind: job.num_ranks_each},
+                    "limits": {kind: job.num_ranks_each},
+                },
+            },
+            "runtimePatches": [_with_the_runs()],
+        },
+    }
+
+
+def _with_the_runs() -> dict[str, Any]:
+    """Return the patch that mounts the folder of runs into every pod."""
+    pod = {
+        "volumes": [{"name": "runs", "persistentVolumeClaim": {"claimName": CLAIM}}],
+        "containers": [{"name": _NODE, "volumeMounts": [{"name": "runs", "mountPath": RUNS}]}],
+    }
+    jobs = [{"name": _NODE, "template": {"spec": {"template": {"spec": pod}}}}]
+    template = {"spec": {"replicatedJobs": jobs}}
+    return {"manager": "ddp-page.example/runs", "trainingRuntimeSpec": {"template": template}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """One file that can be taken along.
+
+    Attributes:
+        proof: what of it was tried here, in words.
+        ending: of the file's name, after the run's id.
+    """
+
+    label: str
+    what_for: str
+    proof: str
+    ending: str
+    make: Callable[[Job], str]
+
+    def file_name(self, job: Job) -> str:
+        """Return the name of the file; an id and this have only plain letters."""
+        return f"{job.run_id}{self.ending}"
+
+
+TARGETS = {
+    "torchrun": Target(
+        label="torchrun commands",
+        what_for="A few computers that reach each other: one command for each.",
+        proof=TORCHRUN_PROOF,
+        ending="-torchrun.sh",
+        make=torchrun_text,
+    ),
+    "slurm": Target(
+        label="Slurm script",
+        what_for="A cluster with Slurm: submit it with sbatch.",
+        proof=SBATCH_PROOF,
+        ending=".sbatch",
+        make=sbatch_text,
+    ),
+    "kubeflow": Target(
+        label="Kubeflow TrainJob",
+        what_for="A Kubernetes cluster with Kubeflow Trainer: create it with kubectl.",
+        proof=TRAINJOB_PROOF,
+        ending="-trainjob.yaml",
+        make=trainjob_text,
+    ),
+    "skypilot": Target(
+        label="SkyPilot task",
+        what_for="Machines rented in a cloud: start it with sky launch.",
+        proof=SKYPILOT_PROOF,
+        ending="-skypilot.yaml",
+        make=skypilot_text,
+    ),
+}

@@ -1,0 +1,257 @@
+"""Endpoints and routes of polls, also for phones without an account."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+from fastapi import HTTPException, Request
+from fastapi.responses import Response
+
+from ddp_gui.auth import rights
+from ddp_gui.auth.rights import NotAllowedError
+from ddp_gui.background.workers import CLICKS, Router
+from ddp_gui.gradio_routes.endpoints import register
+from ddp_gui.gradio_routes.gate import route_path
+from ddp_gui.http import front, shell
+from ddp_gui.http.front import App, Receive, Refused, Scope, Send
+from ddp_gui.launch.launcher import in_plain_words, waiting_in_plain_words
+from ddp_gui.learn import qr
+from ddp_gui.learn.learn_routes import LearnApi, Library
+from ddp_gui.learn.polls import NoSuchPollError, Room, Rooms
+from ddp_gui.options import Options, is_only_here
+from ddp_gui.run.stream import EventStream
+
+# Of a network for documentation: nothing is sent there, the system is only asked which way it would take.
+_ANYWHERE = (("192.0.2.1", 9), ("2001:db8::1", 9))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """Where a page is for others.
+
+    Attributes:
+        url: None where others cannot reach it; `problem` then says what to do.
+    """
+
+    url: str | None
+    problem: str
+
+
+def address_of_page(options: Options, scheme: str, host: str, port: int) -> Address:
+    """Return the address of the page's root, with a slash at its end.
+
+    Args:
+        scheme: by which the request came.
+        host: the name in the request, perhaps with a port.
+        port: on which the page listens.
+    """
+    name = host.rsplit(":", 1)[0].strip("[]") if not host.endswith("]") else host.strip("[]")
+    prefix = f"{options.root_path}/"
+    if options.allowed_hosts:
+        # As people reach it, through a proxy or by a name of its own.
+        allowed = {each.lower() for each in options.allowed_hosts}
+        shown = host if name.lower() in allowed else options.allowed_hosts[0]
+        return Address(url=f"{scheme}://{shown}{prefix}", problem="")
+    if not is_only_here(name):
+        return Address(url=f"{scheme}://{host}{prefix}", problem="")
+    if is_only_here(options.host):
+        return Address(url=None, problem=_how_to_be_reached(options))
+    outside = options.host if options.host not in ("0.0.0.0", "::", "") else own_address()  # noqa: S104
+    if outside is None:
+        problem = "This machine has no address in a network now, so phones cannot reach this page."
+        return Address(url=None, problem=problem)
+    shown = f"[{outside}]" if ":" in outside else outside
+    return Address(url=f"{scheme}://{shown}:{port}{prefix}", problem="")
+
+
+def own_address() -> str | None:
+    """Return the address by which other machines reach this one; None without a network."""
+    for family, there in zip((socket.AF_INET, socket.AF_INET6), _ANYWHERE, strict=True):
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as asking:
+            asking.connect(there)
+            found = str(asking.getsockname()[0])
+            if not is_only_here(found):
+                return found
+    return None
+
+
+def _how_to_be_reached(options: Options) -> str:
+    how = "--auth-file accounts.json" if options.has_login else "--polls"
+    return (
+        "This page listens on this machine only, so phones cannot reach it. Start it so that they can: "
+        f"python app.py --host 0.0.0.0 {how} (docs/class.md)."
+    )
+
+
+_POLL = r"/live/polls/[a-z0-9]{1,20}"
+_READ = re.compile(
+    rf"/poll|{_POLL}|{_POLL}/stream|/live/me|/live/glossary|/{re.escape(shell.TYPEFACE)}"
+    r"|/live/assets/(?:css|js|icons)(?:/[\w-]+)+\.(?:css|js|svg)",
+    re.ASCII,
+)
+_WRITE = re.compile(rf"{_POLL}/answer", re.ASCII)
+NOT_FOR_YOU = "This page belongs to somebody else. Open a poll by its code."
+
+
+class PhoneGate:
+    """ASGI middleware in front of everything that strangers reach; Gradio is nothing of that."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request.
+
+        Raises:
+            Refused: when it is for anything but a poll.
+        """
+        if scope["type"] != "http":
+            return
+        wanted = {"GET": _READ, "HEAD": _READ, "POST": _WRITE}.get(scope["method"])
+        if wanted is None or not wanted.fullmatch(route_path(scope)):
+            raise Refused(403, NOT_FOR_YOU)
+        scope[rights.SCOPE_KEY] = rights.NOBODY
+        with rights.asked_by(rights.NOBODY):
+            await self._app(scope, receive, send)
+
+
+class PollsApi:
+    """The endpoints over the polls; results are JSON values."""
+
+    def __init__(self, rooms: Rooms, library: Library) -> None:
+        self._rooms = rooms
+        self._library = library
+
+    async def open_poll(self, lesson: str) -> dict[str, Any]:
+        """Open a lesson as a poll; for teachers, and without logins where polls were asked for."""
+        found = await CLICKS.run(in_plain_words, lambda: self._library.find(lesson))
+        poll = in_plain_words(lambda: self._rooms.open(found))
+        return {"poll_id": poll.poll_id, "state": poll.state}
+
+    async def answer_poll(self, poll: str, answer: Any, token: str = "") -> dict[str, Any]:
+        """Answer a poll, once: a choice, counted from 0, or the values of a curve.
+
+        Without logins `token` says which browser answers: 32 hexadecimal digits that it makes by chance.
+        """
+        taken = in_plain_words(lambda: self._rooms.answer(poll, answer, str(token)))
+        return {"poll_id": taken.poll_id, "state": taken.state, "num_answers": len(taken.answers)}
+
+    async def change_poll(self, poll: str, action: str) -> dict[str, Any]:
+        """Do something to a poll: close, reopen, start (its runs) or end; for teachers."""
+        changed = await waiting_in_plain_words(self._rooms.change(poll, action))
+        return {"poll_id": changed.poll_id, "state": changed.state, "run_ids": changed.run_ids}
+
+    def register(self) -> None:
+        """Add the endpoints to the Gradio app under construction."""
+        register(self.open_poll, self.answer_poll, self.change_poll)
+
+
+class PollRuns:
+    """The runs of polls: started as by a click on the lesson's page, and tended as that page does."""
+
+    def __init__(self, api: LearnApi) -> None:
+        self._api = api
+        self.tend = api.tend
+
+    async def start(self, lesson: str, run: int) -> str:
+        """Start one of a lesson's runs, counted from 0, and return its id.
+
+        Raises:
+            ValueError: when it cannot be started; says why.
+        """
+        try:
+            answer = await self._api.start_lesson_run(lesson, run)
+        except gr.Error as error:
+            raise ValueError(error.message) from error
+        return str(answer["run_id"])
+
+
+MAX_ANSWER_BYTES = 2_000
+# What of a question would tell how it ends.
+_SECRETS = ("right", "because", "measured")
+
+
+def make_router(rooms: Rooms, options: Options) -> Router:
+    """Return the routes below `/live/polls`."""
+    router = Router(prefix="/live/polls")
+
+    @router.get("")
+    async def polls() -> dict[str, Any]:
+        return {"may_open": rooms.may_open(), "has_login": rooms.has_login, "polls": rooms.listed()}
+
+    @router.get("/{poll_id}")
+    async def poll(poll_id: str, early: bool = False) -> dict[str, Any]:
+        return await _described(rooms, _room(rooms, poll_id), shows_early=early and rooms.may_open())
+
+    @router.get("/{poll_id}/stream")
+    async def stream(poll_id: str, early: bool = False) -> Response:
+        return EventStream(rooms.messages(_room(rooms, poll_id), shows_early=early and rooms.may_open()))
+
+    @router.post("/{poll_id}/answer", include_in_schema=False)
+    async def answer(poll_id: str, request: Request) -> dict[str, Any]:
+        """Take an answer without Gradio, which strangers do not reach."""
+        return _answered(rooms, _room(rooms, poll_id), await front.read_json_body(request, MAX_ANSWER_BYTES))
+
+    @router.get("/{poll_id}/people")
+    async def people(poll_id: str) -> dict[str, Any]:
+        room = _room(rooms, poll_id)
+        try:
+            return {"people": rooms.people(room)}
+        except NotAllowedError as error:
+            raise HTTPException(status_code=403, detail=str(error)) from error
+
+    @router.get("/{poll_id}/qr")
+    async def code(poll_id: str, request: Request) -> dict[str, Any]:
+        room = _room(rooms, poll_id)
+        server = request.scope.get("server") or ("", options.port)
+        host, port = request.headers.get("host", ""), server[1] or options.port
+        page = address_of_page(options, request.url.scheme, host, port)
+        url = None if page.url is None else f"{page.url}poll?id={room.poll.poll_id}"
+        return {"address": url, "problem": page.problem, "rows": _rows(url)}
+
+    return router
+
+
+def _room(rooms: Rooms, poll_id: str) -> Room:
+    try:
+        return rooms.find(poll_id)
+    except NoSuchPollError as error:
+        raise HTTPException(status_code=404, detail=str(error)) from error
+
+
+async def _described(rooms: Rooms, room: Room, *, shows_early: bool) -> dict[str, Any]:
+    hidden = () if room.poll.state == "revealed" else _SECRETS
+    question = {name: value for name, value in room.poll.question.items() if name not in hidden}
+    mine = room.poll.answers.get(rights.current_user().name) if rooms.has_login else None
+    return rooms.describe(room, shows_early=shows_early) | {
+        "title": room.poll.title,
+        "opened_by": room.poll.opened_by,
+        "question": question,
+        "mine": None if mine is None else mine.value,
+        "outcome": await rooms.outcome(room),
+    }
+
+
+def _answered(rooms: Rooms, room: Room, body: bytes) -> dict[str, Any]:
+    try:
+        told = front.parse_json_body(body)
+        if not isinstance(told, dict):
+            raise ValueError("an answer is an object of answer and token")
+        poll = rooms.answer(room.poll.poll_id, told.get("answer"), str(told.get("token", "")))
+    except ValueError as error:
+        raise HTTPException(status_code=422, detail=str(error)) from error
+    return {"poll_id": poll.poll_id, "state": poll.state, "num_answers": len(poll.answers)}
+
+
+def _rows(url: str | None) -> list[str]:
+    """Return the rows of an address's code; none where it is too long for one, and shown as it is."""
+    try:
+        grid = qr.encode(url) if url is not None else []
+    except ValueError:
+        return []
+    return ["".join("1" if is_dark else "0" for is_dark in row) for row in grid]

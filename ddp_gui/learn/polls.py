@@ -1,0 +1,552 @@
+"""Polls in class: the state of a poll and the rooms that hold them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import re
+import secrets
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import orjson
+
+from ddp_gui.auth import rights
+from ddp_gui.auth.rights import FOLDER as CLASS_FOLDER
+from ddp_gui.auth.rights import Person
+from ddp_gui.launch.launcher import SAID
+from ddp_gui.learn import outcome
+from ddp_gui.learn.lesson import Choice, DrawnCurve, Lesson
+from ddp_gui.learn.measures import RunName, RunNumbers
+from ddp_gui.runs.runs import RunStore
+from trainers.contract import events
+from trainers.files import private_files
+from trainers.files.json_files import read_json, write_json_atomically
+from trainers.machine.os_errors import explain
+
+State = Literal["open", "closed", "running", "revealed"]
+STATES: tuple[State, ...] = ("open", "closed", "running", "revealed")
+# What a teacher may ask of a poll, and in which state.
+ACTIONS: Mapping[str, tuple[State, ...]] = {
+    "close": ("open",),
+    "reopen": ("closed",),
+    "start": ("closed",),
+    "end": STATES,
+}
+# A class, and then some; more are somebody's program.
+MAX_ANSWERS = 500
+# As many points as a curve is drawn with on the page (drawn_curve.js).
+NUM_POINTS = 9
+TOKEN = re.compile(r"[0-9a-f]{32}", re.ASCII)
+
+Value = int | list[float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What one person predicted: a choice, counted from 0, or the values of a curve."""
+
+    value: Value
+    answered_unix_s: float
+
+
+@dataclass(kw_only=True)
+class Poll:
+    """A poll on one lesson; its answers by the person's name, or by a random token of their browser."""
+
+    poll_id: str
+    lesson: str
+    title: str
+    opened_by: str
+    opened_unix_s: float
+    # The lesson's prediction as it was asked: a lesson's file may change meanwhile.
+    question: dict[str, Any]
+    num_runs: int
+    state: State = "open"
+    run_ids: list[str] = field(default_factory=list)
+    answers: dict[str, Answer] = field(default_factory=dict)
+
+    def require(self, action: str) -> None:
+        """Refuse what cannot be done to the poll now.
+
+        Raises:
+            ValueError: naming the action, and in which state it is allowed.
+        """
+        if action not in ACTIONS:
+            raise ValueError(f"action is {action!r}, but allowed is: {', '.join(ACTIONS)}")
+        if self.state not in ACTIONS[action]:
+            raise ValueError(f"the poll is {self.state}: {action} is for one that is {ACTIONS[action][0]}")
+
+    def close(self) -> None:
+        """Take no more answers."""
+        self.require("close")
+        self.state = "closed"
+
+    def reopen(self) -> None:
+        """Take answers again: nothing has been shown yet."""
+        self.require("reopen")
+        self.state = "open"
+
+    def begin_runs(self) -> None:
+        """Begin the runs; from now on nobody can answer any more."""
+        self.require("start")
+        self.state = "running"
+
+    def take_back_runs(self) -> None:
+        """No run could be started: the poll is closed, as before."""
+        assert self.state == "running" and not self.run_ids
+        self.state = "closed"
+
+    def note_run(self, run_id: str) -> None:
+        """Note the next run; all participants watch this one."""
+        assert self.state == "running" and len(self.run_ids) < self.num_runs
+        self.run_ids.append(run_id)
+
+    def reveal(self) -> None:
+        """All runs have ended: what came is there."""
+        assert self.state == "running"
+        self.state = "revealed"
+
+    def answer(self, key: str, value: Any, now_unix_s: float) -> None:
+        """Take somebody's prediction, once; the same one again changes nothing, as after a lost connection.
+
+        Raises:
+            ValueError: when the poll is not open, they have answered, or it is no answer to the question.
+        """
+        checked = checked_value(self.question, value)
+        known = self.answers.get(key)
+        if known is not None and known.value == checked:
+            return
+        if self.state != "open":
+            raise ValueError("the poll is closed: it takes no more predictions")
+        if known is not None:
+            raise ValueError("you have answered already: a prediction cannot be changed")
+        if len(self.answers) >= MAX_ANSWERS:
+            raise ValueError(f"the poll has {MAX_ANSWERS} answers, which is the most")
+        self.answers[key] = Answer(value=checked, answered_unix_s=now_unix_s)
+
+    def results(self) -> dict[str, Any]:
+        """Return what was predicted, by nobody in particular: how often each choice, or all curves."""
+        values = [answer.value for answer in self.answers.values()]
+        if self.question["kind"] == "curve":
+            # Sorted, so that their order says nothing about who answered when.
+            return {"curves": sorted(value for value in values if isinstance(value, list))}
+        return {"counts": [values.count(index) for index in range(len(self.question["choices"]))]}
+
+
+def question_of(lesson: Lesson) -> dict[str, Any]:
+    """Return a lesson's prediction as JSON values, with its kind."""
+    kind = "curve" if isinstance(lesson.prediction, DrawnCurve) else "choice"
+    return asdict(lesson.prediction) | {"kind": kind}
+
+
+def choice_of(question: Mapping[str, Any]) -> Choice | None:
+    """Return a poll's question; None where a curve is drawn."""
+    if question["kind"] != "choice":
+        return None
+    return Choice(
+        question=question["question"],
+        choices=tuple(question["choices"]),
+        right=question["right"],
+        # A poll of an earlier version has no conditions.
+        measured=tuple(question.get("measured", ())),
+    )
+
+
+def checked_value(question: Mapping[str, Any], value: Any) -> Value:
+    """Return an answer to a question.
+
+    Raises:
+        ValueError: naming the value and what is allowed.
+    """
+    if question["kind"] == "choice":
+        num_choices = len(question["choices"])
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < num_choices:
+            shown = repr(value)[:40]
+            raise ValueError(f"answer is {shown}, but allowed is: a whole number from 0 to {num_choices - 1}")
+        return value
+    low, high = question["low"], question["high"]
+    is_list = isinstance(value, list) and len(value) == NUM_POINTS
+    if not is_list or not all(_is_between(each, low, high) for each in value):
+        raise ValueError(f"answer must be {NUM_POINTS} numbers from {low:g} to {high:g}")
+    return [float(f"{each:.6g}") for each in value]
+
+
+def _is_between(value: Any, low: float, high: float) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and math.isfinite(value) and low <= value <= high
+
+
+def poll_to_json(poll: Poll) -> dict[str, Any]:
+    """Return a poll as its file has it."""
+    return asdict(poll)
+
+
+def poll_from_json(raw: Any) -> Poll:
+    """Return the poll of a file.
+
+    Raises:
+        ValueError: when it is none.
+    """
+    try:
+        answers = {
+            str(key): Answer(
+                value=checked_value(raw["question"], about["value"]),
+                answered_unix_s=float(about["answered_unix_s"]),
+            )
+            for key, about in raw["answers"].items()
+        }
+        if raw["state"] not in STATES:
+            raise ValueError(f"state is {raw['state']!r}")
+        return Poll(**{**raw, "answers": answers, "run_ids": [str(each) for each in raw["run_ids"]]})
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"it is no poll ({error!r})") from error
+
+
+FOLDER = "polls"
+MAX_POLLS = 20
+MAX_TITLE = 200
+SAVE_AFTER_S = 0.5
+# Thirty answers in a second are one redrawing of the projector.
+TELL_EVERY_S = 0.15
+SAY_SOMETHING_EVERY_S = 15.0
+LOOK_AT_RUN_EVERY_S = 0.3
+# Without names nobody can be told from anybody: all together may send so many answers in so many seconds.
+MOST_ANONYMOUS, WITHIN_S = 60, 10.0
+_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
+
+
+class LessonRuns(Protocol):
+    """A lesson's runs, which are counted from 0."""
+
+    async def start(self, lesson: str, run: int) -> str:
+        """Start one, and return its id.
+
+        Raises:
+            ValueError: when it cannot be started; says why.
+        """
+        ...
+
+    def tend(self, lesson: str, run: int, run_id: str) -> None:
+        """Do to a run that is under way what the lesson does to it now, if anything.
+
+        Raises:
+            ValueError: when that is refused; says why.
+        """
+        ...
+
+
+class NoSuchPollError(ValueError):
+    """There is no such poll, or not any more."""
+
+
+@dataclass
+class Room:
+    """A poll, and what belongs to its being served."""
+
+    poll: Poll
+    # Why no run goes on; empty while all is well.
+    trouble: str = ""
+    version: int = 0
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    newest: deque[float] = field(default_factory=deque)
+    running: asyncio.Task[None] | None = None
+    saving: asyncio.Task[None] | None = None
+    is_over: bool = False
+    # What the runs showed; None until it was asked for after they have ended.
+    outcome: dict[str, Any] | None = None
+
+    def tell(self) -> None:
+        """Wake everybody who follows."""
+        self.version += 1
+        self.news, told = asyncio.Event(), self.news
+        told.set()
+
+
+class Rooms:
+    """All polls of a page.
+
+    Args:
+        has_login: everybody answers in their own name.
+        is_anonymous: without a login, polls were asked for (`--polls`).
+    """
+
+    def __init__(self, store: RunStore, runs: LessonRuns, *, has_login: bool, is_anonymous: bool) -> None:
+        self.has_login = has_login
+        self.is_on = has_login or is_anonymous
+        self._store = store
+        self._runs = runs
+        self._folder = store.runs_dir / CLASS_FOLDER / FOLDER
+        self._rooms: dict[str, Room] = {}
+        if self.is_on:
+            self._read_all()
+
+    def may_open(self) -> bool:
+        """Tell whether the current user may open a poll."""
+        return self.is_on and rights.current_user().is_teacher
+
+    def find(self, poll_id: str) -> Room:
+        """Return a poll.
+
+        Raises:
+            NoSuchPollError: when there is none.
+        """
+        room = self._rooms.get(poll_id)
+        if room is None:
+            raise NoSuchPollError(f"there is no poll {poll_id[:40]!r}, or it has ended")
+        self._go_on(room)
+        return room
+
+    def listed(self) -> list[dict[str, Any]]:
+        """Return all polls in a few words, the newest first."""
+        return [
+            {name: getattr(room.poll, name) for name in ("poll_id", "lesson", "title", "state", "opened_by")}
+            for room in reversed(self._rooms.values())
+        ]
+
+    def open(self, lesson: Lesson) -> Poll:
+        """Open a poll on a lesson.
+
+        Raises:
+            ValueError: for everybody but teachers, and where polls are off.
+        """
+        rights.require_teacher("open a poll")
+        if not self.is_on:
+            raise ValueError("polls without logins are off: start the page with --polls (docs/class.md)")
+        made = Poll(
+            poll_id="".join(secrets.choice(_LETTERS) for _ in range(8)),
+            lesson=lesson.name,
+            title=lesson.title[:MAX_TITLE],
+            opened_by=rights.current_user().name,
+            opened_unix_s=time.time(),
+            question=question_of(lesson),
+            num_runs=len(lesson.runs),
+        )
+        while len(self._rooms) >= MAX_POLLS:
+            self._end(next(iter(self._rooms.values())))
+        room = self._rooms[made.poll_id] = Room(made)
+        self._changed(room)
+        return made
+
+    async def change(self, poll_id: str, action: str) -> Poll:
+        """Close, reopen, start or end a poll.
+
+        Raises:
+            ValueError: for everybody but teachers, and where that cannot be done now.
+        """
+        rights.require_teacher("change a poll")
+        room = self.find(poll_id)
+        if action == "start" and room.trouble:
+            room.trouble = ""
+            self._go_on(room)
+            self._changed(room)
+            return room.poll
+        room.poll.require(action)
+        if action == "close":
+            room.poll.close()
+        elif action == "reopen":
+            room.poll.reopen()
+        elif action == "start":
+            await self._begin_runs(room)
+        else:
+            self._end(room)
+        self._changed(room)
+        return room.poll
+
+    def answer(self, poll_id: str, value: Any, token: str) -> Poll:
+        """Take the prediction of the current user, or of a browser without a name.
+
+        Raises:
+            ValueError: where it is not taken; says why.
+        """
+        room = self.find(poll_id)
+        key = rights.current_user().name
+        if not self.has_login:
+            key = self._counted(room, token)
+        elif not key:
+            raise ValueError("log in to answer")
+        room.poll.answer(key, value, time.time())
+        self._changed(room)
+        return room.poll
+
+    def describe(self, room: Room, *, shows_early: bool) -> dict[str, Any]:
+        """Return a poll as its followers see it: how many have answered, and what only once it is closed.
+
+        Args:
+            shows_early: also while it is open; for teachers who ask for it.
+        """
+        poll = room.poll
+        is_shown = poll.state != "open" or shows_early
+        return {
+            "poll_id": poll.poll_id,
+            "lesson": poll.lesson,
+            "state": "ended" if room.is_over else poll.state,
+            "num_answers": len(poll.answers),
+            "num_runs": poll.num_runs,
+            "run_ids": poll.run_ids,
+            "trouble": room.trouble,
+            "results": poll.results() if is_shown else None,
+        }
+
+    async def outcome(self, room: Room) -> dict[str, Any] | None:
+        """Return what the runs of a poll showed; None until they have ended, and for a drawn curve."""
+        asked = choice_of(room.poll.question)
+        if room.poll.state == "revealed" and asked is not None and room.outcome is None:
+            run_ids = room.poll.run_ids
+            found = await asyncio.gather(
+                *(asyncio.to_thread(outcome.numbers_of, self._store, each, each) for each in run_ids)
+            )
+            runs: dict[RunName, RunNumbers] = {
+                number: numbers for number, numbers in enumerate(found) if numbers is not None
+            }
+            room.outcome = vars(outcome.of_choice(asked, runs))
+        return room.outcome
+
+    async def messages(self, room: Room, *, shows_early: bool) -> AsyncGenerator[bytes]:
+        """Yield the poll as Server-Sent Events: now, and whenever something is new, until it has ended."""
+        while True:
+            version, news, is_over = room.version, room.news, room.is_over
+            body = orjson.dumps(self.describe(room, shows_early=shows_early))
+            yield b"id: %d\ndata: %b\n\n" % (version, body)
+            if is_over:
+                return
+            while not news.is_set():
+                try:
+                    await asyncio.wait_for(news.wait(), SAY_SOMETHING_EVERY_S)
+                except TimeoutError:
+                    yield b": nothing new\n\n"
+            await asyncio.sleep(TELL_EVERY_S)
+
+    def people(self, room: Room) -> list[dict[str, Any]]:
+        """Return who predicted what, in the order in which they did.
+
+        Raises:
+            NotAllowedError: for everybody but teachers.
+        """
+        rights.require_teacher("see who predicted what")
+        if not self.has_login:
+            return []
+        return [
+            {"person": name, "answer": each.value, "answered_unix_s": each.answered_unix_s}
+            for name, each in room.poll.answers.items()
+        ]
+
+    def _counted(self, room: Room, token: str) -> str:
+        if not TOKEN.fullmatch(token):
+            raise ValueError("token must be 32 hexadecimal digits: the page makes them")
+        now, newest = time.monotonic(), room.newest
+        while newest and now - newest[0] > WITHIN_S:
+            newest.popleft()
+        if len(newest) >= MOST_ANONYMOUS:
+            raise ValueError(
+                f"more than {MOST_ANONYMOUS} answers came within {WITHIN_S:g} seconds: try again"
+            )
+        newest.append(now)
+        return token
+
+    async def _begin_runs(self, room: Room) -> None:
+        room.poll.begin_runs()
+        room.trouble = ""
+        with contextlib.ExitStack() as undo:
+            undo.callback(room.poll.take_back_runs)
+            await self._start_next(room)
+            undo.pop_all()
+        self._go_on(room)
+
+    async def _start_next(self, room: Room) -> None:
+        run_id = await self._runs.start(room.poll.lesson, len(room.poll.run_ids))
+        room.poll.note_run(run_id)
+        self._store.shown_to_all.add(run_id)
+
+    def _go_on(self, room: Room) -> None:
+        """See to it that somebody starts the next run; also after the page was started again."""
+        if room.poll.state == "running" and room.poll.run_ids and room.running is None and not room.trouble:
+            room.running = asyncio.create_task(self._run_all(room))
+
+    async def _run_all(self, room: Room) -> None:
+        """Start each run when the one before it has ended: none disturbs another."""
+        name = room.poll.opened_by
+        teacher = Person(name=name, role="teacher") if self.has_login else rights.EVERYBODY
+        try:
+            with rights.asked_by(teacher):
+                while not await asyncio.to_thread(self._has_ended, room.poll.run_ids[-1]):
+                    await asyncio.to_thread(self._tend, room.poll)
+                    await asyncio.sleep(LOOK_AT_RUN_EVERY_S)
+                if len(room.poll.run_ids) < room.poll.num_runs:
+                    await self._start_next(room)
+                else:
+                    room.poll.reveal()
+        except SAID as error:
+            room.trouble = explain(error)
+        room.running = None
+        self._changed(room)
+        self._go_on(room)
+
+    def _has_ended(self, run_id: str) -> bool:
+        try:
+            return self._store.view(run_id).status().state not in events.LIVE_STATES
+        except (OSError, ValueError):
+            return True  # it was deleted
+
+    def _tend(self, poll: Poll) -> None:
+        run_id = poll.run_ids[-1]
+        try:
+            self._runs.tend(poll.lesson, len(poll.run_ids) - 1, run_id)
+        except SAID:
+            if not self._has_ended(run_id):
+                raise
+
+    def _end(self, room: Room) -> None:
+        del self._rooms[room.poll.poll_id]
+        self._store.shown_to_all.difference_update(room.poll.run_ids)
+        room.is_over = True
+        if room.running is not None:
+            room.running.cancel()
+        room.tell()
+
+    def _changed(self, room: Room) -> None:
+        room.tell()
+        if room.saving is None or room.saving.done():
+            room.saving = asyncio.create_task(self._save(room))
+
+    async def _save(self, room: Room) -> None:
+        """Write a poll's file, half a second after its first change: thirty answers are one writing."""
+        path, version = self._folder / f"{room.poll.poll_id}.json", -1
+        while version != room.version:
+            await asyncio.sleep(SAVE_AFTER_S)
+            version = room.version
+            try:
+                if room.is_over:
+                    await asyncio.to_thread(path.unlink, missing_ok=True)
+                else:
+                    await asyncio.to_thread(self._write, path, poll_to_json(room.poll))
+            except (OSError, ValueError) as error:
+                print(
+                    f"The poll {room.poll.poll_id} could not be saved ({explain(error)}).",
+                    flush=True,
+                )
+
+    def _write(self, path: Path, content: dict[str, Any]) -> None:
+        private_files.make_folder(self._folder.parent)
+        private_files.make_folder(self._folder)
+        write_json_atomically(path, content, mode=0o600)
+
+    def _read_all(self) -> None:
+        found_rooms = []
+        for path in self._folder.glob("*.json") if self._folder.is_dir() else []:
+            try:
+                found = poll_from_json(read_json(path, must_be_ours=True))
+                if found.poll_id != path.stem:
+                    raise ValueError(f"it is the poll {found.poll_id!r}")
+            except (OSError, ValueError) as error:
+                print(f"The poll in {path.name} cannot be read: {explain(error)}.", flush=True)
+                continue
+            found_rooms.append(Room(found))
+            self._store.shown_to_all.update(found.run_ids)
+        found_rooms.sort(key=lambda room: room.poll.opened_unix_s)
+        self._rooms = {room.poll.poll_id: room for room in found_rooms}

@@ -1,0 +1,365 @@
+"""Progress of learners: records, their files, the table of the class, endpoint and routes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fastapi import HTTPException
+from fastapi.responses import Response
+
+from ddp_gui.auth import rights
+from ddp_gui.auth.account_file import NAME
+from ddp_gui.auth.rights import FOLDER as CLASS_FOLDER
+from ddp_gui.auth.rights import NotAllowedError
+from ddp_gui.background.workers import RateLimit, Router
+from ddp_gui.gradio_routes.endpoints import register
+from ddp_gui.launch.launcher import in_plain_words
+from ddp_gui.learn.learn_routes import Library
+from ddp_gui.learn.lesson import Choice, DrawnCurve, Lesson, Tree
+from ddp_gui.learn.lesson_file import MAX_CHOICES, MAX_RUNS
+from ddp_gui.learn.polls import NUM_POINTS
+from ddp_gui.runs.exports import csv_rows
+from trainers.files import private_files
+from trainers.files.json_files import read_json, write_json_atomically
+
+MAX_ROUND = 1_000_000
+MAX_QUESTIONS = 12
+MAX_ATTEMPTS = 50
+MAX_CHOICE_WORDS = 200
+_RUN_ID = re.compile(r"[\w.-]{1,200}", re.ASCII)
+_POLL_ID = re.compile(r"[a-z0-9]{1,20}", re.ASCII)
+
+Progress = dict[str, Any]
+
+
+def empty_record() -> Progress:
+    """Return what is known of somebody who has not begun."""
+    return {
+        "round": 0,
+        "poll": None,
+        "prediction": None,
+        "isLocked": False,
+        "isStarted": False,
+        "runs": [],
+        "attempts": {},
+        "answers": {},
+        "isDone": False,
+    }
+
+
+def parse_record(raw: Any) -> Progress:
+    """Return somebody's progress; what is missing is as in the beginning.
+
+    Raises:
+        ValueError: naming the field.
+    """
+    if not isinstance(raw, dict):
+        raise ValueError("progress must be an object")
+    found = empty_record()
+    for name, value in raw.items():
+        if name not in found:
+            continue  # of a newer page: kept in its browser alone
+        if not _CHECKS[name](value):
+            raise ValueError(f"progress: {name} is {str(value)[:80]!r}, which it cannot be")
+        found[name] = value
+    if found["isLocked"] and found["prediction"] is None:
+        raise ValueError("progress: isLocked needs a prediction")
+    return found
+
+
+def merge_records(known: Progress, told: Progress) -> Progress:
+    """Return what holds after a page has told of its progress: the newer wins, and no started run is lost.
+
+    A lesson that is begun anew is another round; what a page tells of an earlier one is out of date.
+    """
+    if told["round"] != known["round"]:
+        return told if told["round"] > known["round"] else known
+    found = dict(told)
+    if known["isLocked"]:
+        found |= {"isLocked": True, "prediction": known["prediction"], "poll": known["poll"]}
+    pairs = list(itertools.zip_longest(told["runs"], known["runs"]))
+    found["runs"] = [new if new is not None else old for new, old in pairs]
+    # Who does not know of a run has not stopped the lesson either.
+    knows_less = any(new is None and old is not None for new, old in pairs)
+    found["isStarted"] = told["isStarted"] or (known["isStarted"] and knows_less)
+    found["isDone"] = known["isDone"] or told["isDone"]
+    found["attempts"] = {
+        number: _joined_attempts(known["attempts"].get(number, []), told["attempts"].get(number, []))
+        for number in {**known["attempts"], **told["attempts"]}
+    }
+    found["answers"] = {**told["answers"], **known["answers"]}
+    return found
+
+
+def _joined_attempts(known: list[Any], told: list[Any]) -> list[Any]:
+    ids = {each["runId"] for each in told}
+    return [*(each for each in known if each["runId"] not in ids), *told][-MAX_ATTEMPTS:]
+
+
+def _is_choice(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_CHOICES
+
+
+def _is_prediction(value: Any) -> bool:
+    if isinstance(value, list):
+        return len(value) == NUM_POINTS and all(map(_is_number, value))
+    return value is None or _is_choice(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_run_id(value: Any) -> bool:
+    return isinstance(value, str) and bool(_RUN_ID.fullmatch(value))
+
+
+def _is_attempt(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and value.keys() == {"choice", "runId"}
+        and isinstance(value["choice"], str)
+        and len(value["choice"]) <= MAX_CHOICE_WORDS
+        and _is_run_id(value["runId"])
+    )
+
+
+def _are_attempts(value: Any) -> bool:
+    return isinstance(value, list) and len(value) <= MAX_ATTEMPTS and all(map(_is_attempt, value))
+
+
+def _by_question(value: Any, is_right: Callable[[Any], bool]) -> bool:
+    numbers = {str(number) for number in range(MAX_QUESTIONS)}
+    return isinstance(value, dict) and value.keys() <= numbers and all(map(is_right, value.values()))
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+_CHECKS: Mapping[str, Callable[[Any], bool]] = {
+    "round": lambda value: isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_ROUND,
+    "poll": lambda value: value is None or (isinstance(value, str) and bool(_POLL_ID.fullmatch(value))),
+    "prediction": _is_prediction,
+    "isLocked": _is_flag,
+    "isStarted": _is_flag,
+    "runs": lambda value: (
+        isinstance(value, list)
+        and len(value) <= MAX_RUNS
+        and all(each is None or _is_run_id(each) for each in value)
+    ),
+    "attempts": lambda value: _by_question(value, _are_attempts),
+    "answers": lambda value: _by_question(value, _is_choice),
+    "isDone": _is_flag,
+}
+
+
+FOLDER = "progress"
+# Of what lessons somebody's file may tell; what was touched least recently is forgotten first.
+MAX_LESSONS = 300
+# A page tells of a curve that is drawn once a second.
+MOST_CHANGES = 120
+# When each of these was first so, for the teacher's table; the page's clock, not the browser's.
+TIMES = {"isLocked": "predicted_unix_s", "isStarted": "started_unix_s", "isDone": "done_unix_s"}
+
+
+class ProgressFiles:
+    """The files of all people; safe to be used by several threads."""
+
+    def __init__(self, runs_dir: Path) -> None:
+        self._folder = runs_dir / CLASS_FOLDER / FOLDER
+        self._changes = RateLimit("a change of your progress", MOST_CHANGES, 60.0)
+        self._lock = threading.Lock()
+
+    def of_current_user(self) -> dict[str, Progress]:
+        """Return the progress of whoever asks, by lesson; none without an account."""
+        name = rights.current_user().name
+        lessons = self._read(name)["lessons"] if name else {}
+        return {lesson: about["progress"] for lesson, about in lessons.items()}
+
+    def keep(self, lesson: str, told: Any) -> Progress:
+        """Keep what a page of the current user tells of a lesson; return what holds now.
+
+        Raises:
+            ValueError: without an account, too often, or when it is no progress.
+            OSError: when it cannot be written.
+        """
+        name = rights.current_user().name
+        if not name:
+            raise ValueError("progress is kept in the browser where nobody logs in")
+        checked = parse_record(told)
+        self._changes.count()
+        with self._lock:
+            content = self._read(name)
+            lessons = content["lessons"]
+            known = lessons.pop(lesson, {"progress": empty_record(), "times": {}})
+            joined = merge_records(known["progress"], checked)
+            lessons[lesson] = {"progress": joined, "times": _times(known, joined)}
+            for oldest in list(lessons)[: max(0, len(lessons) - MAX_LESSONS)]:
+                del lessons[oldest]
+            private_files.make_folder(self._folder.parent)
+            private_files.make_folder(self._folder)
+            write_json_atomically(self._path(name), content, mode=0o600)
+        return joined
+
+    def everybody(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield each person's name, and what is kept of them by lesson."""
+        for path in sorted(self._folder.glob("*.json")) if self._folder.is_dir() else []:
+            if NAME.fullmatch(path.stem):
+                yield path.stem, self._read(path.stem)["lessons"]
+
+    def _path(self, name: str) -> Path:
+        assert NAME.fullmatch(name), "names of accounts are checked before"
+        return self._folder / f"{name}.json"
+
+    def _read(self, name: str) -> dict[str, Any]:
+        """Return a file's content; what is no progress in it is left out, never the rest with it."""
+        try:
+            raw = read_json(self._path(name), must_be_ours=True)
+        except FileNotFoundError:
+            raw = {}
+        except ValueError as error:
+            print(f"The progress of {name} cannot be read: {error}.", flush=True)
+            raw = {}
+        lessons: dict[str, Any] = {}
+        kept = raw.get("lessons") if isinstance(raw, dict) else None
+        for lesson, about in kept.items() if isinstance(kept, dict) else ():
+            try:
+                times = {key: float(about["times"][key]) for key in TIMES.values() if key in about["times"]}
+                lessons[lesson] = {"progress": parse_record(about["progress"]), "times": times}
+            except (ValueError, LookupError, TypeError):
+                continue
+        return {"lessons": lessons}
+
+
+def _times(known: dict[str, Any], joined: Progress) -> dict[str, float]:
+    before = known["times"] if joined["round"] == known["progress"]["round"] else {}
+    now = time.time()
+    return {key: before.get(key, now) for flag, key in TIMES.items() if joined[flag]}
+
+
+COLUMNS = (
+    "person",
+    "lesson",
+    "prediction",
+    "prediction_is_right",
+    "predicted_at",
+    "started_at",
+    "done_at",
+    "num_answered",
+    "num_right",
+    "num_questions",
+    "answers",
+    "in_poll",
+    "runs",
+)
+
+
+def class_csv(people: Iterable[tuple[str, Mapping[str, Any]]], lessons: Sequence[Lesson]) -> bytes:
+    """Return a row for each person and lesson that they have predicted in; no cell acts as a formula."""
+    by_name = {lesson.name: lesson for lesson in lessons}
+    table: list[Sequence[Any]] = [COLUMNS]
+    for person, kept in people:
+        for name, about in sorted(kept.items()):
+            if about["progress"]["isLocked"]:
+                row = _row(about["progress"], about["times"], by_name.get(name))
+                table.append((person, name, *row))
+    return csv_rows(table)
+
+
+def _row(progress: Mapping[str, Any], times: Mapping[str, float], lesson: Lesson | None) -> list[Any]:
+    questions = lesson.questions if lesson is not None else ()
+    answers = {int(number): index for number, index in progress["answers"].items()}
+    right = [number for number, about in enumerate(questions) if answers.get(number) == about.right]
+    said = [
+        f"{number + 1}: {_choice(questions[number], index) if number < len(questions) else index + 1}"
+        for number, index in sorted(answers.items())
+    ]
+    predicted, is_right = _prediction(progress["prediction"], lesson)
+    return [
+        predicted,
+        is_right,
+        *(_time(times.get(key)) for key in ("predicted_unix_s", "started_unix_s", "done_unix_s")),
+        len(answers),
+        len(right) if lesson is not None else None,
+        len(questions) if lesson is not None else None,
+        "; ".join(said),
+        progress["poll"],
+        " ".join(run_id for run_id in progress["runs"] if run_id),
+    ]
+
+
+def _prediction(value: Any, lesson: Lesson | None) -> tuple[str, str | None]:
+    """Return a prediction in words, and whether it came true; a curve is neither right nor wrong."""
+    if isinstance(value, list):
+        return " ".join(f"{each:.4g}" for each in value), None
+    if lesson is None or isinstance(lesson.prediction, DrawnCurve):
+        return str(value), None
+    return _choice(lesson.prediction, value), "yes" if value == lesson.prediction.right else "no"
+
+
+def _choice(about: Choice, index: Any) -> str:
+    return plain_text(about.choices[index]) if 0 <= index < len(about.choices) else f"choice {index + 1}"
+
+
+def plain_text(tree: Tree) -> str:
+    """Return the text alone of a paragraph's inside."""
+    return "".join(part if isinstance(part, str) else _inside(part) for part in tree)
+
+
+def _inside(part: Sequence[Any]) -> str:
+    last = part[-1]
+    return last if isinstance(last, str) else plain_text(last)
+
+
+def _time(unix_s: float | None) -> str | None:
+    if unix_s is None:
+        return None
+    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+class ProgressApi:
+    """The endpoint over the files; results are JSON values."""
+
+    def __init__(self, files: ProgressFiles, library: Library) -> None:
+        self._files = files
+        self._library = library
+
+    def keep_progress(self, lesson: str, progress: dict[str, Any]) -> dict[str, Any]:
+        """Keep how far the current user is with a lesson; return what holds, joined with what was known."""
+        return in_plain_words(lambda: self._files.keep(self._library.find(lesson).name, progress))
+
+    def register(self) -> None:
+        """Add the endpoint to the Gradio app under construction."""
+        register(self.keep_progress)
+
+
+def make_progress_router(files: ProgressFiles, library: Library, *, has_login: bool) -> Router:
+    """Return the routes below `/live/learn`."""
+    router = Router(prefix="/live/learn")
+
+    @router.get("/progress")
+    def progress() -> dict[str, Any]:
+        return {"progress": files.of_current_user()}
+
+    @router.get("/class.csv")
+    def table() -> Response:
+        try:
+            rights.require_teacher("see who did which lesson")
+        except NotAllowedError as error:
+            raise HTTPException(status_code=403, detail=str(error)) from error
+        if not has_login:
+            raise HTTPException(status_code=404, detail="nobody logs in here, so nobody's lessons are known")
+        made = class_csv(files.everybody(), library.read()[0])
+        headers = {"Content-Disposition": 'attachment; filename="lessons.csv"'}
+        return Response(made, media_type="text/csv; charset=utf-8", headers=headers)
+
+    return router

@@ -1,1 +1,0 @@
-"""How far people are with the lessons, kept with their accounts, and the teacher's table of it."""

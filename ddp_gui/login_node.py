@@ -1,0 +1,253 @@
+"""The page on a cluster's login node: one per user, with the command that opens it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import select
+import shlex
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import webbrowser
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from ddp_gui.http import listening
+from trainers.machine import environment
+
+BEAT = b"\n"
+BEAT_EVERY_S = 5.0
+SILENT_FOR_S = 30.0
+
+
+def end_without(descriptor: int, end: Callable[[], None], silent_for_s: float = SILENT_FOR_S) -> None:
+    """Call `end`, in a thread, when a descriptor ends or brings nothing for so long."""
+    threading.Thread(
+        target=_watch, args=(descriptor, end, silent_for_s), name="lifeline", daemon=True
+    ).start()
+
+
+def _watch(descriptor: int, end: Callable[[], None], silent_for_s: float) -> None:
+    while select.select([descriptor], [], [], silent_for_s)[0] and os.read(descriptor, 1024):
+        pass
+    end()
+
+
+HOST = "127.0.0.1"
+PIECE_BYTES = 65_536
+
+
+class Doorway:
+    """Listens on a port of this machine, and passes each connection on to a socket in the file system.
+
+    Args:
+        port: 0: any that is free.
+        behind: where ssh listens.
+
+    Attributes:
+        leads_on: whether a page answers behind it; while none does, connections are closed.
+
+    Raises:
+        OSError: when the port cannot be used.
+    """
+
+    def __init__(self, port: int, behind: Path) -> None:
+        self._behind = behind
+        self.leads_on = threading.Event()
+        self._listening = socket.create_server((HOST, port))
+        self.port: int = self._listening.getsockname()[1]
+
+    def open(self) -> None:
+        """Let connections in, in threads, until this process ends."""
+        threading.Thread(target=self._let_in, name="doorway", daemon=True).start()
+
+    def _let_in(self) -> None:
+        while True:
+            client, address = self._listening.accept()
+            if not self.leads_on.is_set() or not listening.is_own(address, client.getsockname()):
+                client.close()
+                continue
+            threading.Thread(target=self._pass_on, args=(client,), daemon=True).start()
+
+    def _pass_on(self, client: socket.socket) -> None:
+        with client, socket.socket(socket.AF_UNIX) as page:
+            try:
+                page.connect(str(self._behind))
+            except OSError:
+                return  # the browser hears that nothing is there, and tries again
+            back = threading.Thread(target=_copy, args=(page, client), daemon=True)
+            back.start()
+            _copy(client, page)
+            back.join()
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    """Pass on what comes until one side has had enough; then tell the other."""
+    with contextlib.suppress(OSError):
+        while piece := source.recv(PIECE_BYTES):
+            target.sendall(piece)
+    for end, how in ((target, socket.SHUT_WR), (source, socket.SHUT_RD)):
+        with contextlib.suppress(OSError):
+            end.shutdown(how)
+
+
+# So ssh ends when it could not connect, or lost the connection.
+NO_CONNECTION = 255
+# What the page says when it answers.
+READY = "The page is at "
+# Above what services use, below those that Linux gives to whoever asks for any port.
+FIRST_PORT, NUM_PORTS = 20_000, 12_000
+WAITS_S = (1.0, 2.0, 5.0, 10.0, 15.0)
+END_WITHIN_S = 5.0
+MOST_LINES = 20
+
+_PYTHON = ".venv/bin/python"
+
+
+def serve(
+    name: str,
+    *,
+    project: str,
+    options: Sequence[str],
+    port: int,
+    open_browser: bool,
+    say: Callable[[str], None] = print,
+) -> str:
+    """Show the page of a login node on this machine until it ends; return why it did.
+
+    Args:
+        name: as one types it behind `ssh`.
+        project: this project's folder there.
+        options: of the page there.
+
+    Raises:
+        OSError: when the port here cannot be used.
+    """
+    with tempfile.TemporaryDirectory(prefix="ddp-ssh-") as folder:
+        behind = Path(folder) / "page"
+        doorway = Doorway(port, behind)
+        doorway.open()
+        was_ready, num_failures = False, 0
+        while True:
+            connection = Connection(name, project, options, behind)
+            if connection.wait_until_ready(say):
+                doorway.leads_on.set()
+                if not was_ready:
+                    address = f"http://{HOST}:{doorway.port}"
+                    say(f"The page of {name} is at {address} (Ctrl-C ends the page, not the jobs)")
+                    if open_browser:
+                        webbrowser.open(address)
+                else:
+                    say(f"Connected to {name} again.")
+                was_ready, num_failures = True, 0
+            why = connection.wait_for_end()
+            doorway.leads_on.clear()
+            if not was_ready or not connection.is_lost:
+                return why
+            wait_s = WAITS_S[min(num_failures, len(WAITS_S) - 1)]
+            num_failures += 1
+            say(f"The connection to {name} is lost ({why}). Jobs go on; trying again in {wait_s:.0f} s.")
+            time.sleep(wait_s)
+
+
+class Connection:
+    """One ssh, with the page that it has started."""
+
+    def __init__(self, name: str, project: str, options: Sequence[str], behind: Path) -> None:
+        there = FIRST_PORT + secrets.randbelow(NUM_PORTS)
+        behind.unlink(missing_ok=True)
+        self._said: list[str] = []
+        try:
+            self._ssh = subprocess.Popen(
+                [
+                    *("ssh", "-T", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
+                    *("-o", "ExitOnForwardFailure=yes", "-L", f"{behind}:{HOST}:{there}"),
+                    *("--", name, _remote_command(project, there, options)),
+                ],
+                env=environment.for_a_child(keep=("SSH_AUTH_SOCK",)),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+        except FileNotFoundError as error:
+            raise OSError("there is no ssh here: install OpenSSH's client") from error
+        threading.Thread(target=self._beat, name="beat", daemon=True).start()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether ssh has ended, not the page."""
+        return self._ssh.returncode == NO_CONNECTION or self._ssh.returncode < 0
+
+    def wait_until_ready(self, say: Callable[[str], None]) -> bool:
+        """Pass on what ssh and the page say until the page answers; tell whether it does."""
+        for line in self._lines():
+            if line.startswith(READY):
+                threading.Thread(target=self._go_on_saying, args=(say,), daemon=True).start()
+                return True
+            say(line)
+        return False
+
+    def wait_for_end(self) -> str:
+        """Wait until ssh has ended; return its last words."""
+        try:
+            self._ssh.wait()
+        finally:
+            self._end()
+        return self._said[-1] if self._said else f"ssh ended with {self._ssh.returncode}"
+
+    def _lines(self) -> Iterator[str]:
+        assert self._ssh.stdout is not None
+        for line in self._ssh.stdout:
+            words = line.decode("utf-8", "replace").rstrip()
+            if words:
+                self._said.append(words)
+                del self._said[:-MOST_LINES]
+                yield words
+
+    def _go_on_saying(self, say: Callable[[str], None]) -> None:
+        for line in self._lines():
+            say(line)
+
+    def _beat(self) -> None:
+        assert self._ssh.stdin is not None
+        with contextlib.suppress(OSError, ValueError):
+            while self._ssh.poll() is None:
+                self._ssh.stdin.write(BEAT)
+                self._ssh.stdin.flush()
+                time.sleep(BEAT_EVERY_S)
+
+    def _end(self) -> None:
+        """End ssh; the page hears that nothing comes any more."""
+        with contextlib.suppress(OSError):
+            if self._ssh.stdin is not None:
+                self._ssh.stdin.close()
+        try:
+            self._ssh.wait(END_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._ssh.kill()
+            self._ssh.wait()
+
+
+def _remote_command(project: str, port: int, options: Sequence[str]) -> str:
+    """Return what the shell of the login node is to do; every value in it is quoted."""
+    page = [_PYTHON, "app.py", "--no-browser", "--engine", "slurm", "--until-silence", "--port", str(port)]
+    no_folder = (
+        f"there is no folder {project} on the login node: put this project there, or name it with --project"
+    )
+    no_python = f"{project} has no .venv on the login node: run ./run.sh --help there once"
+    no_start = (
+        f"{project}/{_PYTHON} cannot be executed by you on the login node; the line above says why. It has "
+        "to be an interpreter that every user can execute there"
+    )
+    script = (
+        f"cd {shlex.quote(project)} || {{ echo {shlex.quote(no_folder)} >&2; exit 1; }}\n"
+        f"[ -d .venv ] || {{ echo {shlex.quote(no_python)} >&2; exit 1; }}\n"
+        f"{_PYTHON} -c '' || {{ echo {shlex.quote(no_start)} >&2; exit 1; }}\n"
+        f"exec {shlex.join([*page, *options])}"
+    )
+    # Whatever shell the person has there.
+    return f"exec sh -c {shlex.quote(script)}"

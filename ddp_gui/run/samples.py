@@ -1,0 +1,465 @@
+"""Samples of a run: who saw which, their pictures and routes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from fastapi import HTTPException, Query
+
+from ddp_gui.background.workers import SLOW, Router
+from ddp_gui.events.run_view import RunView
+from ddp_gui.run.stream import view_or_404
+from ddp_gui.runs.runs import RunStore
+from trainers.contract.config import Config
+from trainers.contract.events import Event
+
+Order = npt.NDArray[np.int32]
+
+# torch takes two numbers at a time from here on; nobody looks at so many.
+MOST_SAMPLES = (2**32 - 1) // 20
+# torch seeds the generator with so many bits of the seed.
+_SEED_BITS = 0xFFFF_FFFF
+
+
+@functools.lru_cache(maxsize=4)
+def shuffled_order(num_samples: int, seed: int) -> Order:
+    """Return which sample stands at each place: `torch.randperm` of a CPU generator with this seed.
+
+    Takes about 0.2 s for a million. Nobody may write into it.
+    """
+    assert 0 <= num_samples < MOST_SAMPLES, "torch shuffles more in another way"
+    places = np.arange(num_samples, dtype=np.int32)
+    if num_samples > 1:
+        numbers = np.random.RandomState(seed & _SEED_BITS).randint(0, 2**32, num_samples - 1, np.uint32)
+        partners = places.copy()
+        partners[:-1] += (numbers % np.arange(num_samples, 1, -1, dtype=np.uint32)).astype(np.int32)
+        places = _swapped(partners)
+    places.flags.writeable = False
+    return places
+
+
+def _swapped(partners: Order) -> Order:
+    """Return what stands where after each place, in order, has changed places with its partner.
+
+    What stands at place i when its turn comes was put there by the last earlier place whose partner it was,
+    and had been found there in the same way: a chain, which doubles its stride until it is at its end.
+    """
+    places = np.arange(len(partners), dtype=np.int32)
+    given_by = places.copy()
+    is_earlier = partners > places
+    given_by[partners[is_earlier]] = places[is_earlier]  # of several the last one stays
+    while not np.array_equal(further := given_by[given_by], given_by):
+        given_by = further
+    # Place i keeps what it found at its partner: what the partner's newest visitor before it had left there.
+    by_partner = np.argsort(partners, kind="stable").astype(np.int32)
+    is_same = partners[by_partner[1:]] == partners[by_partner[:-1]]
+    kept = partners.copy()
+    kept[by_partner[1:][is_same]] = given_by[by_partner[:-1][is_same]]
+    return kept
+
+
+By = Literal["sample", "place"]
+Whole = npt.NDArray[np.int64]
+
+MOST_COLUMNS, MOST_ROWS, MOST_RANK_GROUPS = 240, 48, 8
+# Of more samples only the places of the order are shown: a shuffled order of all takes too much memory.
+MOST_SHUFFLED = 2_000_000
+MOST_PLACES = 20_000_000
+# Where one sample was seen: in so many epochs, and shuffling no more than this in all.
+MOST_EPOCHS = 50
+MOST_SHUFFLED_FOR_ONE = 4_000_000
+_CHUNK = 1 << 20
+
+
+class Bins(NamedTuple):
+    """Whole numbers from `first` on in ranges of `size`, the last one perhaps shorter."""
+
+    first: int
+    end: int
+    size: int
+
+    @classmethod
+    def of(cls, first: int, end: int, most: int) -> Bins:
+        """Return at most so many ranges."""
+        return cls(first, end, max(1, -(-(end - first) // most)))
+
+    @property
+    def number(self) -> int:
+        return -(-(self.end - self.first) // self.size)
+
+    def sizes(self) -> list[int]:
+        """Return how many numbers each range has."""
+        return [min(self.size, self.end - first) for first in range(self.first, self.end, self.size)]
+
+    def said(self) -> dict[str, int]:
+        """Return them as the page reads them."""
+        return {"first": self.first, "last": self.end - 1, "size": self.size, "number": self.number}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Looks:
+    """Some looks at samples, as parallel arrays; without a replica each look is that of all of them."""
+
+    column: Whole
+    step: Whole
+    replica: Whole | None
+
+
+def picture_kinds(sampling: Sampling) -> list[By]:
+    """Return by what the columns of the picture can be: each sample, or each place of the order."""
+    if sampling.num_samples > MOST_PLACES:
+        return []
+    return ["sample", "place"] if sampling.num_samples <= MOST_SHUFFLED else ["place"]
+
+
+def sample_picture(sampling: Sampling, epoch: int, by: By, first: int, end: int) -> dict[str, Any]:
+    """Return how often each range of ranks saw each range of samples in each range of steps of an epoch.
+
+    Args:
+        by: columns are samples, or places of the epoch's order.
+        first, end: the columns.
+    """
+    columns = Bins.of(first, end, MOST_COLUMNS)
+    order = shuffled_order(sampling.num_samples, sampling.seed_of(epoch)) if by == "sample" else None
+    pieces = sampling.pieces(epoch)
+    num_replicas = max((piece.num_replicas for piece in pieces), default=1)
+    groups = Bins.of(0, num_replicas, MOST_RANK_GROUPS)
+    steps = _steps_of(sampling, epoch, order, columns)
+    rows = Bins.of(*steps, MOST_ROWS)
+    counts = np.zeros((rows.number * columns.number, groups.number), np.int64)
+    for looks in _looks(sampling, epoch, order, columns):
+        cells = (looks.step - rows.first) // rows.size * columns.number + looks.column // columns.size
+        if looks.replica is None:
+            counts += np.bincount(cells, minlength=len(counts))[:, np.newaxis] * groups.sizes()
+        else:
+            cells = cells * groups.number + looks.replica // groups.size
+            counts += np.bincount(cells, minlength=counts.size).reshape(counts.shape)
+    return {
+        "columns": columns.said(),
+        "rows": rows.said(),
+        "ranks": groups.said(),
+        "counts": counts.reshape(rows.number, -1).tolist(),
+    }
+
+
+def times_seen(sampling: Sampling, epoch: int) -> dict[str, int]:
+    """Return how often a sample is seen in a whole epoch: the fewest times and the most, over all samples."""
+    pieces = sampling.pieces(epoch)
+    borders = sorted({0, *(piece.first_place for piece in pieces), *(piece.end_place for piece in pieces)})
+    times = [
+        sum(
+            1 if piece.is_shared else piece.num_replicas
+            for piece in pieces
+            if piece.first_place <= place < piece.end_place
+        )
+        for place in borders
+        if place < sampling.num_samples
+    ]
+    return {"fewest": min(times), "most": max(times)}
+
+
+def where_seen(sampling: Sampling, sample: int, num_epochs: int) -> tuple[list[dict[str, Any]], bool]:
+    """Return who saw one sample when, epoch by epoch, and whether these are all the epochs."""
+    most = max(1, min(MOST_EPOCHS, MOST_SHUFFLED_FOR_ONE // sampling.num_samples))
+    found = []
+    for epoch in range(min(num_epochs, most)):
+        order = shuffled_order(sampling.num_samples, sampling.seed_of(epoch))
+        place = int(np.flatnonzero(order == sample)[0])
+        seen = [look._asdict() for look in sampling.seen(epoch, place)]
+        found.append({"epoch": epoch, "place": place, "seen": seen})
+    return found, num_epochs <= most
+
+
+def _steps_of(sampling: Sampling, epoch: int, order: Order | None, columns: Bins) -> tuple[int, int]:
+    """Return the first step that looks at one of these columns, and the one after the last."""
+    pieces = sampling.pieces(epoch)
+    if order is not None and (columns.first, columns.end) == (0, sampling.num_samples) and pieces:
+        return pieces[0].first_step, pieces[-1].first_step + pieces[-1].num_steps
+    spans = [
+        (int(looks.step.min()), int(looks.step.max()) + 1)
+        for looks in _looks(sampling, epoch, order, columns)
+    ]
+    return min((low for low, _ in spans), default=1), max((high for _, high in spans), default=1)
+
+
+def _looks(sampling: Sampling, epoch: int, order: Order | None, columns: Bins) -> Iterator[Looks]:
+    """Yield all looks at the columns, some at a time; a column counts from the first."""
+    for piece in sampling.pieces(epoch):
+        first, end = piece.first_place, piece.end_place
+        if order is None:
+            first, end = max(first, columns.first), min(end, columns.end)
+        for begin in range(first, end, _CHUNK):
+            places = np.arange(begin, min(end, begin + _CHUNK))
+            column = places if order is None else order[places].astype(np.int64)
+            if order is not None:
+                is_shown = (column >= columns.first) & (column < columns.end)
+                places, column = places[is_shown], column[is_shown]
+            if not len(places):
+                continue
+            number, within = np.divmod(places - piece.first_place, piece.global_batch)
+            step, column = piece.first_step + number, column - columns.first
+            replica = within % piece.num_dealt if piece.is_shared else None
+            yield Looks(column=column, step=step, replica=replica)
+
+
+MOST_REPLICAS, MOST_IN_A_STEP = 65_536, 2**40
+# Mistakes: every rank goes through all samples by itself; each epoch has the order of the first.
+NO_SAMPLER, NO_SET_EPOCH = "no_sampler", "no_set_epoch"
+
+
+class Seen(NamedTuple):
+    """One look at a sample: by a replica, in a micro-batch (from 0) of an optimizer step (from 1)."""
+
+    step: int
+    replica: int
+    micro_batch: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dealing:
+    """How samples are dealt out from one start of a run to the next.
+
+    Attributes:
+        step, epoch, samples_in_epoch: what was done before it.
+        num_accumulated: micro-batches of a step.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    samples_in_epoch: int = 0
+    batch_size: int
+    num_accumulated: int
+    num_replicas: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """A part of an epoch in which the samples are dealt out alike.
+
+    Attributes:
+        first_place, end_place: of the epoch's order.
+        first_step: counted from 1, over the whole run.
+        num_dealt: among how many replicas a global batch is dealt out; with no sampler each has all of it.
+    """
+
+    first_place: int
+    end_place: int
+    first_step: int
+    batch_size: int
+    num_accumulated: int
+    num_replicas: int
+    num_dealt: int
+
+    @property
+    def global_batch(self) -> int:
+        return self.batch_size * self.num_accumulated * self.num_dealt
+
+    @property
+    def num_steps(self) -> int:
+        return -(-(self.end_place - self.first_place) // self.global_batch)
+
+    def seen(self, place: int) -> Iterator[Seen]:
+        """Yield who sees the sample at a place of this piece."""
+        number, within = divmod(place - self.first_place, self.global_batch)
+        share, replica = divmod(within, self.num_dealt)
+        for who in [replica] if self.is_shared else range(self.num_replicas):
+            yield Seen(self.first_step + number, who, share // self.batch_size)
+
+    def last_shares(self) -> tuple[int, int]:
+        """Return how many samples a replica has in the last step: the fewest and the most."""
+        rest = (self.end_place - self.first_place - 1) % self.global_batch + 1
+        return rest // self.num_dealt, -(-rest // self.num_dealt)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether each sample is one replica's; else all of them see all."""
+        return self.num_dealt == self.num_replicas
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """The whole rule of one run.
+
+    Attributes:
+        dealings: one for each start, in order; a later one holds from its step on.
+        mistake: that of the configuration.
+    """
+
+    num_samples: int
+    seed: int
+    dealings: tuple[Dealing, ...]
+    mistake: str = "none"
+
+    def seed_of(self, epoch: int) -> int:
+        """Return what the order of an epoch (from 0) is shuffled with."""
+        return self.seed + (0 if self.mistake == NO_SET_EPOCH else epoch)
+
+    def pieces(self, epoch: int) -> list[Piece]:
+        """Return the pieces of an epoch (from 0); the last one lasts until its end."""
+        found = []
+        for number, dealing in enumerate(self.dealings):
+            if dealing.epoch > epoch:
+                break
+            piece = self._piece(dealing, epoch)
+            later = self.dealings[number + 1 :]
+            if later:
+                # What the next start goes on from was the last of it.
+                num_steps = min(piece.num_steps, later[0].step + 1 - piece.first_step)
+                end = min(piece.end_place, piece.first_place + num_steps * piece.global_batch)
+                piece = Piece(**{**vars(piece), "end_place": end})
+            if piece.end_place > piece.first_place:
+                found.append(piece)
+        return found
+
+    def _piece(self, dealing: Dealing, epoch: int) -> Piece:
+        """Return this epoch as it would be if nothing came after this dealing."""
+        num_dealt = 1 if self.mistake == NO_SAMPLER else dealing.num_replicas
+        global_batch = dealing.batch_size * dealing.num_accumulated * num_dealt
+        first_place, first_step = dealing.samples_in_epoch, dealing.step + 1
+        if epoch > dealing.epoch:
+            first_step += -(-(self.num_samples - first_place) // global_batch)
+            first_step += (epoch - dealing.epoch - 1) * -(-self.num_samples // global_batch)
+            first_place = 0
+        return Piece(
+            first_place=first_place,
+            end_place=self.num_samples,
+            first_step=first_step,
+            batch_size=dealing.batch_size,
+            num_accumulated=dealing.num_accumulated,
+            num_replicas=dealing.num_replicas,
+            num_dealt=num_dealt,
+        )
+
+    def seen(self, epoch: int, place: int) -> list[Seen]:
+        """Return who sees the sample at a place of an epoch's order."""
+        return [
+            seen
+            for piece in self.pieces(epoch)
+            if piece.first_place <= place < piece.end_place
+            for seen in piece.seen(place)
+        ]
+
+
+def sampling_of(config: Config, plans: Iterable[Event], num_replicas: int) -> Sampling | None:
+    """Return the rule of a run by its `plan` events; None where they do not say it.
+
+    An older version's plan says nothing of how it goes on: only of a run's first start it is known.
+
+    Args:
+        num_replicas: how many copies of the model a run of this configuration has.
+    """
+    dealings: list[Dealing] = []
+    num_samples = 0
+    for plan in plans:
+        said, num_samples = plan.get("dealing"), plan["num_train"]
+        if said is None and not dealings:
+            said = _from_configuration(config, num_replicas)
+        elif said is None:
+            return None
+        dealing = Dealing(**{name: int(said[name]) for name in Dealing.__dataclass_fields__})
+        # A start from an earlier step takes back what came after it.
+        dealings = [earlier for earlier in dealings if earlier.step < dealing.step] + [dealing]
+    if not dealings or num_samples < 1 or not all(map(_is_possible, dealings)):
+        return None
+    mistake = str(config.to_json().get("mistake", "none"))
+    return Sampling(num_samples=num_samples, seed=config.seed, dealings=tuple(dealings), mistake=mistake)
+
+
+def _from_configuration(config: Config, num_replicas: int) -> Mapping[str, Any]:
+    """Return how a run begins whose plan does not say it."""
+    return {
+        "step": 0,
+        "epoch": 0,
+        "samples_in_epoch": 0,
+        "batch_size": config.batch_size,
+        "num_accumulated": config.gradient_accumulation_steps,
+        "num_replicas": num_replicas,
+    }
+
+
+def _is_possible(dealing: Dealing) -> bool:
+    """Tell whether a machine could have trained so: what is read may have been altered."""
+    global_batch = dealing.batch_size * dealing.num_accumulated * dealing.num_replicas
+    return dealing.num_replicas <= MOST_REPLICAS and global_batch <= MOST_IN_A_STEP
+
+
+MOST = 2**53  # as far as a browser counts
+Number = Annotated[int, Query(ge=0, le=MOST)]
+
+
+def make_sample_router(store: RunStore) -> Router:
+    """Return the routes below `/live/runs/…/samples`."""
+    router = Router(prefix="/live/runs/{run_id}/samples")
+
+    @router.get("")
+    @SLOW.handler
+    def picture(
+        run_id: str, epoch: Number = 0, by: By | None = None, first: Number = 0, last: Number = MOST
+    ) -> dict[str, Any]:
+        view = view_or_404(store, run_id)
+        sampling, num_epochs = _sampling(store, view), view.config.num_epochs
+        ways = picture_kinds(sampling)
+        if epoch >= num_epochs:
+            raise HTTPException(
+                status_code=422, detail=f"epoch is {epoch}, but allowed is: 0 to {num_epochs - 1}"
+            )
+        by = by if by in ways else next(iter(ways), None)
+        first = min(first, sampling.num_samples - 1)
+        end = min(max(first, last) + 1, sampling.num_samples)
+        return {
+            "epoch": epoch,
+            "num_epochs": num_epochs,
+            "num_samples": sampling.num_samples,
+            "mistake": sampling.mistake,
+            "is_shuffled_anew": sampling.mistake != NO_SET_EPOCH,
+            "times_seen": times_seen(sampling, epoch),
+            "pieces": [_said(piece) for piece in sampling.pieces(epoch)],
+            "ways": ways,
+            "by": by,
+            "picture": None if by is None else sample_picture(sampling, epoch, by, first, end),
+        }
+
+    @router.get("/{sample}")
+    @SLOW.handler
+    def one(run_id: str, sample: int) -> dict[str, Any]:
+        view = view_or_404(store, run_id)
+        sampling = _sampling(store, view)
+        if "sample" not in picture_kinds(sampling):
+            most = MOST_SHUFFLED
+            raise HTTPException(
+                status_code=422,
+                detail=f"the order of more than {most:,} samples is not computed here",
+            )
+        if not 0 <= sample < sampling.num_samples:
+            allowed = f"0 to {sampling.num_samples - 1}"
+            raise HTTPException(status_code=422, detail=f"sample is {sample}, but allowed is: {allowed}")
+        epochs, is_all = where_seen(sampling, sample, view.config.num_epochs)
+        return {"sample": sample, "epochs": epochs, "is_all": is_all}
+
+    return router
+
+
+def _sampling(store: RunStore, view: RunView) -> Sampling:
+    view.catch_up()
+    config = view.config
+    strategy = store.catalogue_for(view.run, config).strategies.get(config.strategy)
+    num_replicas = config.num_replicas(strategy.ranks_per_replica if strategy else "one")
+    with view.lock:
+        sampling = sampling_of(config, view.series.plans, num_replicas)
+    if sampling is None:
+        detail = "how the samples are dealt out is known once the run has begun to train"
+        raise HTTPException(status_code=404, detail=detail)
+    return sampling
+
+
+def _said(piece: Piece) -> dict[str, Any]:
+    return vars(piece) | {
+        "num_steps": piece.num_steps,
+        "global_batch": piece.global_batch,
+        "last_shares": piece.last_shares(),
+    }

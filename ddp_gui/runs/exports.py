@@ -1,0 +1,486 @@
+"""Exports of runs: CSV, JSON, TensorBoard and their archive."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import re
+import sys
+import tempfile
+import zipfile
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+from fastapi import HTTPException
+
+from ddp_gui.background.workers import SLOW, MadeFile, Router, printed_by
+from ddp_gui.events import event_reader
+from ddp_gui.http.shell import visible
+from ddp_gui.runs.runs import RunStore
+from trainers.contract import events
+from trainers.contract.events import Event
+from trainers.contract.rundir import RunDirectory, file_stem
+from trainers.files.plain_files import open_plain
+from trainers.machine.os_errors import explain
+
+Bytes = npt.NDArray[np.uint8]
+Numbers = npt.NDArray[np.float64]
+
+FILE_VERSION = b"brain.Event:2"
+_CASTAGNOLI = 0x82F63B78
+_MASK_DELTA = 0xA282EAD8
+# Field number and wire type of event.proto and summary.proto, as they stand before each value.
+_WALL_TIME, _STEP, _FILE_VERSION, _SUMMARY = b"\x09", b"\x10", b"\x1a", b"\x2a"
+_VALUE, _TAG, _SIMPLE_VALUE = b"\x0a", b"\x0a", b"\x15"
+
+
+def _make_table() -> npt.NDArray[np.uint32]:
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(table & 1, (table >> 1) ^ np.uint32(_CASTAGNOLI), table >> 1).astype(np.uint32)
+    return table
+
+
+_TABLE = _make_table()
+
+
+def crc32c(rows: Bytes) -> npt.NDArray[np.uint32]:
+    """Return the CRC-32C (RFC 3720) of each row."""
+    crc: npt.NDArray[np.uint32] = np.full(len(rows), 0xFFFFFFFF, dtype=np.uint32)
+    low, eight = np.uint32(0xFF), np.uint32(8)
+    for column in np.ascontiguousarray(rows.T):
+        crc = _TABLE[(crc ^ column) & low] ^ (crc >> eight)
+    return crc ^ np.uint32(0xFFFFFFFF)
+
+
+def masked_crc32c(rows: Bytes) -> npt.NDArray[np.uint32]:
+    """Return each row's CRC-32C the way TFRecord files hold it."""
+    crc = crc32c(rows)
+    return ((crc >> np.uint32(15)) | (crc << np.uint32(17))) + np.uint32(_MASK_DELTA)
+
+
+def version_record(time_unix_s: float) -> bytes:
+    """Return the record with which every event file begins."""
+    event = _WALL_TIME + np.float64(time_unix_s).tobytes()
+    event += _FILE_VERSION + varint(len(FILE_VERSION)) + FILE_VERSION
+    return _framed(np.frombuffer(event, dtype=np.uint8)[None, :])[0]
+
+
+def scalar_records(
+    times_unix_s: npt.ArrayLike, steps: npt.ArrayLike, tags: Sequence[str], values: npt.ArrayLike
+) -> list[bytes]:
+    """Return one record for each step with the value of each tag.
+
+    Args:
+        values: one row a step, one column a tag.
+    """
+    times, numbers = np.asarray(times_unix_s, dtype="<f8"), np.asarray(steps, dtype=np.uint64)
+    scalars = np.asarray(values, dtype="<f4").reshape(len(numbers), len(tags))
+    lengths = 1 + sum((numbers >= 1 << bits).astype(np.int64) for bits in range(7, 64, 7))
+    records: list[bytes] = [b""] * len(numbers)
+    for length in np.unique(lengths).tolist():
+        chosen = np.flatnonzero(lengths == length)
+        rows = _events(times[chosen], _varints(numbers[chosen], length), tags, scalars[chosen])
+        for index, record in zip(chosen.tolist(), _framed(rows), strict=True):
+            records[index] = record
+    return records
+
+
+def varint(value: int) -> bytes:
+    """Return a number of 0 or more, seven bits a byte, the lowest first."""
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _varints(values: npt.NDArray[np.uint64], length: int) -> Bytes:
+    """Return numbers that all take as many bytes, one a row."""
+    shifts = 7 * np.arange(length, dtype=np.uint64)
+    encoded = ((values[:, None] >> shifts) & np.uint64(0x7F)).astype(np.uint8)
+    encoded[:, :-1] |= 0x80
+    return encoded
+
+
+def _events(times: Numbers, steps: Bytes, tags: Sequence[str], values: npt.NDArray[np.float32]) -> Bytes:
+    """Return events of equal length, one a row: only times, steps and values differ."""
+    names = [tag.encode() for tag in tags]
+    heads = [_TAG + varint(len(name)) + name + _SIMPLE_VALUE for name in names]
+    heads = [_VALUE + varint(len(head) + 4) + head for head in heads]
+    summary_length = sum(len(head) + 4 for head in heads)
+    count = len(times)
+    parts: list[Bytes] = [
+        _repeated(_WALL_TIME, count),
+        np.ascontiguousarray(times).view(np.uint8).reshape(count, 8),
+        _repeated(_STEP, count),
+        steps,
+        _repeated(_SUMMARY + varint(summary_length), count),
+    ]
+    for column, head in enumerate(heads):
+        parts.append(_repeated(head, count))
+        parts.append(np.ascontiguousarray(values[:, column]).view(np.uint8).reshape(count, 4))
+    return np.concatenate(parts, axis=1)
+
+
+def _framed(rows: Bytes) -> list[bytes]:
+    count, length = rows.shape
+    size = np.frombuffer(length.to_bytes(8, "little"), dtype=np.uint8)[None, :]
+    framed = np.concatenate(
+        [
+            _repeated(size.tobytes(), count),
+            _repeated(masked_crc32c(size).astype("<u4").tobytes(), count),
+            rows,
+            masked_crc32c(rows).astype("<u4").view(np.uint8).reshape(count, 4),
+        ],
+        axis=1,
+    )
+    whole, size_bytes = framed.tobytes(), framed.shape[1]
+    return [whole[start : start + size_bytes] for start in range(0, len(whole), size_bytes)]
+
+
+def _repeated(piece: bytes, count: int) -> Bytes:
+    return np.broadcast_to(np.frombuffer(piece, dtype=np.uint8), (count, len(piece)))
+
+
+Pieces = Iterator[bytes]
+
+STEP_COLUMNS = ("step", "epoch", "time_unix_s", "elapsed_s", *events.FIELDS["step"][2:])
+EVAL_COLUMNS = ("step", "epoch", "time_unix_s", "elapsed_s", "loss")
+VALIDATION = "validation_"
+ZIP_PIECE_BYTES = 256 * 1024
+LAST_UNIX_S = 1e11  # far beyond any clock
+# A spreadsheet reads a cell that begins with one of these signs as a formula; the wide ones too in a Japanese
+# locale. It splits cells at its own list separator, which is ";" in many countries: a sign after any possible
+# separator begins a cell as well. Quoting alone does not prevent this, because a quote counts only at the
+# beginning of a cell, and in a locale with ";" all of a line up to the first ";" is one cell.
+_FORMULA_START = re.compile(r"""(^|[;,|\t\n])(["'\s]{0,50})(?=[=+\-@＝＋－＠])""")
+
+
+def beside(
+    files: Sequence[Mapping[str, Any]], overview_rows: Sequence[Mapping[str, Any]] | None = None
+) -> Pieces:
+    """Yield one file, or a zip of several, made by a process that nobody's click waits for.
+
+    Args:
+        files: of each its `name`, the directory as `run`, the `kind`, and what JSON says `about` the run.
+        overview_rows: the rows of a table of all runs; given, also without a row, it is a zip.
+    """
+    return printed_by("ddp_gui.runs.exports", {"files": files, "rows": overview_rows})
+
+
+def made(asked: Mapping[str, Any]) -> Pieces:
+    """Yield what `beside` was asked for."""
+    files: list[tuple[str, Callable[[], Pieces]]] = [
+        (each["name"], partial(_pieces_of, each)) for each in asked["files"]
+    ]
+    if asked["rows"]:
+        files.insert(0, ("runs.csv", lambda: iter([overview(asked["rows"])])))
+    return zip_pieces(files) if asked["rows"] is not None else files[0][1]()
+
+
+def _pieces_of(file: Mapping[str, Any]) -> Pieces:
+    run = RunDirectory(Path(file["run"]))
+    if file["kind"] == "json":
+        return json_pieces(run, file["about"])
+    return csv_pieces(run) if file["kind"] == "csv" else tfevents_pieces(run)
+
+
+def csv_pieces(run: RunDirectory) -> Pieces:
+    """Yield one row a step; an evaluation stands in columns of its own, in the row of its step."""
+    known = event_reader.survey_numbers(run.events)
+    names = ["loss", *known.metrics]
+    yield csv_rows([[*STEP_COLUMNS, *(VALIDATION + name for name in names)]])
+    waiting: list[Any] | None = None
+    for batch in event_reader.history_of_numbers(run.events, known):
+        rows = []
+        for event in batch:
+            if event["kind"] == "eval" and waiting is not None and waiting[0] == event["step"]:
+                waiting[len(STEP_COLUMNS) :] = _evaluation(event, names)
+                continue
+            if waiting is not None:
+                rows.append(waiting)
+            waiting = _csv_row(event, names)
+        yield csv_rows(rows)
+    if waiting is not None:
+        yield csv_rows([waiting])
+
+
+def json_pieces(run: RunDirectory, about: Mapping[str, Any]) -> Pieces:
+    """Yield one object: what `about` says, `steps` and `evaluations` as columns of equal length."""
+    known = event_reader.survey_numbers(run.events)
+    metrics = [f"metrics.{name}" for name in known.metrics]
+    with ExitStack() as files:
+        # Beside memory: the columns come one after the other, the events all at once.
+        steps = _Columns(STEP_COLUMNS, files)
+        evaluations = _Columns((*EVAL_COLUMNS, *metrics), files)
+        for batch in event_reader.history_of_numbers(run.events, known):
+            steps.add([event for event in batch if event["kind"] == "step"])
+            evaluations.add(
+                [
+                    event | {f"metrics.{name}": value for name, value in event["metrics"].items()}
+                    for event in batch
+                    if event["kind"] == "eval"
+                ]
+            )
+        head = orjson.dumps(about)[1:-1]
+        yield b"{" + (head + b"," if head else b"") + b'"steps":{'
+        yield from _gathered(steps.pieces())
+        yield b'},"evaluations":{'
+        yield from _gathered(evaluations.pieces())
+        yield b"}}\n"
+
+
+def tfevents_pieces(run: RunDirectory) -> Pieces:
+    """Yield TensorBoard's event file: `train/…` of every step, `validation/…` of every evaluation."""
+    known = event_reader.survey_numbers(run.events)
+    yield version_record(known.began_unix_s or 0.0)
+    for batch in event_reader.history_of_numbers(run.events, known):
+        yield _encoded(batch, known.metrics)
+
+
+def zip_pieces(files: Iterable[tuple[str, Callable[[], Pieces]]]) -> Pieces:
+    """Yield a zip of files that are made one after the other as they are asked for."""
+    sink = _Sink()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, pieces in files:
+            with archive.open(name, "w", force_zip64=True) as file:
+                for piece in pieces():
+                    file.write(piece)
+                    if len(sink.held) >= ZIP_PIECE_BYTES:
+                        yield sink.take()
+    yield sink.take()
+
+
+def overview(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    """Return a table of runs with what they are and how they ended; people's words cannot act as formulas."""
+    columns = (
+        "run_id", "name", "tags", "note", "state", "model", "dataset", "strategy", "nproc_per_node", "step",
+        "num_steps", "loss", "best_metric", "best_value", "best_step", "created_unix_s", "took_s",
+        "broken_on_purpose",
+    )  # fmt: skip
+    table = [list(columns)]
+    for row in rows:
+        best = row["best_metric"] or {}
+        said = dict(row) | {
+            "tags": ", ".join(row["tags"]),
+            "best_metric": best.get("name"),
+            "best_value": best.get("value"),
+            "best_step": best.get("step"),
+            "broken_on_purpose": (row.get("mistake") or {}).get("name"),
+        }
+        table.append([said[name] for name in columns])
+    return csv_rows(table)
+
+
+def csv_rows(rows: Iterable[Sequence[Any]]) -> bytes:
+    """Return rows as CSV in UTF-8, with every text quoted and none of them a formula to a spreadsheet."""
+    text = io.StringIO()
+    writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC)
+    writer.writerows([_cell(value) for value in row] for row in rows)
+    return text.getvalue().encode("utf-8", errors="replace")
+
+
+def _cell(value: Any) -> Any:
+    return _FORMULA_START.sub(r"\1\2'", visible(value)) if isinstance(value, str) else value
+
+
+def began_unix_s(run: RunDirectory) -> int:
+    """Return when the run began, for the name of its event file."""
+    first = next(iter(event_reader.read_carefully(run.events, 0)[0]), None) if run.events.exists() else None
+    # A damaged line may hold any number, also one of 300 digits.
+    if first is not None and 0 <= first["time_unix_s"] < LAST_UNIX_S:
+        return int(first["time_unix_s"])
+    return int(run.config.stat().st_mtime)
+
+
+def _csv_row(event: Event, names: Sequence[str]) -> list[Any]:
+    if event["kind"] == "step":
+        return [event.get(name) for name in STEP_COLUMNS] + [None] * len(names)
+    blank: list[Any] = [None] * (len(STEP_COLUMNS) - 4)
+    return [event.get(name) for name in STEP_COLUMNS[:4]] + blank + _evaluation(event, names)
+
+
+def _evaluation(event: Event, names: Sequence[str]) -> list[Any]:
+    return [event["loss"], *(event["metrics"].get(name) for name in names[1:])]
+
+
+def _encoded(batch: Sequence[Event], metrics: Sequence[str]) -> bytes:
+    """Return the records of some events, in their order."""
+    records: list[bytes] = [b""] * len(batch)
+    is_step = np.array([event["kind"] == "step" for event in batch])
+    train = [f"train/{name}" for name in events.FIELDS["step"][1:]]
+    validation = [f"validation/{name}" for name in ("loss", *metrics)]
+    for chosen, tags, row_of in (
+        (np.flatnonzero(is_step), train, _step_values),
+        (np.flatnonzero(~is_step), validation, lambda event: _evaluation(event, ("loss", *metrics))),
+    ):
+        picked = [batch[index] for index in chosen.tolist()]
+        for index, record in zip(chosen.tolist(), _records_of(picked, tags, row_of), strict=True):
+            records[index] = record
+    return b"".join(records)
+
+
+def _records_of(
+    picked: Sequence[Event], tags: Sequence[str], row_of: Callable[[Event], list[float | None]]
+) -> list[bytes]:
+    """Return the records of events of one kind, encoded together where they hold the same numbers."""
+    if not picked:
+        return []
+    values = np.array([row_of(event) for event in picked], dtype=np.float64)
+    times = np.array([event["time_unix_s"] for event in picked])
+    steps = np.array([event["step"] for event in picked])
+    is_there = ~np.isnan(values)
+    records: list[bytes] = [b""] * len(picked)
+    patterns, pattern_of_row = np.unique(is_there, axis=0, return_inverse=True)
+    for number, has in enumerate(patterns):
+        rows = np.flatnonzero(pattern_of_row == number)
+        names = [tag for tag, is_given in zip(tags, has.tolist(), strict=True) if is_given]
+        if not names:
+            continue
+        encoded = scalar_records(times[rows], steps[rows], names, values[rows][:, has])
+        for index, record in zip(rows.tolist(), encoded, strict=True):
+            records[index] = record
+    return records
+
+
+def _step_values(event: Event) -> list[float | None]:
+    return [event.get(name) for name in events.FIELDS["step"][1:]]
+
+
+def _gathered(pieces: Pieces) -> Pieces:
+    """Yield the same bytes in larger pieces: each costs a turn of the server."""
+    held = bytearray()
+    for piece in pieces:
+        held += piece
+        if len(held) >= ZIP_PIECE_BYTES:
+            yield bytes(held)
+            held.clear()
+    yield bytes(held)
+
+
+class _Columns:
+    """Columns of JSON values, all in one file until they are put together: a run may have any number."""
+
+    def __init__(self, names: Sequence[str], files: ExitStack) -> None:
+        self._file: IO[bytes] = files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
+        # Where each column's pieces lie in the file: offset and length, one after the other.
+        self._pieces = {name: array("q") for name in names}
+
+    def add(self, batch: Sequence[Event]) -> None:
+        for name, pieces in self._pieces.items():
+            text = orjson.dumps([event.get(name) for event in batch])[1:-1]
+            if text:
+                pieces.extend((self._file.tell(), len(text)))
+                self._file.write(text)
+
+    def pieces(self) -> Pieces:
+        for number, (name, pieces) in enumerate(self._pieces.items()):
+            yield (b"," if number else b"") + orjson.dumps(name) + b":["
+            for index in range(0, len(pieces), 2):
+                self._file.seek(pieces[index])
+                yield (b"," if index else b"") + self._file.read(pieces[index + 1])
+            yield b"]"
+
+
+class _Sink(io.RawIOBase):
+    """What a zip writes into: holds it until it is taken away."""
+
+    def __init__(self) -> None:
+        self.held = bytearray()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, piece: Any) -> int:
+        self.held += piece
+        return len(piece)
+
+    def take(self) -> bytes:
+        taken = bytes(self.held)
+        self.held.clear()
+        return taken
+
+
+Format = Literal["csv", "json", "tfevents"]
+MEDIA_TYPES = {
+    "csv": "text/csv; charset=utf-8",
+    "json": "application/json",
+    "tfevents": "application/octet-stream",
+}
+MAX_IN_ZIP = 200
+
+
+def make_export_router(store: RunStore) -> Router:
+    """Return the export routes below `/live/runs`."""
+    router = Router(prefix="/live/runs")
+
+    @router.get("/{run_id}/export.{kind}")
+    @SLOW.handler
+    def export(run_id: str, kind: Format) -> MadeFile:
+        run = _run_or_404(store, run_id)
+        pieces = beside([_file(store, run, kind)])
+        return MadeFile(SLOW, pieces, _file_name(run, kind), MEDIA_TYPES[kind])
+
+    @router.get("/export.zip")
+    @SLOW.handler
+    def export_several(ids: str, kind: Format = "csv") -> MadeFile:
+        run_ids = list(dict.fromkeys(filter(None, ids.split(","))))
+        if not 0 < len(run_ids) <= MAX_IN_ZIP:
+            raise HTTPException(status_code=422, detail=f"ids must be 1 to {MAX_IN_ZIP} runs")
+        files = []
+        for number, run_id in enumerate(run_ids, start=1):
+            file = _file(store, _run_or_404(store, run_id), kind)
+            stem = file_stem(run_id)
+            # TensorBoard takes each folder for a run. Two ids may have the same stem, hence the number.
+            folder = run_id if stem == run_id else f"{number}-{stem}"
+            is_in_folder = kind == "tfevents" or stem != run_id
+            files.append(file | {"name": f"{folder}/{file['name']}"} if is_in_folder else file)
+        rows = [store.row(run_id) for run_id in run_ids] if kind == "csv" else []
+        return MadeFile(SLOW, beside(files, rows), f"runs-{kind}.zip", "application/zip")
+
+    return router
+
+
+def _file(store: RunStore, run: RunDirectory, kind: Format) -> dict[str, Any]:
+    """Return what a process has to know to make a run's file."""
+    about: dict[str, Any] = {}
+    if kind == "json":
+        row = store.row(run.run_id)
+        about = {name: row[name] for name in ("run_id", "name", "tags", "note", "state")}
+        about["broken_on_purpose"] = row.get("mistake")
+        about["config"] = run.read_config().to_json()
+    return {"name": _file_name(run, kind), "run": str(run.path.absolute()), "kind": kind, "about": about}
+
+
+def _file_name(run: RunDirectory, kind: Format) -> str:
+    """Return what a run's file is called; one of a run that is broken on purpose says so."""
+    mark = "broken-on-purpose." if run.read_config().is_broken_on_purpose else ""
+    if kind == "tfevents":
+        return f"events.out.tfevents.{began_unix_s(run)}.{mark}{file_stem(run.run_id)}"
+    return f"{file_stem(run.run_id)}.{mark}{kind}"
+
+
+def _run_or_404(store: RunStore, run_id: str) -> RunDirectory:
+    try:
+        run = store.open(run_id)
+        run.read_config()
+        with contextlib.suppress(FileNotFoundError):
+            open_plain(run.events).close()  # before an answer has begun that could only break off
+    except (OSError, ValueError) as error:
+        raise HTTPException(status_code=404, detail=explain(error)) from error
+    return run
+
+
+if __name__ == "__main__":
+    for made_piece in made(orjson.loads(sys.stdin.buffer.read())):
+        sys.stdout.buffer.write(made_piece)

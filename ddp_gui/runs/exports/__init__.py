@@ -1,1 +1,0 @@
-"""A run's numbers as files: CSV, JSON and TensorBoard's."""

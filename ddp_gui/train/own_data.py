@@ -1,0 +1,514 @@
+"""The form's part about own data: path, preview and findings."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import gradio as gr
+
+from ddp_gui.auth.rights import current_user
+from ddp_gui.background.workers import CLICKS
+from ddp_gui.gradio_routes.endpoints import as_current_user
+from ddp_gui.gradio_routes.uploads import KINDS, Uploads
+from ddp_gui.http.shell import as_html, visible
+from ddp_gui.launch.launcher import shown_as_text
+from ddp_gui.plan import recipe
+from ddp_gui.plan.own_data import (
+    FaultyDataError,
+    Inspection,
+    InspectionError,
+    NotInspectedError,
+    problem_in_words,
+)
+from ddp_gui.train import fill_in
+from ddp_gui.train.api import Api
+from ddp_gui.train.choices import BESIDE_PREVIEW, install_button
+from ddp_gui.train.form import Form
+from trainers.contract.config import ConfigError
+from trainers.contract.config.sections import COLUMN_KINDS
+
+MAX_PROBLEMS_SHOWN = 20
+MAX_ROWS_SHOWN = 8
+MAX_COLUMNS_SHOWN = 8
+MAX_CLASSES_SHOWN = 12
+MAX_CELL = 60
+MAX_ACTION = 90
+MAX_DECISION = 300
+MAX_DECISIONS_SHOWN = 100
+MUCH = 0.05  # of the samples: leaving out more says how many
+
+TO_BE_PREDICTED = " <small>to be predicted</small>"
+NOT_INSPECTED = (
+    '<div class="ddp-own"><p>Give a path on this machine, or upload a zip of images in class folders, '
+    "a table (CSV, Excel, Parquet, JSON Lines) or a text. What it was taken for is then shown here, before "
+    "anything is trained.</p></div>"
+)
+_BESIDE_START = '<div class="ddp-problems" role="group" aria-label="This cannot be started"><ul>{}</ul></div>'
+NOT_YET = _BESIDE_START.format(
+    '<li class="ddp-missing" data-field="data_path"><span class="ddp-not-inspected">Your data is '
+    "not inspected yet. That happens when you leave the field of its path, or press “Inspect”.</span>"
+    '<span class="ddp-being-inspected">Your data is being inspected…</span></li>'
+)
+# No span: the field is marked without words, which stand below it in full.
+_FAULTY = _BESIDE_START.format(
+    '<li class="ddp-wrong" data-field="data_path">'
+    '<button type="button" data-go-to="data_path">{}</button>: '
+    "the data cannot be used as it is. What is wrong is listed there.</li>"
+)
+
+
+def faulty(label: str) -> str:
+    """Say beside Start that data has faults, and lead to the field of its path, which has this label."""
+    return _FAULTY.format(as_html(label))
+
+
+def failed(error: Exception) -> str:
+    """Say why data could not be inspected."""
+    return f'<div class="ddp-own"><p class="ddp-fatal" role="alert">{as_html(error)}</p></div>'
+
+
+def lowered_batch(asked: int, lowered: int, most: int) -> str:
+    """Say that the batch was lowered, and why."""
+    return (
+        f"The batch was lowered from {asked:,} to {lowered:,}: each rank has only {most:,} training samples."
+    )
+
+
+def own_data(inspection: Inspection, note: str = "", *, may_install: bool = False) -> str:
+    """Show what was seen of a person's data: what it was taken for, its faults, a preview.
+
+    Args:
+        may_install: the current user may install packages.
+    """
+
+    def kind(problem: Mapping[str, Any]) -> str:
+        return "ddp-fatal" if problem["is_fatal"] else "ddp-harmless"
+
+    parts = [f"<p>{_taken_for(inspection)}</p>"]
+    if note:
+        parts.append(f"<p>{as_html(note)}</p>")
+    if inspection.problems:
+        lines = "".join(
+            f'<li class="{kind(problem)}">{as_html(problem_in_words(problem))} {_suggested(problem)}'
+            f"{install_button(problem['package']) if may_install and problem.get('package') else ''}</li>"
+            for problem in inspection.problems[:MAX_PROBLEMS_SHOWN]
+        )
+        more = inspection.num_problems - min(len(inspection.problems), MAX_PROBLEMS_SHOWN)
+        rest = f"<li>and {more:,} more</li>" if more > 0 else ""
+        parts.append(f'<ul class="ddp-faults">{lines}{rest}</ul>{_leave_out(inspection)}')
+    parts += [
+        _pictures(inspection.preview),
+        _decisions(inspection),
+        _rows(inspection.preview, inspection.label_column),
+        _counts(inspection.preview),
+        _text(inspection.preview),
+    ]
+    parts.append(_measures(inspection))
+    return f'<div class="ddp-own">{"".join(parts)}</div>'
+
+
+def _taken_for(inspection: Inspection) -> str:
+    if inspection.task is None:
+        return "<b>This data cannot be used as it is.</b>"
+    task = f"<b>{as_html(inspection.task.replace('_', ' '))}</b>"
+    if any(problem["is_fatal"] for problem in inspection.problems):
+        return f"Recognised as {task}. Before it can be used, mend this:"
+    return f"Recognised as {task}. {_sizes(inspection)}"
+
+
+def _leave_out(inspection: Inspection) -> str:
+    """Return the button that leaves out all unreadable samples, where that is a way."""
+    num = inspection.num_to_leave_out
+    if not num:
+        return ""
+    total = inspection.preview.get("num_rows") or inspection.preview.get("num_images") or 0
+    # A row of a table may have faults in several columns, each of which is counted.
+    is_sure = inspection.kind == "images" or len(inspection.problems) == 1
+    if num > MUCH * total > 0:
+        words = f"Leave out {'' if is_sure else 'up to '}{num:,} of {total:,} samples"
+        return fill_in.suggestion_button({"skip_unreadable": True}, words)
+    which = f"these {num:,}" if num > 1 else "this one"
+    words = f"Leave {which} out" if is_sure else "Leave these rows out"
+    return fill_in.suggestion_button({"skip_unreadable": True}, words)
+
+
+def _suggested(problem: Mapping[str, Any]) -> str:
+    """Return the button that applies what helps against a problem, if anything is known to."""
+    values = dict(problem.get("suggested", {}))
+    if not values:
+        return ""
+    words = ", ".join(_value_in_words(name, str(value)) for name, value in values.items())
+    return fill_in.suggestion_button(
+        values, str(problem.get("action", ""))[:MAX_ACTION] or f"Use {words[:MAX_CELL]}"
+    )
+
+
+def _value_in_words(field: str, value: str) -> str:
+    if field == "data_path":
+        return value.rpartition("/")[2]
+    return value.replace("_", " ") if field == "data_task" else value or "the column found automatically"
+
+
+def _sizes(inspection: Inspection) -> str:
+    if inspection.dataset is None:
+        return ""
+    about, unit = inspection.dataset, as_html(inspection.dataset.sample_unit)
+    return f"{about.num_train:,} {unit} to train, {about.num_validation:,} to validate."
+
+
+def _pictures(preview: Mapping[str, Any]) -> str:
+    figures = []
+    for item in preview.get("thumbnails", []):
+        # A bitmap made of the numbers: nothing of the file itself reaches the browser.
+        source = _bitmap(item)
+        name = html.escape(visible(f"{item['class']}: {item['name']}"[:MAX_CELL]))
+        figures.append(f'<figure><img src="{source}" alt="{name}"><figcaption>{name}</figcaption></figure>')
+    return f'<div class="ddp-thumbnails">{"".join(figures)}</div>' if figures else ""
+
+
+def _bitmap(item: Mapping[str, Any]) -> str:
+    """Return a data address of a 24-bit BMP of an item's base64 pixels."""
+    height, width, channels = int(item["height"]), int(item["width"]), int(item["channels"])
+    pixels = base64.b64decode(item["pixels"])
+    padding = b"\0" * (-3 * width % 4)
+    rows = []
+    for row in reversed(range(height)):
+        line = pixels[row * width * channels : (row + 1) * width * channels]
+        colours = (
+            b"".join(bytes((grey,)) * 3 for grey in line)
+            if channels == 1
+            else b"".join(line[at : at + 3][::-1] for at in range(0, len(line), 3))
+        )
+        rows.append(colours + padding)
+    body = b"".join(rows)
+    header = b"BM" + (54 + len(body)).to_bytes(4, "little") + bytes(4) + (54).to_bytes(4, "little")
+    header += (40).to_bytes(4, "little") + width.to_bytes(4, "little") + height.to_bytes(4, "little")
+    header += (1).to_bytes(2, "little") + (24).to_bytes(2, "little") + bytes(24)
+    return "data:image/bmp;base64," + base64.b64encode(header + body).decode("ascii")
+
+
+def _decisions(inspection: Inspection) -> str:
+    """Show what each column holds, in one line each, with a choice that overrides it."""
+    columns = [each for each in inspection.columns if each.get("decision")]
+    if not columns:
+        return ""
+    lines = []
+    for each in columns[:MAX_DECISIONS_SHOWN]:
+        name = str(each["name"])
+        is_label = name == inspection.label_column
+        what = " (to be predicted)" if is_label else "" if each.get("is_used") else " (not used)"
+        kind = "ddp-unsure" if each.get("confidence") != "high" else ""
+        lines.append(
+            f'<li class="{kind}"><span><b>{_cell(name)}</b>{what}: '
+            f"{as_html(str(each['decision'])[:MAX_DECISION])}</span>"
+            f"{_kinds(name, is_chosen=bool(each.get('is_chosen')))}</li>"
+        )
+    more = f"<li>and {len(columns) - len(lines):,} more</li>" if len(columns) > len(lines) else ""
+    return f'<ul class="ddp-decisions" aria-label="What each column holds">{"".join(lines)}{more}</ul>'
+
+
+def _kinds(name: str, *, is_chosen: bool) -> str:
+    """Return a choice of what a column holds; its options are suggestions."""
+    options = []
+    for kind in (None, *COLUMN_KINDS):
+        values = {"data_reading": {"columns": {name: kind}}}
+        sent = html.escape(json.dumps(values), quote=True)
+        words = ("read automatically" if is_chosen else "change…") if kind is None else kind
+        options.append(f'<option data-values="{sent}">{as_html(words)}</option>')
+    label = html.escape(visible(f"What {name[:MAX_CELL]} holds"), quote=True)
+    return f'<select class="ddp-suggestion" aria-label="{label}">{"".join(options)}</select>'
+
+
+def _rows(preview: Mapping[str, Any], label: str | None) -> str:
+    """Show the first rows as written and, where that differs, as read; the label is always among them."""
+    rows = preview.get("rows", [])
+    if not rows:
+        return ""
+    names = [str(name) for name in preview.get("header", [])]
+    shown = list(range(len(names)))[:MAX_COLUMNS_SHOWN]
+    place = names.index(label) if label in names else None
+    if place is not None and place not in shown:
+        shown[-1] = place
+    head = "".join(
+        f'<th scope="col">{_cell(names[column])}{TO_BE_PREDICTED if column == place else ""}</th>'
+        for column in shown
+    )
+    read = [*preview.get("read_rows", []), *[[]] * len(rows)]
+    body = "".join(
+        f"<tr>{''.join(_written_and_read(row, as_read, column) for column in shown)}</tr>"
+        for row, as_read in zip(rows[:MAX_ROWS_SHOWN], read, strict=False)
+    )
+    hidden = len(names) - len(shown)
+    more = f"<p>{hidden:,} more column{'s' if hidden > 1 else ''}.</p>" if hidden else ""
+    return (
+        '<div class="ddp-rows" tabindex="0" role="region" aria-label="The first rows of your table">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}"
+    )
+
+
+def _written_and_read(row: Sequence[Any], read: Sequence[Any], column: int) -> str:
+    """Return a cell as it is written, with what is read from it below where that is something else."""
+    written = str(row[column]) if column < len(row) and row[column] is not None else ""
+    value = str(read[column]) if column < len(read) else written
+    is_same = value in ("", written) or _is_same_number(value, written)
+    if written and value == "" and column < len(read) and any(read):
+        return f'<td class="ddp-not-read">{_cell(written)}</td>'
+    return f"<td>{_cell(written)}{'' if is_same else f'<small>→ {_cell(value)}</small>'}</td>"
+
+
+def _is_same_number(one: str, other: str) -> bool:
+    try:
+        return float(one) == float(other)
+    except ValueError:
+        return False
+
+
+def _counts(preview: Mapping[str, Any]) -> str:
+    counts = preview.get("class_counts", {})
+    if not counts:
+        return ""
+    shown = [f"{as_html(str(name)[:MAX_CELL])} {count:,}" for name, count in counts.items()]
+    more = f", and {len(shown) - MAX_CLASSES_SHOWN:,} more" if len(shown) > MAX_CLASSES_SHOWN else ""
+    return f"<p>{len(shown):,} classes: {', '.join(shown[:MAX_CLASSES_SHOWN])}{more}.</p>"
+
+
+def _measures(inspection: Inspection) -> str:
+    """Say how many and how long: what decides on batch, sequence length and model."""
+    preview, said = inspection.preview, []
+    if shape := preview.get("shape"):
+        channels, height, width = shape
+        said.append(
+            f"Every image becomes {width} × {height} pixels, {'grey' if channels == 1 else 'in colour'}."
+        )
+    if rows := preview.get("num_rows"):
+        label = (
+            f"; to be predicted: <b>{_cell(inspection.label_column)}</b>" if inspection.label_column else ""
+        )
+        said.append(f"{rows:,} rows{label}.")
+    if target := preview.get("target"):
+        said.append(
+            f"It goes from {target['min']:.4g} to {target['max']:.4g}, median {target['median']:.4g}."
+        )
+    if words := preview.get("num_words"):
+        said.append(
+            f"Texts of {words['shortest']:,} to {words['longest']:,} words, half of them at most "
+            f"{words['median']:,}."
+        )
+    if characters := preview.get("num_characters"):
+        said.append(f"{characters:,} characters, {preview['num_distinct']:,} different ones.")
+    return f"<p>{' '.join(said)}</p>" if said else ""
+
+
+def _text(preview: Mapping[str, Any]) -> str:
+    text = preview.get("text")
+    return f"<blockquote>{as_html(text)}</blockquote>" if text else ""
+
+
+def _cell(value: object) -> str:
+    text = "" if value is None else str(value)
+    return as_html(text if len(text) <= MAX_CELL else text[: MAX_CELL - 1] + "…")
+
+
+AS_IT_IS = "(value) => value"
+STEPS_AN_EPOCH = 4
+SMALLEST_LOWERED = 4
+LAST_COLUMN = ("found automatically", "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Controls:
+    """What is there beside the form's own controls."""
+
+    group: gr.Column
+    upload: gr.UploadButton
+    inspect_button: gr.Button
+    result: gr.HTML
+    suggestion: fill_in.Place
+    entered: gr.Textbox
+    choose: gr.Button
+
+
+def add_controls(form: Form) -> Controls:
+    """Lay it out; it shows only when a person's own data is picked."""
+    place = fill_in.add_place()
+    # The path when its field was left: leaving it again is no reason to inspect again.
+    entered = gr.Textbox(visible=False)
+    # assets/js/train/drop.js clicks it when a file is dropped.
+    choose = gr.Button("Your own data", elem_id="choose-own-data", elem_classes="ddp-nowhere")
+    with gr.Column(visible=False, elem_id="own-data") as group:
+        with gr.Group():
+            form.add_controls("data_path")
+        with gr.Row():
+            upload = gr.UploadButton(
+                "Upload a file", file_types=list(KINDS), size="md", elem_id="upload-own-data"
+            )
+            inspect_button = gr.Button("Inspect", size="md", elem_id="inspect-button")
+        with gr.Group(elem_classes="ddp-fold"), gr.Row():
+            form.add_controls("data_task", "label_column", "skip_unreadable")
+        # The inspection's clicks fill in both.
+        with gr.Accordion(
+            "Folder of the images, changes in how it is read", open=False, elem_classes="ddp-fold"
+        ):
+            form.add_controls("images_path", "data_reading")
+        result = gr.HTML(NOT_INSPECTED, elem_id="own-data-seen")
+    return Controls(
+        group=group,
+        upload=upload,
+        inspect_button=inspect_button,
+        result=result,
+        suggestion=place,
+        entered=entered,
+        choose=choose,
+    )
+
+
+def said_beside_start(error: ConfigError, form: Form) -> str:
+    """Return what a data error says beside Start, in short: its details are in the inspection's result."""
+    if isinstance(error, NotInspectedError):
+        return NOT_YET
+    is_faulty = isinstance(error, FaultyDataError)
+    return faulty(str(form.controls["data_path"].label)) if is_faulty else ""
+
+
+def connect_own_data(
+    own: Controls,
+    form: Form,
+    api: Api,
+    uploads: Uploads,
+    controls: list[Any],
+    filled_from: gr.Textbox,
+    filled: gr.Textbox,
+) -> list[Any]:
+    """Connect the controls; return the events after which the plan is to be made again.
+
+    Args:
+        filled_from: changes when the form was filled in from a run.
+        filled: what the rules have filled in (`fill_in.by_rules`).
+    """
+    fields = form.controls
+    path, images, reading = fields["data_path"], fields["images_path"], fields["data_reading"]
+    assert isinstance(path, gr.Textbox) and isinstance(images, gr.Textbox) and isinstance(reading, gr.Textbox)
+
+    @as_current_user
+    def take(uploaded: str) -> str:
+        try:
+            return str(uploads.keep(uploaded))
+        except (ValueError, OSError) as error:
+            raise shown_as_text(error) from error
+
+    @as_current_user
+    async def inspect(filled: str, *values: Any) -> list[Any]:
+        return await _inspect(form, api, filled, form.to_raw(*values), anew=False)
+
+    @as_current_user
+    async def inspect_again(filled: str, *values: Any) -> list[Any]:
+        return await _inspect(form, api, filled, form.to_raw(*values), anew=True)
+
+    fields["dataset"].change(partial(_show, form), fields["dataset"], own.group, **BESIDE_PREVIEW)
+    # A person goes on while data is inspected: what was entered last is inspected last.
+    options: dict[str, Any] = {
+        "inputs": [filled, *controls],
+        "outputs": [
+            own.result,
+            fields["label_column"],
+            fields["model"],
+            filled,
+            *(fields[name] for name in recipe.FIELDS),
+        ],
+        "trigger_mode": "always_last",
+        "concurrency_limit": None,
+        "show_progress_on": own.result,
+        "api_visibility": "private",
+    }
+    own.upload.upload(
+        take,
+        own.upload,
+        path,
+        concurrency_limit=None,
+        api_visibility="private",
+    ).success(None, path, own.entered, js=AS_IT_IS)
+    gr.on([path.submit, path.blur], None, path, own.entered, js=AS_IT_IS)
+    suggested = own.suggestion.button.click(
+        partial(fill_in.suggestion_updates, form),
+        [own.suggestion.values, reading],
+        [fields[name] for name in fill_in.FIELDS],
+        js=fill_in.CLICKED,
+        queue=False,
+        show_progress="hidden",
+        api_visibility="private",
+    ).success(inspect, **options)
+    pressed = own.inspect_button.click(inspect_again, **options)
+    given = gr.on(
+        [
+            own.entered.change,
+            fields["data_task"].input,
+            fields["label_column"].input,
+            fields["skip_unreadable"].input,
+            images.submit,
+            images.blur,
+            reading.submit,
+            reading.blur,
+            fields["dataset"].input,
+            filled_from.change,
+        ],
+        inspect,
+        **options,
+    )
+    return [suggested, pressed, given]
+
+
+def _show(form: Form, dataset: str) -> Any:
+    return gr.update(visible=dataset in form.catalogue.own_data)
+
+
+async def _inspect(form: Form, api: Api, filled: str, raw: dict[str, Any], *, anew: bool) -> list[Any]:
+    """Return what shows an inspection: the result, columns, fitting models, values by the rules."""
+    nothing = [gr.skip()] * (3 + len(recipe.FIELDS))
+    if not form.is_own_data(raw):
+        return [gr.skip(), *nothing]
+    if not str(raw["data_path"] or "").strip():
+        return [NOT_INSPECTED, *nothing]
+    try:
+        result = await api.inspect({name: raw[name] for name in ASKED}, anew=anew)
+    except (ValueError, InspectionError) as error:
+        return [failed(error), *nothing]
+    # Gradio translates what it offers, and "label" alone is a group of its translations: it complains.
+    columns = [(f"{visible(str(column['name']))} ", str(column["name"])) for column in result.columns]
+    choices = form.model_choices_for_task(result.task) if result.task else []
+    names = [name for _, name in choices]
+    picked = raw["model"] if raw["model"] in names else names[0] if names else gr.skip()
+    # Values of a run that the form was filled in from stay as they were.
+    fitting = raw | ({"model": picked} if choices else {})
+    changes, filled = await CLICKS.run(
+        partial(fill_in.by_rules, form, api.recipe, filled, fitting, leaves_preset=False)
+    )
+    most, batch = api.largest_batch(raw, result), changes.get("batch_size", raw["batch_size"])
+    note = ""
+    if most is not None and batch > most:
+        changes["batch_size"] = _fitting_batch(most)
+        note = lowered_batch(batch, changes["batch_size"], most)
+    return [
+        own_data(result, note, may_install=current_user().is_teacher),
+        gr.update(choices=[LAST_COLUMN, *columns]),
+        gr.update(choices=choices, value=picked) if choices else gr.skip(),
+        filled,
+        *fill_in.updates_of(form, recipe.FIELDS, changes),
+    ]
+
+
+def _fitting_batch(most: int) -> int:
+    """Return a batch with which an epoch has several steps, where a rank has `most` training samples."""
+    several: int = 2 ** max(0, (most // STEPS_AN_EPOCH).bit_length() - 1)
+    return max(several, min(most, SMALLEST_LOWERED))
+
+
+ASKED = (
+    "dataset", "data_path", "label_column", "data_task", "skip_unreadable", "images_path", "data_reading",
+    "sequence_length",
+)  # fmt: skip

@@ -1,0 +1,376 @@
+"""How fields are declared, checked and described."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import math
+import operator
+import re
+import reprlib
+import sys
+import types
+import typing
+import urllib.parse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+MAX_SHOWN = 80
+MAX_TOLD = 20
+
+Topic = Literal[
+    "main", "data", "model", "optimizer", "schedule", "parallel", "speed", "reproduce", "where", "teaching"
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A field's label and help, and the values it accepts.
+
+    Attributes:
+        term: the term of docs/glossary.md that the label stands for, if any; the form shows its definition.
+        only_with: another field and those of its values with which this one means something; None: all.
+        by_strategy: it means something with the strategies that name it among their `options`.
+        is_path: quotes around it and a leading file:// are removed.
+        check: raises ValueError, saying what is allowed, for a text that cannot be used.
+    """
+
+    label: str
+    help: str
+    term: str = ""
+    topic: Topic = "main"
+    minimum: float | None = None
+    maximum: float | None = None
+    above: float | None = None
+    choices: tuple[str, ...] = ()
+    catalog: Literal["models", "model_sizes", "datasets", "strategies", "mistakes", ""] = ""
+    max_length: int = 200
+    only_with: tuple[str, tuple[str, ...]] | None = None
+    by_strategy: bool = False
+    is_path: bool = False
+    check: Callable[[str], object] | None = None
+
+
+def setting(default: Any, **about: Any) -> Any:
+    """Return a dataclass field with its default, and a `Setting` of the rest."""
+    return field(default=default, metadata={"setting": Setting(**about)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One field that cannot be used as given; a suggestion is the nearest value that can."""
+
+    field: str
+    value: Any
+    allowed: str
+    suggestion: int | None = None
+
+    def __str__(self) -> str:
+        # Of lists and objects no more is written out than is shown: they may be deep and long.
+        shown = reprlib.repr(self.value) if isinstance(self.value, list | dict) else repr(self.value)
+        if len(shown) > MAX_SHOWN:
+            shown = shown[: MAX_SHOWN - 3] + "…"
+        field = self.field if len(self.field) <= MAX_SHOWN else self.field[: MAX_SHOWN - 3] + "…"
+        return f"{field} is {shown}, but allowed is: {self.allowed}."
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; names each field, its value and what is allowed."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        told = [str(problem) for problem in self.problems[:MAX_TOLD]]
+        if len(self.problems) > MAX_TOLD:
+            told.append(f"And {len(self.problems) - MAX_TOLD:,} more.")
+        super().__init__(" ".join(told))
+
+
+def coerce(value: Any, hint: Any, about: Setting) -> Any:
+    """Return `value` as the field's type, or raise ValueError with what is allowed."""
+    allowed = allowed_text(hint, about)
+    optional = isinstance(hint, types.UnionType)
+    base = next(part for part in typing.get_args(hint) if part is not type(None)) if optional else hint
+    if optional and (value is None or value == ""):
+        return None
+    if base is bool:
+        if isinstance(value, bool):
+            return value
+        raise ValueError(allowed)
+    if base is str:
+        return _coerce_text(value, about, allowed)
+    number = _number(value, base, allowed)
+    too_low = (about.minimum is not None and number < about.minimum) or (
+        about.above is not None and number <= about.above
+    )
+    if too_low or (about.maximum is not None and number > about.maximum):
+        raise ValueError(allowed)
+    return number
+
+
+def _coerce_text(value: Any, about: Setting, allowed: str) -> str:
+    if not isinstance(value, str) or len(value) > about.max_length:
+        raise ValueError(allowed)
+    if about.choices and value not in about.choices:
+        raise ValueError(allowed)
+    if "\0" in value:
+        raise ValueError(f"{allowed}, without NUL characters")
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise ValueError(f"{allowed}, in valid Unicode (it holds half a surrogate pair)")
+    text = plain_path(value) if about.is_path else value.strip()
+    if about.check is not None:
+        about.check(text)
+    return text
+
+
+def plain_path(text: str) -> str:
+    """Return a path as it is, of one that was copied from a shell, a browser or a file manager."""
+    path = text.strip()
+    for quotes in ("''", '""', "``", "“”", "„“", "‘’", "«»"):
+        if len(path) > 1 and path[0] + path[-1] == quotes:
+            path = path[1:-1].strip()
+    if path.lower().startswith("file://"):
+        path = urllib.parse.unquote(path[7:].removeprefix("localhost"))
+    return path
+
+
+def _number(value: Any, base: type, allowed: str) -> float | int:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(allowed)
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        raise ValueError(allowed) from None
+    if not math.isfinite(number) or (base is int and number != int(number)):
+        raise ValueError(allowed)
+    return int(number) if base is int else number
+
+
+def allowed_text(hint: Any, about: Setting) -> str:
+    """Say in words what a field of this type accepts."""
+    optional = isinstance(hint, types.UnionType)
+    base = next(part for part in typing.get_args(hint) if part is not type(None)) if optional else hint
+    if base is bool:
+        return "true or false"
+    if base is str:
+        if about.choices:
+            return "one of " + ", ".join(about.choices)
+        return f"a text of at most {about.max_length} characters"
+    kind = "a whole number" if base is int else "a number"
+    lower = f"above {about.above:g}" if about.above is not None else f"from {about.minimum:,g}"
+    text = (
+        f"{kind} {lower} to {about.maximum:,.0f}"
+        if base is int
+        else f"{kind} {lower}, at most {about.maximum:g}"
+    )
+    return text + (", or empty" if optional else "")
+
+
+_OPERATORS: Mapping[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+
+
+class FormulaError(ValueError):
+    """A formula that cannot be evaluated; names it."""
+
+
+def evaluate_formula(formula: str, values: Mapping[str, Any]) -> Any:
+    """Return what a formula gives for these values of the fields.
+
+    Raises:
+        FormulaError: when it is no such expression, names an unknown field, or divides by zero.
+    """
+    try:
+        return _value(_parsed(formula), values)
+    except (SyntaxError, LookupError, TypeError, ArithmeticError) as error:
+        raise FormulaError(f"the formula {formula!r} cannot be evaluated: {error}") from error
+
+
+@functools.cache
+def _parsed(formula: str) -> ast.expr:
+    return ast.parse(formula, mode="eval").body
+
+
+def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
+    match node:
+        case ast.Constant(value):
+            return value
+        case ast.Name(name):
+            return values[name]
+        case ast.BinOp(left, kind, right) | ast.Compare(left, [kind], [right]):
+            return _OPERATORS[type(kind)](_value(left, values), _value(right, values))
+        case ast.BoolOp(ast.And(), parts):
+            return all(_value(part, values) for part in parts)
+        case ast.BoolOp(ast.Or(), parts):
+            return any(_value(part, values) for part in parts)
+        case ast.UnaryOp(ast.Not(), operand):
+            return not _value(operand, values)
+        case ast.IfExp(test, then, other):
+            return _value(then if _value(test, values) else other, values)
+    raise SyntaxError(f"{ast.unparse(node)} is not allowed in a formula")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """What must hold of a configuration.
+
+    Attributes:
+        holds: a formula that is true of the configurations that are allowed.
+        field: the field that is named where it does not hold.
+        allowed: what that field may be, in words; `{name}` stands for a field's value.
+    """
+
+    holds: str
+    field: str
+    allowed: str
+
+    def problem(self, values: Mapping[str, Any]) -> Problem | None:
+        """Return the problem with a configuration of these values, or None.
+
+        Raises:
+            FormulaError: when the check itself makes no sense.
+        """
+        return None if evaluate_formula(self.holds, values) else self.said(values)
+
+    def said(self, values: Mapping[str, Any]) -> Problem:
+        """Return the problem as it is told of these values.
+
+        Raises:
+            FormulaError: when it names a field that there is not.
+        """
+        try:
+            allowed = self.allowed.format_map(values)
+            return Problem(field=self.field, value=values[self.field], allowed=allowed)
+        except KeyError as error:
+            raise FormulaError(f"the check {self.holds!r} names {error}, which is no field") from error
+
+
+NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
+MAX_TEXT = 4096
+
+_ANY_TEXT = Setting(label="", help="", max_length=MAX_TEXT)
+
+OptionValue = bool | int | float | str | None
+Options = TypeVar("Options")
+
+_HINTS: Mapping[str, Any] = {
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "str": str,
+    "int | None": int | None,
+    "float | None": float | None,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """One option: its whole name, its type as it is written, its default, and what people are told."""
+
+    name: str
+    kind: str
+    default: OptionValue
+    setting: Setting
+
+    @property
+    def hint(self) -> Any:
+        return _HINTS[self.kind]
+
+    @property
+    def is_optional(self) -> bool:
+        return self.kind.endswith("| None")
+
+    @property
+    def value_type(self) -> Any:
+        """Its type, without the null of an optional one."""
+        return _HINTS[self.kind.removesuffix(" | None")]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it for the catalogue."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Option:
+        """Return what `to_json` gave."""
+        about = dict(raw["setting"])
+        return cls(**{**raw, "setting": Setting(**{**about, "choices": tuple(about["choices"])})})
+
+
+def declared_options(plugin: str, options: type[Any] | None) -> tuple[Option, ...]:
+    """Return the options of a plug-in's dataclass, each field made by `setting`.
+
+    Raises:
+        ValueError: when one has a type that the form has no control for.
+    """
+    if options is None:
+        return ()
+    hints = typing.get_type_hints(options)
+    found = []
+    for item in dataclasses.fields(options):
+        hint = hints[item.name]
+        kind = str(hint) if isinstance(hint, types.UnionType) else hint.__name__
+        if kind not in _HINTS:
+            raise ValueError(f"option {item.name} is a {kind}, but allowed is: {', '.join(_HINTS)}")
+        default: Any = item.default
+        setting = item.metadata["setting"]
+        found.append(Option(name=f"{plugin}.{item.name}", kind=kind, default=default, setting=setting))
+    return tuple(found)
+
+
+def unchecked_value(value: Any) -> OptionValue:
+    """Return a value that an option may have.
+
+    Raises:
+        ValueError: saying what is allowed.
+    """
+    if isinstance(value, str):
+        text: str = coerce(value, str, _ANY_TEXT)
+        return text
+    if value is None or (isinstance(value, bool | int | float) and abs(value) <= sys.float_info.max):
+        return value
+    raise ValueError(f"a number, true, false or a text of at most {MAX_TEXT} characters")
+
+
+def check_options(options: Sequence[Option], given: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
+    """Return the value of every option, those that were left out with their defaults.
+
+    Raises:
+        ConfigError: naming each that there is not, or that is out of range.
+    """
+    values = {option.name: option.default for option in options}
+    by_name = {option.name: option for option in options}
+    problems = []
+    for name, value in given.items():
+        if (option := by_name.get(name)) is None:
+            allowed = f"no option of this name; here they are: {', '.join(by_name) or 'none'}"
+            problems.append(Problem(field=name, value=value, allowed=allowed))
+            continue
+        try:
+            values[name] = coerce(value, option.hint, option.setting)
+        except ValueError as error:
+            problems.append(Problem(field=name, value=value, allowed=str(error)))
+    if problems:
+        raise ConfigError(problems)
+    return values
+
+
+def read_options(plugin: str, options: type[Options], given: Mapping[str, OptionValue]) -> Options:
+    """Return a plug-in's options as the dataclass that declares them.
+
+    Raises:
+        ConfigError: naming each that cannot be used.
+    """
+    values = check_options(declared_options(plugin, options), given)
+    return options(**{name.partition(".")[2]: value for name, value in values.items()})

@@ -1,0 +1,699 @@
+"""The configuration's fields by subject, each with its checks."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from trainers.contract.config.options import setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Basics:
+    """The first fields of the form: what trains on what, on how many ranks, how fast and how long."""
+
+    model: str = setting("cnn", label="Model", help="The network that learns.", catalog="models")
+    dataset: str = setting("fashion_mnist", label="Data set", help="What it learns from.", catalog="datasets")
+    nproc_per_node: int = setting(
+        2,
+        label="Ranks",
+        term="rank",
+        help="Ranks on each machine: one per GPU, or processes on the CPU if there is no GPU.",
+        minimum=1,
+        maximum=1024,
+    )
+    num_nodes: int = setting(
+        1,
+        label="Machines",
+        help="How many machines train together, each with as many ranks. This machine alone is 1.",
+        topic="where",  # the form asks only where there are several
+        minimum=1,
+        maximum=1024,
+    )
+    batch_size: int = setting(
+        64,
+        label="Batch per rank",
+        term="batch per rank",
+        help="Samples that each rank processes in one step.",
+        minimum=1,
+        maximum=65536,
+    )
+    learning_rate: float = setting(
+        0.002,
+        label="Learning rate",
+        term="learning rate",
+        help="How far each step moves the weights.",
+        above=0,
+        maximum=100,
+    )
+    num_epochs: int = setting(
+        20,
+        label="Epochs",
+        term="epoch",
+        help="Number of passes over the training data.",
+        minimum=1,
+        maximum=100_000,
+    )
+    seed: int = setting(
+        0,
+        label="Seed",
+        term="seed",
+        help="The same seed gives the same weights, data order and result.",
+        topic="reproduce",
+        minimum=0,
+        maximum=2**31 - 1,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Duration:
+    """How long a run trains, how often it evaluates and saves, and when it counts as hanging."""
+
+    max_steps: int | None = setting(
+        None,
+        label="Stop after steps",
+        help="The run ends at this step. Empty: no limit.",
+        topic="schedule",
+        minimum=1,
+        maximum=10**9,
+    )
+    eval_every_steps: int | None = setting(
+        None,
+        label="Evaluate every … steps",
+        term="evaluation",
+        help="Empty: at the end of every epoch.",
+        topic="schedule",
+        minimum=1,
+        maximum=10**9,
+    )
+    early_stopping_patience: int | None = setting(
+        None,
+        label="Early stopping patience",
+        help="Ends the run after this many evaluations whose main metric is no better than the best before: "
+        "accuracy for classes, RMSE for numbers, perplexity for language models. Empty: never.",
+        topic="schedule",
+        minimum=1,
+        maximum=100_000,
+    )
+    checkpoint_every_steps: int | None = setting(
+        None,
+        label="Checkpoint every … steps",
+        term="checkpoint",
+        help="Empty: at the end of every epoch.",
+        topic="schedule",
+        minimum=1,
+        maximum=10**9,
+    )
+    keep_last_checkpoints: int | None = setting(
+        3,
+        label="Keep the newest … checkpoints",
+        help="Older periodic checkpoints are deleted. Empty: keep all.",
+        topic="schedule",
+        minimum=1,
+        maximum=100_000,
+    )
+    keep_best_checkpoint: bool = setting(
+        True,
+        label="Keep the best checkpoint",
+        help="Saves when an evaluation is the best so far, and keeps that checkpoint.",
+        topic="schedule",
+    )
+    hang_timeout_s: float = setting(
+        20.0,
+        label="Hang timeout, s",
+        term="hang",
+        help="The run counts as hanging when a rank has been silent and idle for this long.",
+        topic="schedule",
+        minimum=2,
+        maximum=86_400,
+    )
+    on_hang: str = setting(
+        "end",
+        label="On a hang",
+        help=(
+            "end: the run fails and reports where each rank stood; wait: it reports and waits for you to "
+            "stop it."
+        ),
+        topic="schedule",
+        choices=("end", "wait"),
+    )
+
+
+TASKS = (
+    "image_classification",
+    "text_classification",
+    "language_modelling",
+    "tabular_classification",
+    "tabular_regression",
+)
+COLUMN_KINDS = (
+    "number",
+    "number, decimal comma",
+    "number, decimal point",
+    "category",
+    "text",
+    "date",
+    "ignored",
+)
+# How a table is read where the user overrides what was found: each name with the JSON values it takes.
+READING = {
+    "columns": f"an object of column names with one of: {', '.join(COLUMN_KINDS)}",
+    "missing": "an object of column names with a list of the spellings that mean a missing value",
+    "text": "a list of the columns whose texts are read together",
+    "join_labels": "true or false",
+    "label_missing": "true or false",
+    "leave_out_copies": "true or false",
+    "leave_out_rare": "true or false",
+    "leave_out_last": "a number of rows from 0 to 100",
+    "header": "true or false",
+    "delimiter": "the character between cells",
+    "encoding": "the name of an encoding such as cp1252",
+    "sheet": "the name of a sheet",
+}
+
+
+def parse_reading(text: str) -> dict[str, Any]:
+    """Return how a table is to be read, of its JSON text; empty for what is found automatically.
+
+    Raises:
+        ValueError: saying what is allowed.
+    """
+    if not text.strip():
+        return {}
+    allowed = f"empty, or a JSON object with any of: {', '.join(READING)}"
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError(allowed) from None
+    if not isinstance(values, dict) or not values.keys() <= READING.keys():
+        raise ValueError(allowed)
+    for name, value in values.items():
+        if not _is_reading(name, value):
+            raise ValueError(f"{name}: {READING[name]}")
+    return values
+
+
+def _is_reading(name: str, value: Any) -> bool:
+    if name == "columns":
+        return isinstance(value, dict) and all(kind in COLUMN_KINDS for kind in value.values())
+    if name == "missing":
+        return isinstance(value, dict) and all(_is_texts(each) for each in value.values())
+    if name == "text":
+        return _is_texts(value)
+    if name == "leave_out_last":
+        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 100
+    if name == "delimiter":
+        return isinstance(value, str) and len(value) == 1
+    return isinstance(value, str if name in ("encoding", "sheet") else bool)
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """The training data."""
+
+    data_path: str = setting(
+        "",
+        label="Path of your data",
+        help="For your own data: a folder or zip of images in class folders, a table, or a text file.",
+        topic="data",
+        max_length=4096,
+        is_path=True,
+    )
+    label_column: str = setting(
+        "",
+        label="Label column",
+        help="The column to predict. Empty: the one called label, target or class, else the last one.",
+        topic="data",
+    )
+    data_task: str = setting(
+        "auto",
+        label="What your data is",
+        help="auto recognises the task from the data and shows what it found.",
+        topic="data",
+        choices=("auto", *TASKS),
+    )
+    skip_unreadable: bool = setting(
+        False,
+        label="Leave out unreadable samples",
+        help="Off: data with unreadable samples is refused, and the samples are named.",
+        topic="data",
+    )
+    images_path: str = setting(
+        "",
+        label="Folder of the images",
+        help="For a table with a column of image file names: the folder that contains them.",
+        topic="data",
+        max_length=4096,
+        is_path=True,
+    )
+    data_reading: str = setting(
+        "",
+        label="How your table is read",
+        help="What was changed in the list of columns, as JSON. Empty: as found automatically.",
+        topic="data",
+        max_length=20_000,
+        check=parse_reading,
+    )
+    sequence_length: int | None = setting(
+        None,
+        label="Sequence length",
+        help="Words or characters that the model sees at once. Empty: the data set's default.",
+        topic="data",
+        minimum=2,
+        maximum=65536,
+    )
+    random_flip: bool = setting(
+        False,
+        label="Flip images",
+        help="Mirrors half of the training images left to right. Not for digits or letters.",
+        topic="data",
+    )
+    random_crop: int = setting(
+        0,
+        label="Crop images, pixels",
+        help="Shifts training images by up to this many pixels in each direction.",
+        topic="data",
+        minimum=0,
+        maximum=256,
+    )
+    normalise: bool = setting(
+        True,
+        label="Normalise",
+        help="Scales inputs to mean 0 and standard deviation 1, which speeds up learning.",
+        topic="data",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """The network: its size, and a pretrained one to start from."""
+
+    model_size: str = setting(
+        "", label="Model size", help="Empty: the model's default size.", topic="model", catalog="model_sizes"
+    )
+    pretrained_path: str = setting(
+        "",
+        label="Folder of a pretrained model",
+        help="For fine-tuning: a local folder in Hugging Face format.",
+        topic="model",
+        max_length=4096,
+    )
+    hub_offline: bool = setting(
+        True,
+        label="Offline (no model hub)",
+        help="On: nothing is downloaded (HF_HUB_OFFLINE=1).",
+        topic="model",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimisation:
+    """How a run learns: optimizer, learning rate over the run, accumulation, clipping."""
+
+    optimizer: str = setting(
+        "adamw",
+        label="Optimizer",
+        term="optimizer",
+        help=(
+            "The rule that updates the weights. AdamW suits most models; SGD is the classic for image "
+            "networks."
+        ),
+        topic="optimizer",
+        choices=("adamw", "adam", "sgd"),
+    )
+    momentum: float = setting(
+        0.9,
+        label="Momentum",
+        term="momentum",
+        help="The share of the last update that is added to the next one.",
+        only_with=("optimizer", ("sgd",)),
+        topic="optimizer",
+        minimum=0,
+        maximum=0.9999,
+    )
+    nesterov: bool = setting(
+        False,
+        label="Nesterov",
+        help="Computes the update one step ahead along the momentum.",
+        only_with=("optimizer", ("sgd",)),
+        topic="optimizer",
+    )
+    weight_decay: float = setting(
+        0.01,
+        label="Weight decay",
+        term="weight decay",
+        help="Pulls weights towards zero; norms and biases are exempt.",
+        topic="optimizer",
+        minimum=0,
+        maximum=10,
+    )
+    lr_schedule: str = setting(
+        "constant",
+        label="Learning rate schedule",
+        term="schedule",
+        help="How the learning rate changes over the run, after the warm-up.",
+        topic="optimizer",
+        choices=("constant", "cosine", "linear", "step", "one_cycle"),
+    )
+    warmup_steps: int = setting(
+        0,
+        label="Warm-up steps",
+        term="warm-up",
+        help="The learning rate rises from near zero over this many steps.",
+        topic="optimizer",
+        minimum=0,
+        maximum=10**9,
+    )
+    warmup_ratio: float = setting(
+        0.0,
+        label="Warm-up share",
+        term="warm-up",
+        help="The warm-up as a share of the run (0.05 is 5%); used when warm-up steps is 0.",
+        topic="optimizer",
+        minimum=0,
+        maximum=1,
+    )
+    lr_step_epochs: int = setting(
+        10,
+        label="Step every … epochs",
+        help="Epochs between two drops of the learning rate.",
+        only_with=("lr_schedule", ("step",)),
+        topic="optimizer",
+        minimum=1,
+        maximum=100_000,
+    )
+    lr_gamma: float = setting(
+        0.1,
+        label="Step factor",
+        help="Each drop multiplies the learning rate by this factor.",
+        only_with=("lr_schedule", ("step",)),
+        topic="optimizer",
+        above=0,
+        maximum=1,
+    )
+    scale_lr: bool = setting(
+        False,
+        label="Scale the learning rate with the ranks",
+        term="linear scaling rule",
+        help="Linear scaling rule: rate × replicas × accumulation. Best with a warm-up.",
+        topic="optimizer",
+    )
+    gradient_accumulation_steps: int = setting(
+        1,
+        label="Accumulate gradients over",
+        term="accumulation",
+        help="Batches that each rank adds up before one step: a larger global batch in the same memory.",
+        topic="optimizer",
+        minimum=1,
+        maximum=65536,
+    )
+    max_grad_norm: float | None = setting(
+        None,
+        label="Clip gradients at norm",
+        term="gradient clipping",
+        help="Gradients with a larger norm are scaled down to it. Empty: never.",
+        topic="optimizer",
+        above=0,
+        maximum=1e9,
+    )
+    label_smoothing: float = setting(
+        0.0,
+        label="Label smoothing",
+        help="Trains for less confident predictions: 0.1 is usual; 0 is off.",
+        topic="optimizer",
+        minimum=0,
+        maximum=0.99,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parallelism:
+    """How the ranks share the work."""
+
+    strategy: str = setting(
+        "ddp",
+        label="Strategy",
+        term="strategy",
+        help="How the work is split over the ranks.",
+        topic="parallel",
+        catalog="strategies",
+    )
+    tensor_parallel_size: int = setting(
+        2,
+        label="Ranks per replica",
+        term="tensor parallelism",
+        help="How many ranks share one copy of the model.",
+        by_strategy=True,
+        topic="parallel",
+        minimum=1,
+        maximum=1024,
+    )
+    pipeline_microbatches: int = setting(
+        4,
+        label="Pipeline micro-batches",
+        term="pipeline parallelism",
+        help="The micro-batches that a batch is split into, so that all stages work at once.",
+        by_strategy=True,
+        topic="parallel",
+        minimum=1,
+        maximum=1024,
+    )
+    bucket_cap_mb: int = setting(
+        25,
+        label="Bucket size, MB",
+        term="bucket",
+        help="Gradients are averaged in buckets of this size.",
+        by_strategy=True,
+        topic="parallel",
+        minimum=1,
+        maximum=4096,
+    )
+    gradient_as_bucket_view: bool = setting(
+        True,
+        label="Gradients as bucket views",
+        term="bucket",
+        help="Gradients share the buckets' memory, which saves one copy of them.",
+        by_strategy=True,
+        topic="parallel",
+    )
+    static_graph: bool = setting(
+        False,
+        label="Static graph",
+        help="Promise DDP that every step uses the same parameters.",
+        by_strategy=True,
+        topic="parallel",
+    )
+    gradient_compression: str = setting(
+        "none",
+        label="Compress gradients",
+        help="Sends gradients in 16 bits, with less precision.",
+        by_strategy=True,
+        topic="parallel",
+        choices=("none", "fp16", "bf16"),
+    )
+    all_reduce: str = setting(
+        "auto",
+        label="Average gradients",
+        help="auto: through memory that CPU ranks of one machine share, where they can; "
+        "backend: always over gloo or NCCL.",
+        by_strategy=True,
+        topic="parallel",
+        choices=("auto", "backend"),
+    )
+    sync_batchnorm: bool = setting(
+        False,
+        label="SyncBatchNorm",
+        term="SyncBatchNorm",
+        help="BatchNorm over the batches of all ranks instead of each rank's own; GPUs only.",
+        topic="parallel",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """Precision, compiling, and how batches come to the device."""
+
+    precision: str = setting(
+        "fp32",
+        label="Precision",
+        term="bf16, fp16",
+        help=(
+            "bf16 and tf32 need a GPU of compute capability 8.0 (Ampere) or newer; on a T4 or RTX 20 choose "
+            "fp16, which also scales the loss so that small gradients survive. On a CPU bf16 is faster where "
+            "that has AMX or AVX512-BF16, and emulated, which is slower, elsewhere."
+        ),
+        topic="speed",
+        choices=("fp32", "tf32", "bf16", "fp16"),
+    )
+    compile: bool = setting(
+        False,
+        label="Compile",
+        help="torch.compile: a slower start, then faster steps on a GPU; on a CPU little gain or none. "
+        "If it fails, the run continues uncompiled.",
+        topic="speed",
+    )
+    cuda_graphs: bool = setting(
+        False,
+        label="CUDA graphs",
+        help="With compile: a step's kernels are captured once and launched together. For small models on "
+        "one GPU, where the host is the limit.",
+        by_strategy=True,
+        topic="speed",
+    )
+    data_location: str = setting(
+        "auto",
+        label="Data location",
+        help="device: all data in the GPU's memory; host: copied batch by batch; auto: device if it fits.",
+        topic="speed",
+        choices=("auto", "device", "host"),
+    )
+    num_workers: int = setting(
+        0,
+        label="Loader workers",
+        help="Processes per rank that load data which is not on the device.",
+        topic="speed",
+        minimum=0,
+        maximum=256,
+    )
+    pin_memory: bool = setting(
+        True,
+        label="Pinned memory",
+        help="Makes copies to a GPU faster; does nothing on the CPU.",
+        topic="speed",
+    )
+    prefetch_factor: int = setting(
+        2,
+        label="Prefetch",
+        help="Batches that each loader worker prepares in advance.",
+        topic="speed",
+        minimum=1,
+        maximum=1024,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduction:
+    """Name, device, and whether the same bits come out every time."""
+
+    name: str = setting("", label="Name", help="A name for the list of runs. Optional.", topic="reproduce")
+    device: str = setting(
+        "auto",
+        label="Device",
+        term="CPU rank",
+        help="auto uses the GPUs if there are any, else the CPU.",
+        topic="reproduce",
+        choices=("auto", "cpu", "cuda"),
+    )
+    deterministic: bool = setting(
+        False,
+        label="Deterministic",
+        help="Uses only algorithms that give identical bits every time. CPU ranks do so with or without it; "
+        "GPUs only with it, and can be slower.",
+        topic="reproduce",
+    )
+
+    def repeats_bits(self, device_kind: str) -> bool:
+        """Return True if the run computes the same bits again on as many ranks of this kind (cuda, cpu).
+
+        On GPUs some kernels add up in whichever order their threads finish, and cuDNN chooses by time.
+        """
+        return device_kind == "cpu" or self.deterministic
+
+
+NO_MISTAKE = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Teaching:
+    """What a run is for where it teaches: a mistake built in on purpose, replicas compared."""
+
+    mistake: str = setting(
+        NO_MISTAKE,
+        label="Broken on purpose",
+        help="A mistake that people make with DDP, built in to see what it does. Never for a real run.",
+        topic="teaching",
+        catalog="mistakes",
+    )
+    fingerprint_every_steps: int | None = setting(
+        None,
+        label="Compare replicas every … steps",
+        term="fingerprint",
+        help="A hash of each rank's weights. Empty: as often as takes at most half a percent of the time; "
+        "0: never.",
+        topic="teaching",
+        minimum=0,
+        maximum=10**9,
+    )
+
+    @property
+    def is_broken_on_purpose(self) -> bool:
+        """Whether a mistake is built in: nobody should use what such a run has learnt."""
+        return self.mistake != NO_MISTAKE
+
+
+MAX_NAME = 100
+MAX_LINES = 2000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Where:
+    """Where a run trains, on an engine that has more than one place; nothing of it changes a result.
+
+    An engine without such places takes no notice of these fields.
+    """
+
+    partition: str = setting(
+        "",
+        label="Partition",
+        help="The cluster's nodes that the job may run on, and what is free of them. Empty: the default.",
+        topic="where",
+        max_length=MAX_NAME,
+    )
+    gpu_type: str = setting(
+        "",
+        label="GPU type",
+        help="Empty: whichever GPUs the partition has.",
+        topic="where",
+        max_length=MAX_NAME,
+    )
+    time_limit: str = setting(
+        "",
+        label="Time limit",
+        help="Such as 90 (minutes), 1:30:00 or 2-12:00:00. Empty: the partition's default.",
+        topic="where",
+        max_length=MAX_NAME,
+    )
+    memory_gb: int | None = setting(
+        None,
+        label="Memory, GB",
+        help="On each machine, for all of its ranks. Empty: the cluster's default.",
+        topic="where",
+        minimum=1,
+        maximum=100_000,
+    )
+    account: str = setting(
+        "",
+        label="Account",
+        help="Whose budget the job is charged to. Empty: your default account.",
+        topic="where",
+        max_length=MAX_NAME,
+    )
+    qos: str = setting(
+        "",
+        label="QOS",
+        help="The quality of service: its limits and priority. Empty: your default.",
+        topic="where",
+        max_length=MAX_NAME,
+    )
+    extra_lines: str = setting(
+        "",
+        label="Further options",
+        help="Options of the job that the administrator allows.",
+        topic="where",
+        max_length=MAX_LINES,
+    )

@@ -1,0 +1,814 @@
+"""What a column of a table is, from all of its rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from trainers.data.own.table_file import EXPRESSIONS_AT_ONCE, Table, column, literal, parts_of
+
+NUMBER, CATEGORY, TEXT, DATE, FILE_NAME = "number", "category", "text", "date", "file name"
+IDENTIFIER, INDEX, CONSTANT = "identifier", "row index", "constant"
+EMPTY, MIXED, IGNORED = "empty", "mixed", "ignored"
+LEFT_OUT = (IDENTIFIER, INDEX, CONSTANT, EMPTY, IGNORED, FILE_NAME)
+DECIMAL_COMMA, DECIMAL_POINT = "number, decimal comma", "number, decimal point"
+KINDS = (NUMBER, DECIMAL_COMMA, DECIMAL_POINT, CATEGORY, TEXT, DATE, IGNORED)  # what a user can choose
+
+# Spellings of a missing value: of any column; and only in a column of numbers or dates.
+MISSING = (
+    "na", "n/a", "#n/a", "nan", "null", "none", "?", "nat", "<na>", "\\n", "-", "--", "—", "–", "(null)",
+    "#null!",
+)  # fmt: skip
+MISSING_NUMBER = (
+    *MISSING, ".", "..", "...", "unknown", "unk", "missing", "undefined", "nil", "n.a.", "n. a.", "k.a.",
+    "k. a.", "not available", "not applicable", "no data", "nodata", "empty", "(empty)", "<null>",
+    "#div/0!", "#value!", "#ref!", "#name?", "#num!", "*", "x", "tbd", "**", "无", "未知", "keine angabe",
+)  # fmt: skip
+MAX_COUNTED = 20_000
+MAX_EXAMINED = 1000  # characters of a cell that decide what its column holds
+CELLS_AT_ONCE = 2_000_000
+MIXED_FROM = 0.8  # this share of numbers: the rest are probably mistakes
+MIN_FOR_IDENTIFIER = 10
+MOST_PER_ID = 20  # rows; what occurs more often is a number or category
+MIN_TEXT_WORDS = 4.0
+MIN_IDEOGRAPHS = 5.0
+MAX_ONE_HOT = 32
+# A model computes with numbers of 32 bits, which end at 3.4e38 and differ by a share of their size.
+LARGEST_NUMBER = 1e38
+SMALLEST_SPREAD = float(np.finfo(np.float32).tiny)
+SMALLEST_SHARE = 2.0**-44
+ID_NAMES = (
+    "id", "ids", "index", "idx", "uuid", "guid", "key", "row", "nr", "no", "#", "编号", "序号", "学号",
+    "номер", "rownames",
+)  # fmt: skip
+ORDERED_NAMES = (
+    "year", "jahr", "month", "day", "age", "time", "date", "x", "t", "step", "epoch", "hour", "week",
+    "timestamp", "quarter", "size",
+)  # fmt: skip
+NAMELESS = r"column 1|unnamed: \d+|row name|index|level_\d|"
+IMAGES = r"\.(jpe?g|jfif|png|gif|bmp|webp|tiff?|ppm|pgm|pbm|heic|heif|avif)$"
+IDEOGRAPHS = r"[\x{3040}-\x{30ff}\x{3400}-\x{9fff}\x{ac00}-\x{d7af}\x{0e00}-\x{0e7f}]"
+_BODY = r"[0-9][0-9.,'’\x{a0}\x{202f} ]*(?:[eE][+-]?[0-9]+)?|[.,][0-9]+(?:[eE][+-]?[0-9]+)?"
+_NUMBER_HERE = "\u0001"  # stands for the number when the rest of a cell is looked at
+_SIGN, _GAP = r"[-+−–(]?", r"[\s\x{a0}\x{202f}]*"
+# Letters before a number; other ones make it a name: A-17.
+_CURRENCIES = re.compile(
+    r"(?i)(?:[A-Z]{0,3}\$|kr\.?|s?fr\.?|rs\.?|zł|usd|eur|gbp|chf"
+    r"|jpy|cny|rmb|inr|sek|nok|dkk|pln|czk|huf|ron"
+    r"|rub|try|brl|mxn|cad|aud|nzd|zar|krw|sgd|hkd|ils|aed|ca\.|c\.)"
+)
+# Decimal mark, thousands separator. The first of those that fit as many cells is taken.
+_MARKS = ((",", ""), (".", ","), (",", "."), (".", " "), (",", " "), (".", "'"), (",", "'"), (".", ""))
+DATE_FORMATS = (
+    "%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%m-%d-%Y",
+    "%d.%m.%y", "%m/%d/%y", "%d/%m/%y", "%d-%m-%y", "%b %d %Y", "%d %b %Y", "%B %d %Y", "%d %B %Y",
+    "%b %d, %Y", "%B %d, %Y", "%d. %B %Y", "%d-%b-%Y", "%d-%b-%y", "%b-%d-%Y", "%a %b %d %Y", "%a, %d %b %Y",
+    "%Y年%m月%d日", "%Y-%m", "%b %Y", "%B %Y", "%m/%Y", "%Y%m%d",
+)  # fmt: skip
+DATE_LETTERS = (
+    ("%Y", "YYYY"), ("%y", "YY"), ("%m", "MM"), ("%d", "DD"), ("%b", "month"), ("%B", "month"),
+    ("%a", "weekday"),
+)  # fmt: skip
+_ARE_CODES = (
+    "min(length(v)) >= 4 AND min(length(v)) = max(length(v)) AND bool_or(starts_with(v, '0')) "
+    "AND NOT bool_or(contains(v, '.'))"
+)
+_LIKE_A_DATE = (
+    r"(?i)[0-9]{1,4}[-/. ][0-9]{1,2}[-/. ][0-9]{1,4}.*|[0-9]{4}-[0-9]{1,2}|[0-9]{1,2}/[0-9]{4}|[12][0-9]{7}"
+    r"|[0-9]{4}年.*"
+    r"|(?:[a-z]{3},? )?[0-9]{0,2}[-. ]{0,2}(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec).*[0-9]{2,4}.*"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notation:
+    """How the numbers of a column are written."""
+
+    decimal: str = "."
+    thousands: str = ""
+    unit: str = ""
+    is_plain: bool = False  # as programs write them: 1234.5, -1e-3
+    is_time: bool = False  # 13:45 or 1:45 PM, read as hours
+
+    @property
+    def pattern(self) -> str:
+        """A regular expression that matches these numbers and nothing else."""
+        if self.is_time:
+            return r"(?i)[0-9]{1,3}:[0-5][0-9](?::[0-5][0-9](?:[.,][0-9]+)?)?(?:\s?[ap]\.?m\.?)?"
+        point = re.escape(self.decimal)
+        mark = {" ": r"[ \x{a0}\x{202f}]", "'": "['’]"}.get(self.thousands, re.escape(self.thousands))
+        whole = "[0-9]+"
+        if mark:
+            indian = f"[1-9][0-9]?(?:{mark}[0-9]{{2}})+{mark}[0-9]{{3}}"
+            whole = f"(?:[1-9][0-9]{{0,2}}(?:{mark}[0-9]{{3}})+|{indian}|[0-9]+)"
+        unit = f"(?:{re.escape(self.unit)})?" if self.unit else ""
+        number = rf"(?:{whole}(?:{point}[0-9]*)?|{point}[0-9]+)(?:[eE][+-]?[0-9]+)?"
+        return rf"{_SIGN}{_GAP}{unit}{_GAP}{_SIGN}{_GAP}{number}{_GAP}{unit}[)-]?"
+
+    def sql(self, cell: str) -> str:
+        """Return SQL of the cell as a number; NULL for what is none."""
+        if self.is_plain:
+            return f"TRY_CAST(translate({cell}, '_(', 'xx') AS DOUBLE)"  # 1_000 and nan(1) are names
+        matches = f"regexp_full_match({cell}, {literal(self.pattern)})"
+        if self.is_time:
+            parts = [
+                f"coalesce(TRY_CAST(replace(regexp_extract({cell}, '([0-9]+):([0-9]+):?([0-9.,]*)', {place}),"
+                f" ',', '.') AS DOUBLE), 0)"
+                for place in (1, 2, 3)
+            ]
+            half_day = f"CASE WHEN {cell} ILIKE '%p%m%' THEN 12 ELSE 0 END"
+            hours = f"CASE WHEN {cell} ILIKE '%m%' THEN {parts[0]} % 12 + {half_day} ELSE {parts[0]} END"
+            return f"CASE WHEN {matches} THEN {hours} + {parts[1]} / 60 + {parts[2]} / 3600 END"
+        body = f"regexp_extract({cell}, {literal(_BODY)})"
+        gone = {" ": " \u00a0\u202f", "'": "'’"}.get(self.thousands, self.thousands) + " \u00a0\u202f"
+        body = f"translate({body}, {literal(gone)}, '')"
+        if self.decimal == ",":
+            body = f"replace({body}, ',', '.')"
+        sign = f"CASE WHEN regexp_matches({cell}, '^[^0-9]*[-−–(]|-$') THEN -1 ELSE 1 END"
+        return f"CASE WHEN {matches} THEN {sign} * TRY_CAST({body} AS DOUBLE) END"
+
+    def words(self) -> str:
+        """Return what is unusual about it; empty for plain numbers."""
+        if self.is_time:
+            return "hours and minutes"
+        names = {",": "commas", ".": "points", " ": "spaces", "'": "apostrophes"}
+        said = ["a decimal comma"] if self.decimal == "," else []
+        said += [f"{names[self.thousands]} between thousands"] if self.thousands else []
+        said += [f"the unit {self.unit}"] if self.unit else []
+        return " and ".join(said) or "signs of its own"
+
+
+PLAIN = Notation(is_plain=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """What one column holds.
+
+    Attributes:
+        missing: spellings that stand for no value.
+        confidence: "high", "medium" where another reading is possible, or "low".
+        reason: why it is of this kind, as the second half of a sentence.
+        date_format: of a column of dates.
+    """
+
+    index: int
+    name: str
+    kind: str
+    num_rows: int = 0
+    num_present: int = 0
+    num_distinct: int = 0
+    missing: tuple[str, ...] = ()
+    reason: str = ""
+    confidence: str = "high"
+    notation: Notation = PLAIN
+    date_format: str = ""
+    words: float = 0.0
+    characters: float = 0.0
+    ideographs: bool = False
+    num_numbers: int = 0
+    num_too_large: int = 0
+    all_whole: bool = False
+    lowest: float = 0.0
+    highest: float = 0.0
+    quartiles: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    is_chosen: bool = False
+    example: tuple[str, str] = ("", "")
+
+    @property
+    def num_missing(self) -> int:
+        return self.num_rows - self.num_present
+
+    @property
+    def all_different(self) -> bool:
+        return self.num_distinct == self.num_present and self.num_present > 0
+
+    @property
+    def is_too_close(self) -> bool:
+        """True if its numbers differ by less than is left of it in the computations."""
+        size = max(abs(self.highest), abs(self.lowest))
+        spread = self.highest - self.lowest
+        return self.num_numbers > 0 and spread < max(SMALLEST_SPREAD, SMALLEST_SHARE * size)
+
+    @property
+    def cell(self) -> str:
+        """SQL of a cell: its text, NULL for a missing value."""
+        plain = column(self.index)
+        if not self.missing:
+            return plain
+        return f"CASE WHEN {plain} IN ({', '.join(map(literal, self.missing))}) THEN NULL ELSE {plain} END"
+
+    @property
+    def number(self) -> str:
+        """SQL of a cell as a number, NULL for a missing value and for what is none."""
+        return self.notation.sql(self.cell)
+
+    @property
+    def date(self) -> str:
+        """SQL of a cell as a date."""
+        return _date_sql(self.cell, self.date_format)
+
+    def line(self, *, is_label: bool = False) -> str:
+        """Return the decision in one line, without the column's name."""
+        what = {MIXED: "number"}.get(self.kind, self.kind)
+        if self.kind in (NUMBER, MIXED) and not self.notation.is_plain:
+            what += f" with {self.notation.words()}, {self.example[0]} → {self.example[1]}"
+        elif self.kind == DATE and not is_label:
+            form = self.date_format
+            for code, letters in DATE_LETTERS:
+                form = form.replace(code, letters)
+            what += f" ({form}): becomes year, month, weekday and elapsed days"
+        elif self.kind in LEFT_OUT and self.kind != IGNORED and not is_label:
+            what += ", ignored"
+        if self.missing and self.num_missing:
+            shown = ", ".join(f"‘{each}’" for each in self.missing[:3])
+            what += f"; {shown} {'means' if len(self.missing) == 1 else 'mean'} missing"
+        return what if not self.reason or self.is_chosen else f"{what}: {self.reason}"
+
+
+def read_columns(table: Table, wanted: Mapping[str, Any], missing: Mapping[str, Any]) -> list[Column]:
+    """Decide what each column holds.
+
+    Args:
+        wanted: kinds that the user has chosen, by the name of the column.
+        missing: further spellings of missing values, by the name of the column.
+    """
+    columns: list[Column] = []
+    for places in batches(table, range(len(table.names))):
+        columns += _Batch(table, places, wanted, missing).columns()
+    columns = _resolved(table, columns)
+    columns = _with_numbers(table, columns)
+    num_features = sum(each.kind in (NUMBER, CATEGORY, TEXT, DATE, MIXED) for each in columns)
+    return _without_names(table, columns, num_features > 2)
+
+
+def frequent_values(table: Table, columns: Sequence[Column], most: int) -> dict[int, list[tuple[str, int]]]:
+    """Return the most frequent values of columns and how often each occurs, by the index of the column."""
+    found: dict[int, list[tuple[str, int]]] = {each.index: [] for each in columns}
+    by_index = {each.index: each for each in columns}
+    for places in batches(table, list(found)):
+        rows = table.query(
+            f"SELECT col, v, count(*) AS n FROM {long_cells(by_index[place] for place in places)} "
+            "WHERE v IS NOT NULL GROUP BY col, v "
+            f"QUALIFY row_number() OVER (PARTITION BY col ORDER BY n DESC, v) <= {most} "
+            "ORDER BY col, n DESC, v"
+        )
+        for place, value, count in rows:
+            found[place].append((str(value), count))
+    return found
+
+
+def batches(table: Table, places: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Yield columns that are looked at in one query: one of a long table, many of a wide one."""
+    size = max(1, min(EXPRESSIONS_AT_ONCE, CELLS_AT_ONCE // max(1, table.num_rows)))
+    return parts_of(places, size)
+
+
+def long_cells(columns: Iterable[Column], *, label: str = "NULL", as_numbers: bool = False) -> str:
+    """Return SQL of a table with a row for each cell: `row`, index of the column `col`, cell `v`, label `l`.
+
+    Args:
+        label: SQL of the label of a row.
+        as_numbers: `v` is the number instead of the text.
+    """
+    some = list(columns)
+    cells = [each.number if as_numbers else each.cell for each in some]
+    if len(some) == 1:
+        return f"(SELECT row, {some[0].index} AS col, {cells[0]} AS v, {label} AS l FROM rows)"
+    indexes = ", ".join(str(each.index) for each in some)
+    columns_of_cells = f"unnest([{indexes}]) AS col, unnest([{', '.join(cells)}]) AS v"
+    return f"(SELECT row, {columns_of_cells}, {label} AS l FROM rows)"
+
+
+@dataclass(frozen=True)
+class _Shares:
+    """Cells of a column with a digit, image names, like a date; its ideographs; cells and values present."""
+
+    digits: int = 0
+    images: int = 0
+    dates: int = 0
+    ideographs: int = 0
+    present: int = 0
+    distinct: int = 0
+
+
+class _Batch:
+    """Some columns of a table, and their different values in the table `vals`: col, v, n (how often)."""
+
+    def __init__(
+        self, table: Table, places: Sequence[int], wanted: Mapping[str, Any], missing: Mapping[str, Any]
+    ) -> None:
+        self._table = table
+        names = [table.names[place] for place in places]
+        self._chosen = {place: str(wanted.get(name, "")) for place, name in zip(places, names, strict=True)}
+        self._extra = {
+            place: tuple(str(each).lower() for each in missing.get(name, ()))
+            for place, name in zip(places, names, strict=True)
+        }
+        self._codes: set[int] = set()
+        self._profiles = self._count(places)
+        self._spelled: dict[int, list[tuple[str, int]]] = {place: [] for place in places}
+        self._shares: dict[int, _Shares] = {}
+        self._units: dict[int, list[str]] = {}  # of columns with several
+
+    def columns(self) -> list[Column]:
+        """Return what each column holds: number, date, text or category."""
+        found: dict[int, Column] = {}
+        for place, profile in self._profiles.items():
+            is_plain = profile.num_numbers == profile.num_present
+            if profile.num_present == 0:
+                found[place] = replace(profile, kind=EMPTY, reason="no cell has a value")
+            elif place in self._codes:
+                found[place] = replace(profile, kind=CATEGORY, reason="codes with leading zeros")
+            elif (
+                is_plain
+                and not self._chosen[place]
+                and not self._extra[place]
+                and not _is_called_date(profile)
+            ):
+                found[place] = replace(profile, kind=NUMBER)
+        rest = [place for place in self._profiles if place not in found]
+        if rest:
+            self._collect_values(rest)
+            found |= self._dates(rest)
+            found |= self._numbers([place for place in rest if place not in found])
+            for place in rest:
+                if place not in found:
+                    found[place] = self._other(self._profiles[place])
+        return [found[place] for place in self._profiles]
+
+    def _count(self, places: Sequence[int]) -> dict[int, Column]:
+        """Return what plain counting says of each column."""
+        plain = PLAIN.sql("v")
+        start = f"left(v, {MAX_EXAMINED})"
+        unread = [Column(index=place, name=self._table.names[place], kind="") for place in places]
+        rows = self._table.query(
+            f"SELECT col, count(v), count(DISTINCT v), count({plain}), coalesce(avg(length(v)), 0), "
+            f"coalesce(avg(length({start}) - length(replace({start}, ' ', '')) + 1), 0), "
+            f"coalesce(bool_or(isnan({plain})), false), coalesce({_ARE_CODES}, false)"
+            f" FROM {long_cells(unread)} GROUP BY col"
+        )
+        found = {}
+        for place, present, distinct, num_plain, characters, words, has_nan, has_zeros in sorted(rows):
+            if has_zeros and num_plain == present and not self._chosen[place]:
+                self._codes.add(place)
+            nan: tuple[str, ...] = ()
+            if has_nan:
+                spelled = self._table.query(
+                    f"SELECT DISTINCT {column(place)} AS v FROM rows WHERE lower(v) = 'nan' ORDER BY v"
+                )
+                nan = tuple(str(value) for (value,) in spelled)
+            found[place] = Column(
+                index=place,
+                name=self._table.names[place],
+                kind="",
+                num_rows=self._table.num_rows,
+                num_present=present,
+                num_distinct=distinct,
+                num_numbers=num_plain,
+                missing=nan,
+                characters=characters,
+                words=words,
+                is_chosen=bool(self._chosen[place]),
+            )
+        return found
+
+    def _collect_values(self, places: Sequence[int]) -> None:
+        """Fill `vals` for some columns; take spellings of missing values out of it."""
+        self._profiles |= {place: replace(self._profiles[place], missing=()) for place in places}
+        unread = [self._profiles[place] for place in places]
+        self._table.store(
+            "vals",
+            f"SELECT col, left(v, {MAX_EXAMINED}) AS v, count(*) AS n FROM {long_cells(unread)} "
+            f"WHERE v IS NOT NULL GROUP BY ALL",
+        )
+        tests = [f"lower(v) IN ({', '.join(map(literal, MISSING_NUMBER))})"]
+        tests += [
+            f"(col = {place} AND lower(v) IN ({', '.join(map(literal, self._extra[place]))}))"
+            for place in places
+            if self._extra[place]
+        ]
+        spelled = f"({' OR '.join(tests)})"
+        for place, value, count in self._table.query(
+            f"SELECT col, v, n FROM vals WHERE {spelled} ORDER BY col, n DESC, v"
+        ):
+            self._spelled[place].append((value, count))
+        self._table.execute(f"DELETE FROM vals WHERE {spelled}")
+        foreign = f"sum(n * (length(v) - length(regexp_replace(v, {literal(IDEOGRAPHS)}, '', 'g'))))"
+        images, dates = literal("(?i)" + IMAGES), literal(_LIKE_A_DATE)
+        tests = [
+            "regexp_matches(v, '[0-9]')",
+            f"regexp_matches(v, {images})",
+            f"regexp_full_match(v, {dates})",
+        ]
+        digits, image, date = map(_sum_where, tests)
+        self._shares = dict.fromkeys(places, _Shares())
+        for place, *values in self._table.query(
+            f"SELECT col, {digits}, {image}, {date}, {foreign}::BIGINT, sum(n)::BIGINT, count(v) "
+            "FROM vals GROUP BY col"
+        ):
+            self._shares[place] = _Shares(*values)
+        for place in places:
+            profile = self._profiles[place]
+            is_foreign = self._shares[place].ideographs >= MIN_IDEOGRAPHS * max(1, profile.num_present)
+            self._profiles[place] = replace(profile, ideographs=is_foreign)
+
+    def _dates(self, places: Sequence[int]) -> dict[int, Column]:
+        """Return the columns that hold dates."""
+        least: dict[int, float] = {}
+        for place in places:
+            profile, chosen = self._profiles[place], self._chosen[place]
+            shares = self._shares[place]
+            is_plain = profile.num_numbers == profile.num_present
+            is_possible = shares.digits > 0.5 * profile.num_present and profile.characters < 60
+            share = 0.01 if chosen else 1.0 if is_plain else 0.95
+            if chosen not in ("", DATE) or (not chosen and not is_possible):
+                continue
+            if is_plain and not chosen and not _is_called_date(profile):
+                continue
+            if shares.present and shares.dates >= share * shares.present:
+                least[place] = share
+        if not least:
+            return {}
+        asked = ", ".join(f"count({_date_sql('v', form)})" for form in DATE_FORMATS)
+        some = self._table.query(
+            f"SELECT col, count(v), {asked} FROM (SELECT * FROM vals WHERE col IN ({_listed(least)}) "
+            "QUALIFY row_number() OVER (PARTITION BY col) <= 200) GROUP BY col"
+        )
+        # Most formats do not fit even some of the values.
+        possible = {
+            place: [
+                form
+                for form, count in zip(DATE_FORMATS, counts, strict=True)
+                if count > 0.5 * least[place] * total
+            ]
+            for place, total, *counts in some
+        }
+        forms = [form for form in DATE_FORMATS if any(form in fitting for fitting in possible.values())]
+        if not forms:
+            return {}
+        dates = [_date_sql("v", form) for form in forms]
+        asked = ", ".join(f"{_sum_where(f'{date} IS NOT NULL')}, count(DISTINCT {date})" for date in dates)
+        found = {}
+        for place, *values in self._table.query(
+            f"SELECT col, {asked} FROM vals WHERE col IN ({_listed(least)}) GROUP BY col"
+        ):
+            fits = {
+                form: count for form, count in zip(forms, values[::2], strict=True) if form in possible[place]
+            }
+            best = max(fits.values(), default=0)
+            if best < max(1, least[place] * self._shares[place].present):
+                continue
+            fitting = [form for form, count in fits.items() if count == best]
+            pairs = (
+                {form, form.replace("%d", "%_").replace("%m", "%d").replace("%_", "%m")} for form in fitting
+            )
+            is_ambiguous = any(len(pair) == 2 and pair <= set(fitting) for pair in pairs)
+            found[place] = replace(
+                self._with_missing(self._profiles[place], MISSING_NUMBER),
+                kind=DATE,
+                date_format=fitting[0],
+                confidence="medium" if is_ambiguous else "high",
+                reason="day and month could be the other way round" if is_ambiguous else "",
+                num_present=best,
+                num_distinct=values[2 * forms.index(fitting[0]) + 1],
+            )
+        return found
+
+    def _numbers(self, places: Sequence[int]) -> dict[int, Column]:
+        """Return the columns that hold numbers, with their notation."""
+        able = [place for place in places if self._can_be_numbers(place)]
+        if not able:
+            return {}
+        shapes: dict[int, dict[str, int]] = {place: {} for place in able}
+        for place, shape, count in self._table.query(
+            f"SELECT col, trim(regexp_replace(v, {literal(_BODY)}, '{_NUMBER_HERE}')) AS s, "
+            f"sum(n)::BIGINT AS m FROM vals WHERE col IN ({_listed(able)}) GROUP BY col, s "
+            "QUALIFY row_number() OVER (PARTITION BY col ORDER BY m DESC, s) <= 200 ORDER BY col, m DESC, s"
+        ):
+            shapes[place][shape] = count
+        by_notations: dict[tuple[str, str], list[int]] = {}
+        others = {}
+        for place in able:
+            unit, others[place], self._units[place] = _unit_of(shapes[place])
+            decimal = {DECIMAL_COMMA: ",", DECIMAL_POINT: "."}.get(self._chosen[place], "")
+            by_notations.setdefault((unit, decimal), []).append(place)
+        found = {}
+        for (unit, decimal), some in by_notations.items():
+            notations = [
+                Notation(decimal=point, thousands=mark, unit=unit)
+                for point, mark in _MARKS
+                if decimal in ("", point)
+            ] + [Notation(is_time=True)]
+            tests = [f"regexp_full_match(v, {literal(each.pattern)})" for each in notations]
+            tests += [f"{PLAIN.sql('v')} IS NOT NULL", "regexp_matches(v, '^[-+]?[0-9]{4,}')"]
+            for place, *fits, plain, num_long in self._table.query(
+                f"SELECT col, {', '.join(map(_sum_where, tests))} FROM vals "
+                f"WHERE col IN ({_listed(some)}) GROUP BY col"
+            ):
+                by_notation = dict(zip(notations, fits, strict=True))
+                number = self._as_number(place, by_notation, plain, num_long, others[place])
+                if number is not None:
+                    found[place] = number
+        return found
+
+    def _can_be_numbers(self, place: int) -> bool:
+        profile, chosen = self._profiles[place], self._chosen[place]
+        is_plain = profile.num_numbers == profile.num_present
+        num_digits = self._shares[place].digits
+        if chosen:
+            return chosen in (NUMBER, DECIMAL_COMMA, DECIMAL_POINT)
+        return is_plain or (profile.characters < 40 and num_digits > 0 and not self._are_images(profile))
+
+    def _as_number(
+        self, place: int, fits: Mapping[Notation, int], plain: int, num_long: int, others: Mapping[str, int]
+    ) -> Column | None:
+        """Return the column as numbers, or None if too few cells are.
+
+        Args:
+            fits: cells that are numbers in each notation; `plain`: as programs write them.
+            num_long: cells that begin with four digits.
+            others: cells without a digit.
+        """
+        profile, chosen = self._profiles[place], self._chosen[place]
+        present, distinct = self._shares[place].present, self._shares[place].distinct
+        # Words among numbers stand for missing values if they are known ones, or always the same.
+        guessed: set[str] = set()
+        is_rare = sum(others.values()) < 0.3 * profile.num_present
+        if 0 < len(others) <= 2 and min(others.values()) > 1 and is_rare and not _is_ordinal(others):
+            guessed = set(others)
+            present, distinct = present - sum(others.values()), distinct - len(others)
+        best = max([*fits.values(), plain])
+        if present == 0 or best == 0 or (best < MIXED_FROM * present and not chosen):
+            return None
+        notation, confidence, reason = PLAIN, "medium" if guessed else "high", ""
+        if plain < best or chosen == DECIMAL_COMMA:
+            fitting = [each for each, count in fits.items() if count == best]
+            notation = next((each for each in fitting if each == Notation(unit=each.unit)), fitting[0])
+            # 1,266: a thousand or one and a quarter? Thousands, unless longer numbers lack the separator.
+            grouped = next((each for each in fitting if each.thousands), None)
+            is_ambiguous = (
+                grouped is not None and not notation.thousands and notation.decimal != grouped.decimal
+            )
+            if grouped is not None and is_ambiguous and not chosen:
+                notation = notation if num_long else grouped
+                confidence = "medium"
+                reason = (
+                    "longer numbers have no separator"
+                    if num_long
+                    else "every separator has three digits after it"
+                )
+        known = {value for value, _ in self._spelled[place]}
+        return replace(
+            profile,
+            kind=NUMBER if best == present else MIXED,
+            missing=tuple(sorted(known | guessed)),
+            notation=notation,
+            num_present=present,
+            num_distinct=distinct,
+            confidence=confidence,
+            reason=reason,
+            num_numbers=best,
+        )
+
+    def _other(self, profile: Column) -> Column:
+        """Return a column of neither numbers nor dates."""
+        chosen = self._chosen[profile.index]
+        if chosen in (IGNORED, CATEGORY, TEXT):
+            return replace(self._with_missing(profile, MISSING), kind=chosen, reason="chosen")
+        if chosen == DATE:
+            return replace(profile, kind=CATEGORY, reason="no date could be read", confidence="low")
+        if not chosen and self._are_images(profile):
+            reason = "the cells are names of image files"
+            return replace(self._with_missing(profile, MISSING), kind=FILE_NAME, reason=reason)
+        is_long = profile.words >= MIN_TEXT_WORDS or profile.ideographs
+        is_much = profile.num_distinct > 0.5 * profile.num_present or profile.num_distinct > 4 * MAX_ONE_HOT
+        if is_long and is_much and profile.num_distinct > 1:
+            return replace(self._with_missing(profile, ()), kind=TEXT)
+        category = replace(self._with_missing(profile, MISSING), kind=CATEGORY)
+        if units := self._units.get(profile.index):
+            reason = f"numbers with different units: {', '.join(units[:4])}"
+            kind = IGNORED if profile.num_distinct > MAX_ONE_HOT else CATEGORY
+            category = replace(category, kind=kind, reason=reason, confidence="low")
+        return category
+
+    def _are_images(self, profile: Column) -> bool:
+        return profile.characters < 300 and self._shares[profile.index].images >= 0.95 * profile.num_present
+
+    def _with_missing(self, profile: Column, spellings: Sequence[str]) -> Column:
+        """Return a column without those of some spellings, and of those the user has named, that occur."""
+        wanted = {*spellings, *self._extra[profile.index]}
+        found = [(value, count) for value, count in self._spelled[profile.index] if value.lower() in wanted]
+        return replace(
+            profile,
+            missing=tuple(value for value, _ in found),
+            num_present=profile.num_present - sum(count for _, count in found),
+            num_distinct=profile.num_distinct - len(found),
+        )
+
+
+def _is_called_date(profile: Column) -> bool:
+    """Return True if plain numbers may be dates such as 20240131."""
+    return profile.characters == 8 and re.search("dat|day|tag", profile.name.lower()) is not None
+
+
+def _sum_where(condition: str) -> str:
+    """Return SQL of how many cells have a value for which a condition holds."""
+    return f"coalesce(sum(n) FILTER ({condition}), 0)::BIGINT"
+
+
+def _listed(places: Iterable[int]) -> str:
+    return ", ".join(map(str, places))
+
+
+def _unit_of(shapes: Mapping[str, int]) -> tuple[str, dict[str, int], list[str]]:
+    """Return the unit next to the numbers of a column, the cells without a number, and different units."""
+    units: dict[str, int] = {}
+    others: dict[str, int] = {}
+    num_bare = 0
+    for text, count in shapes.items():
+        if _NUMBER_HERE not in text:
+            others[text] = count
+            continue
+        before, _, after = (re.sub(r"[-+−–()\s]", "", part) for part in text.partition(_NUMBER_HERE))
+        unit = before + after
+        is_name = re.search(r"[^\W\d_]", before) and not _CURRENCIES.fullmatch(before)
+        if unit == "":
+            num_bare += count
+        elif not is_name and not re.search(rf"[\d{_NUMBER_HERE}]", unit) and len(unit) <= 12:
+            units[unit] = units.get(unit, 0) + count
+    unit = max(units, key=lambda name: units[name], default="")
+    num_like = num_bare + sum(units.values())
+    is_usual = (
+        bool(units) and units[unit] >= 0.2 * num_like and num_bare + units[unit] > MIXED_FROM * num_like
+    )
+    is_different = not is_usual and len(units) > 1 and units[unit] >= 0.1 * sum(shapes.values())
+    return (
+        unit if is_usual else "",
+        others,
+        list(units) if is_different and num_like > 0.8 * sum(shapes.values()) else [],
+    )
+
+
+def _is_ordinal(others: Mapping[str, int]) -> bool:
+    """Return True for words that are values among numbers, such as the 'more' of 1, 2, 3, more."""
+    return any(
+        re.search(r"more|less|over|under|mehr|weniger|inf|yes|no\b|true|false", text) for text in others
+    )
+
+
+def _date_sql(cell: str, form: str) -> str:
+    date = f"regexp_replace({cell}, '[T ,]+[0-9]{{1,2}}:[0-9]{{2}}.*$', '')"
+    # Two digits are no year of %Y.
+    parsed = f"CAST(TRY_STRPTIME({date}, {literal(form)}) AS DATE)"
+    return f"CASE WHEN year({parsed}) BETWEEN 1000 AND 2999 THEN {parsed} END"
+
+
+def _resolved(table: Table, columns: Sequence[Column]) -> list[Column]:
+    """Read ambiguous separators as the other columns of the file have them."""
+    if not any(each.confidence == "high" and each.notation.decimal == "," for each in columns):
+        return list(columns)
+    found = {each.index: each for each in columns}
+    reason = "other columns have decimal commas"
+    numbers = {each.index: each for each in columns if each.kind == NUMBER and not each.is_chosen}
+    for each in numbers.values():
+        if each.confidence == "medium" and each.notation.thousands == ",":
+            notation = Notation(decimal=",", unit=each.notation.unit)
+            found[each.index] = replace(each, notation=notation, reason=reason)
+    by_unit: dict[str, list[int]] = {}
+    for place, each in numbers.items():
+        if each.notation in (PLAIN, Notation(unit=each.notation.unit)):
+            by_unit.setdefault(each.notation.unit, []).append(place)
+    for unit, some in by_unit.items():
+        grouped = Notation(decimal=",", thousands=".", unit=unit)
+        fits = f"regexp_full_match(v, {literal(grouped.pattern)})"
+        for places in batches(table, some):
+            for (place,) in table.query(
+                f"SELECT col FROM {long_cells(numbers[place] for place in places)} WHERE contains(v, '.') "
+                f"GROUP BY col HAVING bool_and({fits})"
+            ):
+                found[place] = replace(numbers[place], notation=grouped, confidence="medium", reason=reason)
+    return [found[each.index] for each in columns]
+
+
+def _with_numbers(table: Table, columns: Sequence[Column]) -> list[Column]:
+    """Add what the numbers of the columns are."""
+    found = {each.index: each for each in columns}
+    by_notation: dict[Notation, list[int]] = {}
+    for each in columns:
+        is_same = each.num_distinct == 1 and not each.num_missing and not each.is_chosen
+        if each.kind in (CATEGORY, FILE_NAME) and is_same:
+            found[each.index] = replace(each, kind=CONSTANT, reason="all cells are the same")
+        if each.kind in (NUMBER, MIXED):
+            by_notation.setdefault(each.notation, []).append(each.index)
+    quantile = "approx_quantile" if table.num_rows > 2_000_000 else "quantile_cont"
+    asked = (
+        f"count(v), count(u), count(m) - count(u), min(u), max(u), bool_and(u = floor(u)), "
+        f"{quantile}(u, [0.25, 0.5, 0.75]), count(DISTINCT u)"
+    )
+    for notation, numbers in by_notation.items():
+        # A cell with something unusual about its notation, the first one, is the example.
+        unusual = "row + CASE WHEN regexp_matches(v, '[0-9][^0-9-]+[0-9]') THEN 0 ELSE 1e15 END"
+        example = (
+            f", arg_min(v, {unusual}) FILTER (m IS NOT NULL), arg_min(m, {unusual}) FILTER (m IS NOT NULL)"
+        )
+        for places in batches(table, numbers):
+            read = f"(SELECT *, {notation.sql('v')} AS m FROM {long_cells(found[place] for place in places)})"
+            usable = f"(SELECT *, CASE WHEN abs(m) <= {LARGEST_NUMBER!r} THEN m END AS u FROM {read})"
+            for place, present, num, large, low, high, whole, quartiles, distinct, *shown in table.query(
+                f"SELECT col, {asked}{'' if notation.is_plain else example} FROM {usable} GROUP BY col"
+            ):
+                each = found[place]
+                is_same = each.num_distinct == 1 and num == each.num_rows and not each.is_chosen
+                found[place] = replace(
+                    each,
+                    kind=CONSTANT if is_same else NUMBER if num + large == present else MIXED,
+                    reason="all cells are the same" if is_same else each.reason,
+                    num_present=present,
+                    num_numbers=num,
+                    num_too_large=large,
+                    lowest=low or 0.0,
+                    highest=high or 0.0,
+                    all_whole=bool(whole) and not large,
+                    quartiles=tuple(quartiles or (0.0, 0.0, 0.0)),
+                    num_distinct=distinct + bool(large),
+                    example=(str(shown[0]), f"{shown[1]:.12g}")
+                    if shown and shown[0] is not None
+                    else ("", ""),
+                )
+    return [found[each.index] for each in columns]
+
+
+def _without_names(table: Table, columns: Sequence[Column], has_others: bool) -> list[Column]:
+    """Recognise row indexes and identifiers: values that are all different and say nothing of another row."""
+    able = [
+        each
+        for each in columns
+        if not each.is_chosen and each.num_present >= MIN_FOR_IDENTIFIER and each.all_different
+    ]
+    found = {each.index: _by_name(each, each.index in table.index_columns, has_others) for each in able}
+    for each in columns:
+        is_repeated = each.num_distinct < each.num_numbers < MOST_PER_ID * each.num_distinct
+        is_whole = each.kind == NUMBER and each.all_whole and each.notation.is_plain and not each.is_chosen
+        if (
+            is_whole
+            and is_repeated
+            and each.num_distinct > 2
+            and re.search(r"(^|[_\-. ])id$|Id$|ID$", each.name)
+        ):
+            reason = "whole numbers, called an identifier; rows with the same one may be alike"
+            found[each.index] = replace(each, kind=IDENTIFIER, reason=reason, confidence="medium")
+    counting = {
+        place: each
+        for place, each in found.items()
+        if each.kind == NUMBER
+        and each.all_whole
+        and each.notation.is_plain
+        and each.name.lower() not in ORDERED_NAMES
+    }
+    for places in batches(table, list(counting)):
+        numbers = (
+            f"SELECT row, col, {PLAIN.sql('v')} AS m FROM {long_cells(counting[place] for place in places)}"
+        )
+        steps = f"SELECT col, m - lag(m) OVER (PARTITION BY col ORDER BY row) AS d FROM ({numbers})"
+        for place, least, most in table.query(f"SELECT col, min(d), max(d) FROM ({steps}) GROUP BY col"):
+            if least == most != 0 and (least == 1 or (place == 0 and has_others)):
+                reason = f"it counts up by {least:g} from row to row"
+                found[place] = replace(counting[place], kind=INDEX, reason=reason, confidence="medium")
+    return [found.get(each.index, each) for each in columns]
+
+
+def _by_name(each: Column, is_declared: bool, has_others: bool) -> Column:
+    """Return a column of different values as an index or identifier, if its name or the file says so."""
+    if is_declared:
+        return replace(each, kind=INDEX, reason="the file declares it as the index of its rows")
+    if each.kind == CATEGORY and each.confidence != "low":
+        return replace(each, kind=IDENTIFIER, reason="all its values are different, like names of rows")
+    if each.kind != NUMBER or not each.all_whole or not each.notation.is_plain:
+        return each
+    if each.index == 0 and re.fullmatch(NAMELESS, each.name.lower()):
+        return replace(
+            each, kind=INDEX, reason="whole numbers, all different, in a first column without a name"
+        )
+    is_row_number = each.lowest in (0, 1) and each.highest - each.lowest + 1 == each.num_rows
+    if is_row_number and has_others and each.name.lower() not in ORDERED_NAMES:
+        reason = "each whole number up to the number of rows, once"
+        return replace(each, kind=INDEX, reason=reason, confidence="medium")
+    if is_id_name(each.name):
+        return replace(each, kind=IDENTIFIER, reason="whole numbers, all different, and called an identifier")
+    return each
+
+
+def is_id_name(name: str) -> bool:
+    """Return True for a name such as user_id, customerID or 编号."""
+    parts = [part for part in re.split(r"[_\-. ]", name.lower()) if part] or [""]
+    return (
+        parts[-1] in ID_NAMES
+        or parts[0] in ("id", "uuid")
+        or name.endswith(("Id", "ID", "编号"))
+        or re.fullmatch(r".{3,}(nummer|number)", name.lower()) is not None
+    )

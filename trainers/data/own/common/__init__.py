@@ -1,1 +1,0 @@
-"""What all kinds of own data share: problems, limits, prepared data on disk."""

@@ -1,0 +1,217 @@
+"""Features of a table as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trainers.data.dataset import TABULAR_REGRESSION
+from trainers.data.own.cache import ArrayWriter, MappedArray, require_space, write_array
+from trainers.data.own.columns import LARGEST_NUMBER
+from trainers.data.own.problems import quoted
+from trainers.data.own.processes import Progress
+from trainers.data.own.splits import Rows, split_rows
+from trainers.data.own.table_file import Table, parts_of
+from trainers.data.own.table_plan import Feature, Plan
+
+Numbers = npt.NDArray[np.float64]
+
+_ROWS_AT_ONCE = 8192
+_CELLS_AT_ONCE = 400_000
+CHARACTERS_AT_ONCE = 16 * 2**20
+RAW = "raw"
+
+
+class TooFarError(Exception):
+    """A number becomes infinite when it is standardised; says in which column, and how far off it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """Mean and deviation of each feature (0 and 1 for categories) and of the target."""
+
+    mean: list[float]
+    std: list[float]
+    target_mean: float
+    target_std: float
+
+
+def feature_names(plan: Plan) -> list[str]:
+    """Return the name of every number a row becomes."""
+    return [name for feature in plan.features for name in feature.names]
+
+
+def write_features(table: Table, plan: Plan, folder: Path) -> tuple[dict[str, Any], Scale]:
+    """Write `inputs`, `targets`, `train` and `validation`; return what is known of the arrays, and the scale.
+
+    Two passes: the scale is of the training rows, and which rows are those is known when all labels are.
+    """
+    width = len(feature_names(plan))
+    require_space(folder, table.num_rows * (8 * len(plan.features) + 4 * width))
+    targets, raw = _write_raw(table, plan, folder)
+    labels = None if plan.task == TABULAR_REGRESSION else targets
+    train, validation = split_rows(labels, len(targets))
+    is_train = np.zeros(len(targets), dtype=bool)
+    is_train[train] = True
+    mean, std = _scale_of(raw, is_train)
+    centre, spread = (0.0, 1.0)
+    if labels is None:
+        centre, spread = float(targets[train].mean()), float(targets[train].std()) or 1.0
+        targets = _as_floats((targets - centre) / spread, plan.label_name)
+    writer = ArrayWriter(folder, "inputs", "<f4", (width,))
+    progress = Progress("rows written", len(raw))
+    for start in range(0, len(raw), _ROWS_AT_ONCE):
+        piece = raw.slice(start, start + _ROWS_AT_ONCE)
+        writer.append(_expand(piece, plan.features, mean, std))
+        progress.add(len(piece))
+    progress.finish()
+    raw.path.unlink()
+    arrays = {
+        "inputs": writer.close(),
+        "targets": write_array(folder, "targets", targets),
+        "train": write_array(folder, "train", train),
+        "validation": write_array(folder, "validation", validation),
+    }
+    means, stds = _by_number(plan.features, mean, 0.0), _by_number(plan.features, std, 1.0)
+    return arrays, Scale(mean=means, std=stds, target_mean=centre, target_std=spread)
+
+
+def chunks(
+    table: Table, plan: Plan, cells: Sequence[str]
+) -> Iterator[tuple[list[npt.NDArray[Any]], npt.NDArray[Any]]]:
+    """Yield some thousand rows at a time: the values of these cells, and class numbers or numbers to predict.
+
+    Left out are rows without a label and those with something unreadable in a column of numbers.
+    """
+    is_number = plan.task == TABULAR_REGRESSION
+    checked = [each for each in plan.features if each.cell != "NULL"]
+    usable = [f"(abs({each.sql}) <= {LARGEST_NUMBER!r} OR {each.cell} IS NULL)" for each in checked]
+    if is_number:
+        usable.append(f"abs({plan.label_sql}) <= {LARGEST_NUMBER!r}")
+    asked = [plan.label_sql, *cells, *usable]
+    size = max(256, _CELLS_AT_ONCE // (len(cells) + 1))
+    if plan.texts:
+        usual, longest = table.query(f"SELECT avg(length({cells[0]})), max(length({cells[0]})) FROM rows")[0]
+        most = min(CHARACTERS_AT_ONCE / max(1, usual), 32 * CHARACTERS_AT_ONCE / max(1, longest))
+        size = max(1, min(size, int(most)))
+    last = table.value("SELECT max(row) FROM rows")
+    for start in range(0, last + 1, size):
+        labels, *values = _arrays(table, asked, start, start + size)
+        tests = values[len(cells) :]
+        if is_number:
+            targets = np.ma.filled(labels, np.nan).astype(np.float64)
+            is_good = np.ones(len(labels), dtype=bool)
+        else:
+            targets = np.array(
+                [plan.class_of.get(str(label), -1) for label in labels.tolist()], dtype=np.int64
+            )
+            is_good = targets >= 0
+        for test in tests:
+            is_good &= np.ma.filled(test, False).astype(bool)
+        if is_good.any():
+            yield [each[is_good] for each in values[: len(cells)]], targets[is_good]
+
+
+def _arrays(table: Table, expressions: Sequence[str], start: int, end: int) -> list[npt.NDArray[Any]]:
+    """Return the values of SQL expressions for the rows from `start` up to `end`."""
+    found: list[npt.NDArray[Any]] = []
+    for some in parts_of(expressions):
+        asked = ", ".join(f"{sql} AS f{place}" for place, sql in enumerate(some))
+        arrays = table.select(
+            f"SELECT {asked} FROM rows WHERE row >= {start} AND row < {end} ORDER BY row"
+        ).fetchnumpy()
+        found += [arrays[f"f{place}"] for place in range(len(some))]
+    return found
+
+
+def _write_raw(table: Table, plan: Plan, folder: Path) -> tuple[npt.NDArray[Any], MappedArray]:
+    """Write numbers as they are and categories by their place, missing ones as NaN; return the targets."""
+    writer = ArrayWriter(folder, RAW, "<f8", (len(plan.features),))
+    all_targets = []
+    progress = Progress("rows read", table.num_rows)
+    for values, targets in chunks(table, plan, [feature.sql for feature in plan.features]):
+        columns = [_column(cells, feature) for cells, feature in zip(values, plan.features, strict=True)]
+        writer.append(np.stack(columns, axis=1))
+        all_targets.append(targets)
+        progress.add(len(targets))
+    progress.finish()
+    about = writer.close()
+    return np.concatenate(all_targets), MappedArray(folder / f"{RAW}.bin", "<f8", tuple(about["shape"]))
+
+
+def _column(cells: npt.NDArray[Any], feature: Feature) -> Numbers:
+    """Return a column as numbers: of a category its place; NaN where it is missing."""
+    if not feature.values:
+        return np.ma.filled(cells.astype(np.float64), np.nan)
+    place_of = {value: float(place) for place, value in enumerate(feature.values)}
+    other = float(len(feature.values))
+    return np.array([np.nan if cell is None else place_of.get(str(cell), other) for cell in cells.tolist()])
+
+
+def _scale_of(raw: MappedArray, is_train: npt.NDArray[np.bool_]) -> tuple[Numbers, Numbers]:
+    """Return mean and deviation of each column over the training rows, missing values left out.
+
+    The mean comes first: no digits of the deviation are lost to large means.
+    """
+    starts = range(0, len(raw), _ROWS_AT_ONCE)
+    pieces = [slice(start, start + _ROWS_AT_ONCE) for start in starts]
+
+    def training(piece: slice) -> Numbers:
+        rows: Numbers = raw.slice(piece.start, piece.stop)[is_train[piece]]
+        return rows
+
+    count = np.maximum(sum((~np.isnan(training(piece))).sum(axis=0) for piece in pieces), 1)
+    mean = sum(np.nansum(training(piece) / count, axis=0) for piece in pieces)
+    std = np.sqrt(sum(np.nansum(np.square(training(piece) - mean), axis=0) for piece in pieces) / count)
+    return mean, np.where(std > 0, std, 1.0)
+
+
+def _expand(
+    piece: Numbers, features: Sequence[Feature], mean: Numbers, std: Numbers
+) -> npt.NDArray[np.float32]:
+    """Return (rows, numbers): columns standardised, a missing number as the mean; categories one-hot."""
+    parts = []
+    for place, feature in enumerate(features):
+        column = piece[:, place]
+        is_gone = np.isnan(column)
+        if feature.values:
+            kinds = np.arange(len(feature.values) + feature.has_other)
+            parts.append((column[:, None] == kinds).astype(np.float32))
+        else:
+            scaled = np.where(is_gone, 0.0, (column - mean[place]) / std[place])
+            parts.append(_as_floats(scaled, feature.name)[:, None])
+        if feature.has_missing:
+            parts.append(is_gone[:, None].astype(np.float32))
+    return np.concatenate(parts, axis=1)
+
+
+def _as_floats(values: Numbers, name: str) -> npt.NDArray[np.float32]:
+    """Return standardised numbers as a model reads them.
+
+    Raises:
+        TooFarError: when one lies so far from those that are trained on that it becomes infinite.
+    """
+    if not (np.abs(values) <= LARGEST_NUMBER).all():
+        away = float(np.abs(values).max())
+        message = f"a number lies {away:.2g} times the usual deviation off the others: too far."
+        raise TooFarError(f"column {quoted(name)}", message)
+    return values.astype(np.float32)
+
+
+def _by_number(features: Sequence[Feature], values: Numbers, of_category: float) -> list[float]:
+    """Return one value for each number a row becomes; only columns of numbers have their own."""
+    found = []
+    for value, feature in zip(values.tolist(), features, strict=True):
+        own = [] if feature.values else [value]
+        found += own + [of_category] * (len(feature.names) - len(own))
+    return found
+
+
+def rows_of(array: MappedArray) -> Rows:
+    """Return a list of row numbers from the disk."""
+    return array.slice(0, len(array))

@@ -1,0 +1,287 @@
+"""Suspicious findings in a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainers.data.dataset import TABULAR_REGRESSION
+from trainers.data.own import columns as columns_module
+from trainers.data.own.columns import Column, batches, long_cells
+from trainers.data.own.problems import Problems, quoted
+from trainers.data.own.table_file import MAX_TOTAL, TOTALS, Table, column, literal
+from trainers.data.own.table_plan import LABEL_NAMES, OTHER_LABEL_NAMES, Plan, patch
+
+MAX_CHECKED = 200  # columns
+FAR = 20.0  # times the distance between the quartiles
+SENTINELS = (-1, -9, -99, -999, -9999, 99, 999, 9999, 99999, 999999)
+LEAK = 0.999
+MIN_ROWS_FOR_LEAKS = 30
+
+
+def report_findings(table: Table, columns: Sequence[Column], plan: Plan, problems: Problems) -> None:
+    """Add a note for everything suspicious; of a table that cannot be used, only what explains that."""
+    _totals(table, columns, problems)
+    if problems.num_faults:
+        return
+    _other_label(columns, plan, problems)
+    _copies(table, columns, plan, problems)
+    used = [columns[place] for place in plan.used[:MAX_CHECKED]]
+    for each in used:
+        if each.kind == columns_module.NUMBER:
+            _outliers(table, each, problems)
+    if table.num_rows >= MIN_ROWS_FOR_LEAKS:
+        for each in _leaks(table, used, columns[plan.label], plan):
+            _report_leak(table, each, columns[plan.label], plan, problems)
+    for each in columns:
+        if (
+            each.confidence == "medium"
+            and each.kind == columns_module.NUMBER
+            and each.notation.thousands == ","
+            and not each.is_chosen
+        ):
+            as_decimal = each.example[0].replace(",", ".")
+            message = f"{each.example[0]} is read as {each.example[1]}; it could also be {as_decimal}."
+            suggested = patch(columns={each.name: "number, decimal comma"})
+            problems.note(
+                f"column {quoted(each.name)}",
+                message,
+                suggested=suggested,
+                action="Read the comma as a decimal mark",
+            )
+        elif each.confidence == "medium" and each.kind == columns_module.DATE:
+            problems.note(f"column {quoted(each.name)}", f"{each.reason}; it is read as {each.date_format}.")
+
+
+def _other_label(columns: Sequence[Column], plan: Plan, problems: Problems) -> None:
+    called = [
+        each.name
+        for each in columns
+        if each.name.lower() in (*LABEL_NAMES, *OTHER_LABEL_NAMES) and each.index != plan.label
+        and each.kind not in (columns_module.EMPTY, columns_module.CONSTANT, columns_module.INDEX)
+    ]  # fmt: skip
+    if called and plan.label_name.lower() not in (*LABEL_NAMES, *OTHER_LABEL_NAMES):
+        message = f"{quoted(plan.label_name)} is predicted, but there is also a column {quoted(called[0])}."
+        problems.note(
+            "the label column",
+            message,
+            suggested={"label_column": called[0]},
+            action=f"Predict {called[0][:40]}",
+        )
+
+
+def _totals(table: Table, columns: Sequence[Column], problems: Problems) -> None:
+    """Report a last row that sums up the others."""
+    last = table.value("SELECT max(row) FROM rows")
+    (cells,) = table.query_wide(
+        [column(each.index) for each in columns[:MAX_CHECKED]], f"FROM rows WHERE row = {last}"
+    )
+    named = [place for place, cell in enumerate(cells) if TOTALS.fullmatch(str(cell or "")[:MAX_TOTAL])]
+    # A word that is usual in its column is no sign of a total.
+    is_total = bool(named) and (
+        table.value(f"SELECT count(*) FROM rows WHERE {column(named[0])} = {literal(cells[named[0]])}") == 1
+    )
+    sums = [
+        each
+        for each in columns[:MAX_CHECKED]
+        if each.kind == columns_module.NUMBER and each.num_numbers > 5 and each.highest != each.lowest
+    ]
+    if not is_total and sums:
+        (values,) = table.query_wide(
+            [
+                sql
+                for each in sums
+                for sql in (
+                    f"(sum({each.number}) FILTER (row < {last}))",
+                    f"(max({each.number}) FILTER (row = {last}))",
+                )
+            ]
+        )
+        pairs = [
+            (whole, total)
+            for whole, total in zip(values[::2], values[1::2], strict=True)
+            if total is not None and whole
+        ]
+        is_total = bool(pairs) and all(math.isclose(whole, total, rel_tol=1e-6) for whole, total in pairs)
+    if is_total:
+        (line,) = table.lines([last])
+        shown = quoted(", ".join(str(cell)[:60] for cell in cells if cell is not None)[:60])
+        message = f"the last row, {shown}, looks like a total of the others."
+        problems.note(
+            "the table",
+            message,
+            line=line,
+            suggested=patch(leave_out_last=1),
+            action="Leave out the last row (1 row)",
+        )
+
+
+def _copies(table: Table, columns: Sequence[Column], plan: Plan, problems: Problems) -> None:
+    """Report rows that are equal: copies of a training row would be in the validation."""
+    places = [*(plan.texts or plan.used), plan.label]
+    some = [columns[place] for place in places]
+    # Rows of a few categories are equal by chance.
+    if (
+        len(places) > MAX_CHECKED
+        or max((each.num_distinct for each in some if each.index != plan.label), default=0)
+        < 0.3 * table.num_rows
+    ):
+        return
+    cells = ", ".join(column(place) for place in places)
+    distinct = table.value(f"SELECT count(*) FROM (SELECT DISTINCT {cells} FROM rows)")
+    copies = table.num_rows - distinct
+    if copies:
+        what = "texts" if plan.texts else "rows"
+        are = "is an exact copy" if copies == 1 else "are exact copies"
+        share = copies / table.num_rows
+        message = (
+            f"{copies:,} of {table.num_rows:,} {what} {are} of others: some would be in training and in "
+            "validation."
+        )
+        action = f"Leave out the copies ({copies:,} {'row' if copies == 1 else 'rows'}, {share:.0%})"
+        problems.note("the table", message, suggested=patch(leave_out_copies=True), action=action)
+    if plan.texts and plan.class_names:
+        texts = ", ".join(column(place) for place in plan.texts)
+        label = column(plan.label)
+        two = table.value(
+            f"SELECT count(*) FROM (SELECT {texts} FROM rows GROUP BY {texts} HAVING "
+            f"count(DISTINCT {label}) > 1)"
+        )
+        if two:
+            problems.note(
+                "the table", f"{two:,} texts occur with more than one label.", "One of the labels is wrong."
+            )
+
+
+def leave_out(table: Table, plan: Plan, reading: Mapping[str, Any], problems: Problems) -> int:
+    """Leave out the copies that the user does not want; return their number."""
+    if not reading.get("leave_out_copies"):
+        return 0
+    cells = ", ".join(column(place) for place in (*(plan.texts or plan.used), plan.label))
+    num = table.drop(f"row NOT IN (SELECT min(row) FROM rows GROUP BY {cells})")
+    if num:
+        problems.note("the table", f"{num:,} rows are copies of others and are left out.")
+    return num
+
+
+def _outliers(table: Table, each: Column, problems: Problems) -> None:
+    if _sentinel(table, each, problems):
+        return
+    low, middle, high = each.quartiles
+    spread = high - low
+    reach = max(abs(each.highest - middle), abs(each.lowest - middle))
+    if spread <= 0 or reach <= FAR * spread or each.num_distinct < 5:
+        return
+    far = f"abs({each.number} - {middle!r}) > {FAR * spread!r}"
+    count = table.value(f"SELECT count(*) FROM rows WHERE {far}")
+    if count > 0.05 * table.num_rows:
+        return
+    shown, line = table.examples(each.cell, far)
+    spelled = table.query(f"SELECT DISTINCT {each.cell} AS v FROM rows WHERE {far} ORDER BY v LIMIT 21")
+    message = (
+        f"{count:,} of its values lie far from the others (half of them are from {low:.4g} "
+        f"to {high:.4g}): {shown}."
+    )
+    suggested, action = {}, ""
+    if count <= 20:
+        suggested = patch(missing={each.name: [str(value) for (value,) in spelled]})
+        action = f"Read {'it' if count == 1 else f'these {count:,} values'} as missing"
+    problems.note(f"column {quoted(each.name)}", message, line=line, suggested=suggested, action=action)
+
+
+def _sentinel(table: Table, each: Column, problems: Problems) -> bool:
+    """Report a number such as -999 that probably stands for missing values; return True if there is one."""
+    for end, function in ((each.lowest, "min"), (each.highest, "max")):
+        if end not in SENTINELS or each.num_distinct < 5:
+            continue
+        is_end = f"{each.number} = {end!r}"
+        count, low, high = table.query(
+            f"SELECT count(*) FILTER ({is_end}), min({each.number}) FILTER (NOT {is_end}), "
+            f"max({each.number}) FILTER (NOT {is_end}) FROM rows"
+        )[0]
+        distance = low - end if function == "min" else end - high
+        if count < 2 or distance <= 2 * (high - low):
+            continue
+        shown, line = table.examples(each.cell, is_end)
+        spelled = table.query(
+            f"SELECT DISTINCT {each.cell} AS v FROM rows WHERE {is_end} ORDER BY v LIMIT 20"
+        )
+        problems.note(
+            f"column {quoted(each.name)}",
+            f"{count:,} of its values are {end:g}, far from the others ({low:.4g} to {high:.4g}): {shown}. "
+            "They may stand for missing values.",
+            line=line,
+            suggested=patch(missing={each.name: [str(value) for (value,) in spelled]}),
+            action=f"Read these {count:,} values as missing",
+        )
+        return True
+    return False
+
+
+def _leaks(table: Table, used: Sequence[Column], label: Column, plan: Plan) -> list[Column]:
+    """Return the features that alone determine the label."""
+    numbers = {each.index: each for each in used if each.kind == columns_module.NUMBER}
+    found: set[int] = set()
+    if plan.task == TABULAR_REGRESSION:
+        for places in batches(table, list(numbers) if len(plan.used) > 1 else []):
+            cells = long_cells((numbers[place] for place in places), label=label.number, as_numbers=True)
+            found |= {
+                place
+                for (place,) in table.query(
+                    f"SELECT col FROM {cells} WHERE isfinite(v) AND isfinite(l) GROUP BY col "
+                    f"HAVING abs(corr(v, l)) > {LEAK}"
+                )
+            }
+        return [each for each in used if each.index in found]
+    num_classes = len(plan.class_names)
+    categories = {
+        each.index: each
+        for each in used
+        if each.kind == columns_module.CATEGORY and 2 <= each.num_distinct <= 0.5 * each.num_present
+    }
+    for places in batches(table, list(categories)):
+        cells = long_cells((categories[place] for place in places), label=label.cell)
+        counts = f"SELECT col, v, l, count(*) AS n FROM {cells} WHERE l IS NOT NULL GROUP BY ALL"
+        by_value = f"SELECT col, sum(n) AS n, max(n) AS most FROM ({counts}) GROUP BY col, v"
+        found |= {
+            place
+            for (place,) in table.query(
+                f"SELECT col FROM ({by_value}) GROUP BY col "
+                f"HAVING sum(n) - sum(most) <= {0.001 * table.num_rows}"
+            )
+        }
+    # Sorted by the number, the label changes only between the classes: thresholds tell them apart.
+    able = [
+        place for place, each in numbers.items() if each.num_distinct >= num_classes and not each.num_missing
+    ]
+    for places in batches(table, able):
+        cells = long_cells((numbers[place] for place in places), label=label.cell, as_numbers=True)
+        by_value = (
+            f"SELECT col, v, min(l) AS l, count(DISTINCT l) AS n FROM {cells} "
+            "WHERE v IS NOT NULL AND l IS NOT NULL GROUP BY col, v"
+        )
+        steps = f"SELECT col, l, n, lag(l) OVER (PARTITION BY col ORDER BY v) AS before FROM ({by_value})"
+        found |= {
+            place
+            for (place,) in table.query(
+                f"SELECT col FROM ({steps}) GROUP BY col "
+                f"HAVING max(n) = 1 AND count(*) FILTER (l <> before) = {num_classes - 1}"
+            )
+        }
+    return [each for each in used if each.index in found and num_classes > 1]
+
+
+def _report_leak(table: Table, each: Column, label: Column, plan: Plan, problems: Problems) -> None:
+    how = f"in all {table.num_rows:,} rows"
+    if plan.task == TABULAR_REGRESSION:
+        numbers = f"FROM rows WHERE isfinite({each.number}) AND isfinite({label.number})"
+        how = f"(correlation {table.value(f'SELECT corr({each.number}, {label.number}) {numbers}'):.4f})"
+    is_alone = len(plan.used) == 1
+    problems.note(
+        f"column {quoted(each.name)}",
+        f"it alone determines {quoted(label.name)} {how}.",
+        "Is it known before the label? If not, ignore it.",
+        suggested={} if is_alone else patch(columns={each.name: "ignored"}),
+        action="" if is_alone else "Ignore this column",
+    )

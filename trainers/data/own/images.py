@@ -1,0 +1,751 @@
+"""Folders of images: classes, splits and preparation."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import torch
+
+from trainers.contract.config.sections import parse_reading
+from trainers.data.dataset import IMAGE_CLASSIFICATION, DataOptions, DataSpec, ImageSplit, Split
+from trainers.data.own import image_files
+from trainers.data.own.cache import (
+    SMALL_BYTES,
+    ArrayWriter,
+    MappedArray,
+    Prepared,
+    fingerprint,
+    require_space,
+    write_array,
+)
+from trainers.data.own.image_files import (
+    FolderSource,
+    Header,
+    ImageSource,
+    Pixels,
+    Range,
+    Shape,
+    UnreadableImageError,
+    ZipSource,
+    is_image,
+)
+from trainers.data.own.problems import Problems, listed, quoted
+from trainers.data.own.processes import Progress
+from trainers.data.own.splits import MappedImageSplit, Rows, split_rows, whole
+
+IMAGE_SUFFIXES = (
+    ".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm",
+    ".heic", ".heif", ".avif",
+)  # fmt: skip
+TEXT_SUFFIXES = (".txt", ".md")
+# Of the folders for validation, the one with the first of these words is taken.
+TRAIN_WORDS = ("train", "training", "trn", "训练")
+VALIDATION_WORDS = (
+    "val", "valid", "validation", "dev", "test", "testing", "tst", "eval", "holdout", "验证", "测试",
+)  # fmt: skip
+_SPLIT_WORD = re.compile(
+    rf"(?<![a-z])({'|'.join((*TRAIN_WORDS, *VALIDATION_WORDS))})(?=(set|data|images|imgs|files)?(?![a-z]))"
+)
+NO_CLASSES = (  # folders of other tasks
+    "image", "images", "img", "imgs", "mask", "masks", "label", "labels", "annotations", "ground_truth",
+)  # fmt: skip
+MIN_PER_CLASS = 2
+FEW_PER_CLASS = 10
+MUCH = 0.05  # of the images: leaving out more is a user's decision
+PER_CLASS_HINT = "Each class is a folder of its own, with its images in it."
+
+Labelled = tuple[str, str, bool | None]  # name, class, and True for validation if folders say so
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabelledFile:
+    """An image; `is_validation` is None unless the names of folders determine it."""
+
+    name: str
+    label: int
+    is_validation: bool | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrangement:
+    """The classes by number, every image that has one, and how many there are in all."""
+
+    class_names: tuple[str, ...] = ()
+    files: tuple[LabelledFile, ...] = ()
+    num_images: int = 0
+
+    def class_counts(self) -> dict[str, int]:
+        """Return the number of images of each class."""
+        counts = Counter(file.label for file in self.files)
+        return {name: counts[label] for label, name in enumerate(self.class_names)}
+
+
+def arrange(
+    source: ImageSource, reading: Mapping[str, Any], *, skip: bool, problems: Problems
+) -> Arrangement:
+    """Read classes and splits from the names of folders, and report faults of these.
+
+    Args:
+        reading: of `data_reading`, `join_labels` and `leave_out_rare` count.
+        skip: images without a class may be left out.
+    """
+    images = _images_of(source, problems)
+    if not images:
+        return Arrangement()
+    depth = _depth_of_root(images)
+    tops = sorted({_part(name, depth) for name in images} - {""})
+    class_depth = depth
+    if (sides := _split_of(tops, images, depth)) is not None:
+        labelled, class_depth = _with_given_splits(images, depth, sides, problems)
+    elif all(_split_of(inside, [], 0) for inside in _inside(images, depth).values()):
+        # Each class has its own folders for training and validation.
+        sided = {name: _side(_part(name, depth + 1)) for name in images}
+        labelled = [(name, _part(name, depth), side != "train") for name, side in sided.items() if side]
+    else:
+        labelled = [(name, _part(name, depth), None) for name in images]
+        _report_inner_folders(_inside(images, depth), problems)
+    for name in source.empty_folders:
+        if name.count("/") == class_depth:
+            problems.note(name, "there is no image in this folder: it is no class.")
+    return _numbered(labelled, reading, skip=skip, problems=problems)
+
+
+def arrange_listed(
+    source: ImageSource, labels: Mapping[str, str], reading: Mapping[str, Any], problems: Problems
+) -> Arrangement:
+    """Return the images that a table names with their labels, wherever they are below the folder."""
+    by_name: dict[str, str] = {}
+    for name in source.files:
+        by_name[name] = by_name.setdefault(name.rpartition("/")[2], name)
+    by_stem = {by_name[name].rpartition(".")[0].rpartition("/")[2]: by_name[name] for name in by_name}
+    found = {
+        name: by_name.get(name) or by_name.get(name.rpartition("/")[2]) or by_stem.get(name)
+        for name in labels
+    }
+    missing = [quoted(name) for name, file in found.items() if file is None]
+    if missing:
+        where = "the folder of the images"
+        message = f"{len(missing):,} of {len(labels):,} images of the table are not there: {listed(missing)}."
+        if len(missing) == len(labels):
+            problems.fault(where, message, "Give the folder that contains them.")
+        else:
+            problems.note(where, message, "They are left out.")
+    labelled: list[Labelled] = [
+        (file, labels[name], None) for name, file in found.items() if file is not None
+    ]
+    return _numbered(labelled, reading, skip=False, problems=problems)
+
+
+def sort_classes(names: Iterable[str]) -> list[str]:
+    """Return names in order: by value where all are numbers, else by the alphabet."""
+    names = sorted(names)
+    are_numbers = all(re.fullmatch(r"-?\d+(\.\d+)?", name, flags=re.ASCII) for name in names)
+    return sorted(names, key=float) if are_numbers else names
+
+
+def check_counts(
+    counts: Mapping[str, int], unit: str, problems: Problems, suggested: Mapping[str, str] | None = None
+) -> None:
+    """Refuse one class only and classes with too few samples; report which have few.
+
+    Args:
+        suggested: what leaves out the classes with too few.
+    """
+    if len(counts) == 1:
+        message = f"there is one class only, {quoted(next(iter(counts)))}."
+        problems.fault("the classes", message, "At least two are needed to tell apart.")
+    lone = {name: count for name, count in counts.items() if count < MIN_PER_CLASS}
+    few = [f"{quoted(name)} ({n:,})" for name, n in counts.items() if MIN_PER_CLASS <= n < FEW_PER_CLASS]
+    if lone:
+        each = "the class has" if len(lone) == 1 else f"{len(lone):,} of {len(counts):,} classes have"
+        names = f": {listed([quoted(name) for name in lone])}" if len(lone) > 1 else ""
+        hint = "Two are needed: one to train with, one to validate. Add some, or leave the class out."
+        num, total = sum(lone.values()), sum(counts.values())
+        action = f"Leave out {len(lone):,} of {len(counts):,} classes ({num:,} of {total:,} {unit})"
+        problems.fault(
+            next(iter(lone)) if len(lone) == 1 else "the classes",
+            f"{each} {max(lone.values())} {unit.removesuffix('s')}{names}.",
+            hint,
+            suggested=suggested,
+            action=action if suggested else "",
+        )
+    if few:
+        message = f"these classes have few {unit}: {listed(few)}."
+        problems.note("the classes", message, "Little can be learned from so few.")
+
+
+def alike(name: str) -> str:
+    """Return what names have in common that differ in case, spaces or invisible characters only."""
+    visible = "".join(x for x in unicodedata.normalize("NFKC", name) if unicodedata.category(x) != "Cf")
+    return " ".join(visible.casefold().split())
+
+
+def _images_of(source: ImageSource, problems: Problems) -> list[str]:
+    suffixes = {name: PurePosixPath(name).suffix.lower() for name in source.files}
+    images = [
+        name
+        for name, suffix in suffixes.items()
+        if suffix in IMAGE_SUFFIXES or (suffix not in TEXT_SUFFIXES and is_image(source, name))
+    ]
+    kept = set(images)
+    others = [name for name in source.files if name not in kept]
+    shown = listed([quoted(name) for name in others], 3)
+    num_texts = sum(suffixes[name] in TEXT_SUFFIXES for name in others)
+    if not images and num_texts > 1:
+        hint = "Texts with classes are read from a table with a column of texts and one of labels."
+        problems.fault("the data", f"there is no image in it, but {num_texts:,} texts: {shown}.", hint)
+    elif not images:
+        hint = f"Images are files ending in {', '.join(IMAGE_SUFFIXES)}. {PER_CLASS_HINT}"
+        there = f", but {shown}" if others else ""
+        problems.fault("the data", f"there is no image in it{there}.", hint)
+    elif others:
+        problems.note("the data", f"{len(others):,} files are no images and are left out: {shown}.")
+    return images
+
+
+def _depth_of_root(images: Sequence[str]) -> int:
+    """Return the depth of the folder with the classes: often all is in one folder more than needed."""
+    depth = 0
+    while len({_part(name, depth) for name in images}) == 1 and any(
+        _part(name, depth + 1) for name in images
+    ):
+        depth += 1
+    return depth
+
+
+def _side(folder: str) -> str:
+    """Return "train", a word for validation or "", of a folder such as seg_train, testData or val2017."""
+    words = _SPLIT_WORD.findall(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", folder).lower())
+    found = [word for word, _ in words]
+    return "train" if any(word in TRAIN_WORDS for word in found) else min(found, key=_rank, default="")
+
+
+def _rank(word: str) -> int:
+    return VALIDATION_WORDS.index(word)
+
+
+def _split_of(tops: Iterable[str], images: Sequence[str], depth: int) -> tuple[str, str] | None:
+    """Return the folders for training and validation, or None unless there are both.
+
+    Classes may be called train_station and test_tube: images that are directly in such folders are of a
+    split only if the folders differ in nothing else.
+    """
+    sides = {top: _side(top) for top in tops}
+    train = [top for top, side in sides.items() if side == "train"]
+    held = sorted(
+        (top for top, side in sides.items() if side not in ("", "train")), key=lambda t: _rank(sides[t])
+    )
+    if len(train) != 1 or not held:
+        return None
+    has_classes = any(_part(name, depth) == train[0] and _part(name, depth + 1) for name in images)
+    rests = {_SPLIT_WORD.sub("", top.lower()) for top in (train[0], held[0])}
+    return (train[0], held[0]) if has_classes or len(rests) == 1 else None
+
+
+def _inside(images: Sequence[str], depth: int) -> dict[str, set[str]]:
+    """Return the names of the folders in each top folder; "" for images that are directly in it."""
+    found: dict[str, set[str]] = {}
+    for name in images:
+        found.setdefault(_part(name, depth), set()).add(_part(name, depth + 1))
+    return found
+
+
+def _report_inner_folders(inside: Mapping[str, set[str]], problems: Problems) -> None:
+    """Report folders within the classes that could be the classes themselves: the same ones in each."""
+    names = sorted(set.intersection(*inside.values()) - {""})
+    if len(inside) > 1 and len(names) > 1:
+        message = f"the folders in them are not used: {listed([quoted(name) for name in names])} are in each."
+        hint = "If those are the classes, put all images of one into one folder."
+        problems.note(f"the classes {listed(sorted(inside), 3)}", message, hint)
+
+
+def _with_given_splits(
+    images: Sequence[str], depth: int, folders: tuple[str, str], problems: Problems
+) -> tuple[list[Labelled], int]:
+    """Return the images of the two folders with their classes, and the depth of the classes' folders."""
+    train, validation = folders
+    labelled: list[Labelled] = []
+    class_depth = depth + 1
+    for folder in folders:
+        own = [name for name in images if _part(name, depth) == folder]
+        # Often the folder is in another one of the same name.
+        deeper = depth + 1 + _depth_of_root([name.split("/", depth + 1)[-1] for name in own])
+        labelled += [(name, _part(name, deeper), folder == validation) for name in own]
+        class_depth = deeper if folder == train else class_depth
+    held = [label for _, label, is_held in labelled if is_held]
+    trained = [label for _, label, is_held in labelled if not is_held]
+    if not any(held) and any(trained):
+        message = f"its {len(held):,} images have no class folder: they are not used."
+        problems.note(validation, message, f"A part of {train} is kept for validation.")
+        labelled = [(name, label, None) for name, label, is_held in labelled if not is_held]
+    else:
+        problems.note(
+            "the data", f"{train} is for training, {validation} for validation, as the folders say."
+        )
+    unused = Counter(_part(name, depth) for name in images)
+    for folder in sorted(unused.keys() - {*folders, ""}):
+        message = f"its {unused[folder]:,} images are not used: "
+        message += f"{train} is for training, {validation} for validation."
+        problems.note(folder, message)
+    return labelled + [(name, "", None) for name in images if not _part(name, depth)], class_depth
+
+
+def _numbered(
+    labelled: list[Labelled], reading: Mapping[str, Any], *, skip: bool, problems: Problems
+) -> Arrangement:
+    """Number the classes and check them."""
+    total = len(labelled)
+    if loose := [name for name, label, _ in labelled if not label]:
+        message = (
+            f"{len(loose):,} images are in no class folder: {listed([quoted(name) for name in loose], 3)}."
+        )
+        labelled = [entry for entry in labelled if entry[1]]
+        if not labelled:
+            problems.fault("the data", message, PER_CLASS_HINT)
+            return Arrangement()
+        skip = skip or len(loose) <= MUCH * total
+        problems.unreadable("the data", message, PER_CLASS_HINT, skip=skip, num_samples=len(loose))
+    labelled = _joined(labelled, problems, is_joined=bool(reading.get("join_labels")))
+    is_given = any(held is not None for *_, held in labelled)
+    if is_given:
+        labelled = _checked_splits(labelled, problems, is_reduced=bool(reading.get("leave_out_rare")))
+    counts = Counter(label for _, label, _ in labelled)
+    if not is_given and reading.get("leave_out_rare"):
+        counts = Counter({label: count for label, count in counts.items() if count >= MIN_PER_CLASS})
+        num = len(labelled) - counts.total()
+        problems.note("the classes", f"{num:,} images of classes with a single one are left out.")
+    names = sort_classes(counts)
+    number_of = {name: number for number, name in enumerate(names)}
+    files = tuple(
+        LabelledFile(name=name, label=number_of[label], is_validation=held)
+        for name, label, held in labelled
+        if label in number_of
+    )
+    if len(names) > 1 and all(alike(name) in NO_CLASSES for name in names):
+        message = f"{listed([quoted(name) for name in names])} are folders of another task."
+        problems.fault("the classes", message, "Only classes of whole images can be learned here.")
+    # Where folders say what validation is, a class may have its one image in either.
+    is_some_left = max(counts.values(), default=0) >= MIN_PER_CLASS
+    suggested = {"data_reading": '{"leave_out_rare": true}'} if is_some_left else None
+    if len(names) == 1 or not is_given:
+        ordered = {name: counts[name] for name in names}
+        check_counts(ordered if not is_given else {names[0]: FEW_PER_CLASS}, "images", problems, suggested)
+    if is_some_left and len(names) > 5 and 5 * len(names) > len(files):
+        message = f"there are {len(names):,} classes in {len(files):,} images, more than one per five."
+        problems.note("the classes", message, "Is each class meant to be one?")
+    return Arrangement(class_names=tuple(names), files=files, num_images=total)
+
+
+def _joined(labelled: list[Labelled], problems: Problems, *, is_joined: bool) -> list[Labelled]:
+    """Join classes that look the same if that is wanted, or if one of them is in validation only."""
+    groups: dict[str, list[str]] = {}
+    trained = {label for _, label, held in labelled if not held}
+    for label in sorted({label for _, label, _ in labelled}, key=lambda label: (label not in trained, label)):
+        groups.setdefault(alike(label), []).append(label)
+    same = [group for group in groups.values() if len(group) > 1]
+    if not same:
+        return labelled
+    shown = "; ".join(" and ".join(map(quoted, group)) for group in same[:3])
+    message = f"names differ in case, spaces or invisible characters only: {shown}."
+    own = {label for group in same for label in group if label in trained and not is_joined}
+    num = len(groups) + sum(len(own.intersection(group)) - 1 for group in same if own.intersection(group))
+    if num == len(groups):
+        problems.note("the classes", message, "They are joined.")
+    else:
+        suggested = {"data_reading": '{"join_labels": true}'}
+        action = f"Join them: {num:,} classes become {len(groups):,}"
+        problems.note("the classes", f"{message} Each is a class.", suggested=suggested, action=action)
+    first = {label: label if label in own else group[0] for group in groups.values() for label in group}
+    return [(name, first[label], held) for name, label, held in labelled]
+
+
+def _checked_splits(labelled: list[Labelled], problems: Problems, *, is_reduced: bool) -> list[Labelled]:
+    """Report classes that are in one of the splits only; those of validation cannot be used."""
+    train = {label for _, label, held in labelled if not held}
+    held_back = {label for _, label, held in labelled if held}
+    if missing := sorted(train - held_back):
+        shown = listed([quoted(name) for name in missing])
+        message = f"these classes are not in the images for validation: {shown}."
+        problems.note("the classes", message, "How well they are learned is not measured.")
+    unknown = sorted(held_back - train)
+    kept = [entry for entry in labelled if entry[1] in train]
+    if not unknown:
+        return labelled
+    num, of = len(labelled) - len(kept), f"{len(unknown):,} of {len(train | held_back):,} classes"
+    shown = listed([quoted(name) for name in unknown])
+    message = f"{len(unknown):,} classes of the images for validation are not in those for training: {shown}."
+    if is_reduced:
+        problems.note("the classes", message, f"Their {num:,} images are left out.")
+        return kept
+    is_some_left = any(held for *_, held in kept)
+    problems.fault(
+        "the classes",
+        message,
+        "Add images for training, or leave these classes out.",
+        suggested={"data_reading": '{"leave_out_rare": true}'} if is_some_left else None,
+        action=f"Leave out {of} ({num:,} of {len(labelled):,} images)" if is_some_left else "",
+    )
+    return labelled
+
+
+def _part(name: str, depth: int) -> str:
+    """Return the folder of a file at some depth; "" for a file that is higher up."""
+    parts = name.split("/", depth + 1)
+    return parts[depth] if len(parts) > depth + 1 else ""
+
+
+NUM_DECODED_IN_INSPECTION = 2_000
+NUM_MEASURED = 1_000  # images whose values are examined for the range in use, and the mean and deviation
+NUM_THUMBNAILS = 12
+THUMBNAIL_SIDE = 32
+LISTS = (".csv", ".tsv", ".xlsx", ".parquet")  # of images with their labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageInspection:
+    """The images at a path.
+
+    Attributes:
+        files: the images whose headers can be read.
+        shape: of every prepared image.
+        decoded: the pixels of those of `files` that were decoded for the inspection, by name.
+        value_range: see `decoding.Range`.
+    """
+
+    source: ImageSource
+    arrangement: Arrangement
+    files: Sequence[LabelledFile]
+    shape: Shape
+    decoded: Mapping[str, Pixels]
+    value_range: Range
+
+
+class Images:
+    """Images in class folders at a path, or the images that a table names with their `labels`."""
+
+    name = "images"
+
+    def __init__(self, path: Path, options: DataOptions, labels: Mapping[str, str] | None = None) -> None:
+        self._path = path
+        self._options = options
+        self._labels = labels
+        self._reading = parse_reading(options.reading)
+
+    def options(self) -> dict[str, object]:
+        """Return the options that determine the prepared data."""
+        about: dict[str, object] = {
+            "kind": self.name,
+            "skip_unreadable": self._options.skip_unreadable,
+            "reading": self._options.reading,
+        }
+        if self._labels is not None:
+            about |= {"images": fingerprint(self._path, {}), "label": self._options.label_column}
+        return about
+
+    def inspect(self, problems: Problems) -> ImageInspection:
+        """Read the folders and every header; decode all images, or 2,000 evenly spread ones."""
+        encoding = str(self._reading.get("encoding", ""))
+        is_folder = self._path.is_dir()
+        source = (
+            FolderSource(self._path, problems) if is_folder else ZipSource(self._path, problems, encoding)
+        )
+        arrangement = Arrangement()
+        if not problems.num_faults and not (
+            is_folder and self._labels is None and self._is_list(source, problems)
+        ):
+            arrangement = self._arrange(source, problems)
+        headers = self._read_headers(source, arrangement.files, problems)
+        files = [file for file in arrangement.files if file.name in headers]
+        shape = image_files.choose_shape(list(headers.values())) if headers else (1, 1, 1)
+        value_range = self._range_of(source, headers, problems)
+        sample = [file.name for file in files[:: -(-len(files) // NUM_DECODED_IN_INSPECTION) or 1]]
+        decoded: dict[str, Pixels] = {}
+        failures: dict[str, str] = {}
+        progress = Progress("images tried", len(sample))
+        for piece in image_files.decode_all(source, sample, shape, value_range):
+            progress.add(len(piece.names) + len(piece.failures))
+            decoded.update(zip(piece.names, piece.pixels.copy(), strict=True))
+            failures |= piece.failures
+        self._report_unreadable(failures, len(arrangement.files), problems)
+        files = [file for file in files if file.name not in failures]
+        return ImageInspection(
+            source=source,
+            arrangement=arrangement,
+            files=self._without_copies(files, decoded, problems),
+            shape=shape,
+            decoded=decoded,
+            value_range=value_range,
+        )
+
+    def about(self, inspection: ImageInspection) -> dict[str, Any]:
+        """Return the classes with their counts and some thumbnails."""
+        left = replace(inspection.arrangement, files=tuple(inspection.files))
+        preview = {
+            "class_counts": left.class_counts(),
+            "thumbnails": _thumbnails(inspection),
+            "shape": list(inspection.shape),
+            "num_images": inspection.arrangement.num_images,
+        }
+        return {"task": IMAGE_CLASSIFICATION, "columns": [], "label_column": None, "preview": preview}
+
+    def estimate(self, inspection: ImageInspection) -> DataSpec:
+        """Describe the images as if all whose headers can be read could be decoded."""
+        sizes = [len(rows) for rows in _split(inspection.files)]
+        return self._spec(inspection.arrangement.class_names, inspection.shape, *sizes)
+
+    def prepare(self, inspection: ImageInspection, folder: Path, problems: Problems) -> dict[str, Any]:
+        """Decode all images into one array.
+
+        Raises:
+            DataError: when there are unreadable images that may not be left out.
+        """
+        shape, names = inspection.shape, inspection.arrangement.class_names
+        require_space(folder, len(inspection.files) * int(np.prod(shape)))
+        writer = ArrayWriter(folder, "images", "|u1", shape)
+        failures: dict[str, str] = {}
+        progress = Progress("images decoded", len(inspection.files))
+        wanted = [file.name for file in inspection.files]
+        for piece in image_files.decode_all(
+            inspection.source, wanted, shape, inspection.value_range, inspection.decoded
+        ):
+            progress.add(len(piece.names) + len(piece.failures))
+            writer.append(piece.pixels)
+            failures |= piece.failures
+        progress.finish()
+        self._report_unreadable(failures, len(wanted), problems)
+        kept = tuple(file for file in inspection.files if file.name not in failures)
+        train, validation = _split(kept)
+        if len(kept) < len(inspection.arrangement.files):
+            left = Arrangement(class_names=names, files=kept).class_counts()
+            check_counts(left, "usable images", problems)
+        if not problems.num_faults and not (len(train) and len(validation)):
+            side = "validation" if len(train) else "training"
+            problems.fault(
+                "the data", f"no readable image is left for {side}.", "Replace the unreadable ones."
+            )
+        problems.check(str(self._path))
+        labels = np.array([file.label for file in kept], dtype=np.int64)
+        arrays = {"labels": labels, "train": train, "validation": validation}
+        about = {
+            "images": writer.close(),
+            **{name: write_array(folder, name, values) for name, values in arrays.items()},
+        }
+        images = MappedArray(folder / "images.bin", "|u1", (len(kept), *shape))
+        measured = images.take(np.sort(train)[:: -(-len(train) // NUM_MEASURED)])
+        return {
+            "arrays": about,
+            "class_names": list(names),
+            "shape": list(shape),
+            "mean": measured.mean(axis=(0, 2, 3)).tolist(),
+            "std": np.maximum(measured.std(axis=(0, 2, 3), dtype=np.float32), 1.0).tolist(),
+        }
+
+    def spec(self, prepared: Prepared) -> DataSpec:
+        """Describe the prepared images."""
+        channels, height, width = prepared.meta["shape"]
+        sizes = [len(prepared.array(side)) for side in ("train", "validation")]
+        return self._spec(tuple(prepared.meta["class_names"]), (channels, height, width), *sizes)
+
+    def splits(self, prepared: Prepared, device: torch.device) -> tuple[Split, Split]:
+        """Return training and validation images; the mean and deviation are of the training images."""
+        meta, channels = prepared.meta, prepared.meta["shape"][0]
+        mean = meta["mean"] if self._options.normalise else [0.0] * channels
+        std = meta["std"] if self._options.normalise else [255.0] * channels
+        images, labels = prepared.array("images"), prepared.array("labels").all()
+        found: list[Split] = []
+        for rows in (prepared.array("train").all(), prepared.array("validation").all()):
+            if images.num_bytes <= SMALL_BYTES or device.type != "cpu":
+                pixels, targets = whole(images, rows, device), torch.from_numpy(labels[rows])
+                found.append(ImageSplit(pixels, targets, mean=mean, std=std, device=device))
+            else:
+                found.append(MappedImageSplit(images, labels, rows, mean=mean, std=std))
+        return found[0], found[1]
+
+    def _arrange(self, source: ImageSource, problems: Problems) -> Arrangement:
+        if self._labels is not None:
+            return arrange_listed(source, self._labels, self._reading, problems)
+        return arrange(source, self._reading, skip=self._options.skip_unreadable, problems=problems)
+
+    def _is_list(self, source: ImageSource, problems: Problems) -> bool:
+        """Return True if a table names the labels of images that are in one folder, after reporting it."""
+        images = [name for name in source.files if name.lower().endswith(IMAGE_SUFFIXES)]
+        folders = {name.rpartition("/")[0] for name in images}
+        lists = [name for name in source.files if name.lower().endswith(LISTS) and name.count("/") < 2]
+        if len(folders) != 1 or not lists:
+            return False
+        folder = self._path / folders.pop()
+        suggested = {"data_path": str(self._path / lists[0]), "images_path": str(folder)}
+        problems.fault(
+            "the data",
+            f"its {len(images):,} images are in one folder, next to the table {lists[0]}.",
+            "If the table contains their file names and labels, give its path and the folder of the images.",
+            suggested=suggested,
+            action=f"Read the labels from {lists[0]}",
+        )
+        return True
+
+    def _read_headers(
+        self, source: ImageSource, files: Sequence[LabelledFile], problems: Problems
+    ) -> dict[str, Header]:
+        headers: dict[str, Header] = {}
+        failures: dict[str, str] = {}
+        names = [file.name for file in files]
+        progress = Progress("image headers read", len(names))
+        for name, answer in zip(names, image_files.read_headers(source, names), strict=True):
+            progress.add(1)
+            if isinstance(answer, Header):
+                headers[name] = answer
+            else:
+                failures[name] = answer
+        progress.finish()
+        self._report_unreadable(failures, len(names), problems)
+        if animated := [name for name, header in headers.items() if header.has_frames]:
+            message = f"{len(animated):,} images have several frames or pages, such as {animated[0]}: "
+            problems.note("the images", message + "the first is used.")
+        return headers
+
+    def _report_unreadable(self, failures: Mapping[str, str], total: int, problems: Problems) -> None:
+        """Report images that cannot be read, once for each reason."""
+        by_reason: dict[str, list[str]] = {}
+        for name, reason in failures.items():
+            by_reason.setdefault(re.sub(r"\d+|'[^']*'", "", reason), []).append(name)
+        for names in by_reason.values():
+            reason, num = failures[names[0]], len(names)
+            where = names[0] if num == 1 else "the images"
+            all_of_them = f"all {num:,}" if num == total else f"{num:,} of {total:,}"
+            message = f"{reason}." if num == 1 else f"{all_of_them}: {reason}, such as {listed(names, 3)}."
+            if num == total:
+                problems.fault(where, message, "Replace them.")
+            else:
+                skip = self._options.skip_unreadable
+                problems.unreadable(where, message, "Replace or delete it.", skip=skip, num_samples=num)
+
+    def _range_of(self, source: ImageSource, headers: Mapping[str, Header], problems: Problems) -> Range:
+        deep = [name for name, header in headers.items() if header.is_deep]
+        if not deep:
+            return image_files.FULL_RANGE
+        low, high = found = image_files.range_of(source, deep[:: -(-len(deep) // NUM_MEASURED)])
+        if found != image_files.FULL_RANGE:
+            used = (
+                f"{int(high).bit_length()} bits"
+                if low == 0 and high > 1
+                else f"values from {low:g} to {high:g}"
+            )
+            message = f"{len(deep):,} have room for 16 bits or more and use {used}: they are scaled by that."
+            problems.note("the images", message)
+        return found
+
+    def _without_copies(
+        self,
+        files: Sequence[LabelledFile],
+        decoded: Mapping[str, Pixels],
+        problems: Problems,
+    ) -> list[LabelledFile]:
+        """Report equal images; return the files without them if that is wanted."""
+        groups: dict[bytes, list[LabelledFile]] = {}
+        for file in files:
+            if file.name in decoded:
+                pixels = decoded[file.name].tobytes()
+                groups.setdefault(hashlib.blake2b(pixels, digest_size=16).digest(), []).append(file)
+        if len(groups) == 1 and len(files) > 2:
+            hint = "Look at them in an image viewer: they may be damaged, or need another program."
+            problems.fault("the images", "all of them look the same: there is nothing to learn from.", hint)
+        alike = [group for group in groups.values() if len(group) > 1]
+        if problems.num_faults or not alike:
+            return list(files)
+        # No label is certain for an image in several classes; one of the other copies is kept.
+        torn = [group for group in alike if len({file.label for file in group}) > 1]
+        copies = [file for group in alike if group not in torn for file in group[1:]]
+        gone = {file.name for group in torn for file in group} | {file.name for file in copies}
+        if self._reading.get("leave_out_copies"):
+            problems.note("the images", f"{len(gone):,} images are left out: copies, or in several classes.")
+            return [file for file in files if file.name not in gone]
+        message = _copies_in_words(torn, copies, alike, files)
+        if len(decoded) < len(files):
+            message += f" Only {len(decoded):,} images were compared."
+        problems.note(
+            "the images",
+            message,
+            suggested={"data_reading": '{"leave_out_copies": true}'},
+            action=f"Leave out {len(gone):,} image{'s' * (len(gone) > 1)} ({len(gone) / len(files):.0%})",
+        )
+        return list(files)
+
+    def _spec(self, names: tuple[str, ...], shape: Shape, num_train: int, num_validation: int) -> DataSpec:
+        colours = "grey" if shape[0] == 1 else "in colour"
+        return DataSpec(
+            task=IMAGE_CLASSIFICATION,
+            input_shape=shape,
+            num_classes=len(names),
+            class_names=names,
+            num_train=num_train,
+            num_validation=num_validation,
+            sample_unit="images",
+            description=f"Your own images of {len(names)} classes, brought to {shape[2]} × {shape[1]} "
+            f"pixels, {colours}; {num_train:,} to train, {num_validation:,} to validate.",
+            source=f"your own data, {self._path}",
+            watched_paths=(self._path,),
+            num_bytes=num_train * int(np.prod(shape)),
+        )
+
+
+def _copies_in_words(
+    torn: Sequence[Sequence[LabelledFile]],
+    copies: Sequence[LabelledFile],
+    alike: Sequence[Sequence[LabelledFile]],
+    files: Sequence[LabelledFile],
+) -> str:
+    said = []
+    if torn:
+        shown = listed([" = ".join(file.name for file in group[:2]) for group in torn], 3)
+        num = sum(map(len, torn))
+        said.append(f"{num:,} images are in several classes, so one of their labels is wrong: {shown}.")
+    if leaked := [group[-1] for group in alike if len({file.is_validation for file in group}) > 1]:
+        num_held = sum(file.is_validation is True for file in files)
+        shown = listed([file.name for file in leaked], 3)
+        said.append(f"{len(leaked):,} of {num_held:,} validation images are also in training: {shown}.")
+    elif copies:
+        shown = listed([file.name for file in copies], 3)
+        said.append(f"{len(copies):,} images are copies of others: {shown}.")
+        said.append("Some would be in training and in validation." if files[0].is_validation is None else "")
+    return " ".join(filter(None, said))
+
+
+def _split(files: Sequence[LabelledFile]) -> tuple[Rows, Rows]:
+    """Return the rows of training and validation: as the folders say, else 80 to 20 of each class."""
+    if not files or files[0].is_validation is None:
+        return split_rows(np.array([file.label for file in files], dtype=np.int64), len(files))
+    is_validation = np.array([bool(file.is_validation) for file in files])
+    return np.flatnonzero(~is_validation), np.flatnonzero(is_validation)
+
+
+def _thumbnails(inspection: ImageInspection) -> list[dict[str, Any]]:
+    """Return a dozen small images, of as many classes as possible."""
+    names = inspection.arrangement.class_names
+    channels, height, width = inspection.shape
+    factor = min(1.0, THUMBNAIL_SIDE / max(height, width))
+    shape = (channels, max(1, round(height * factor)), max(1, round(width * factor)))
+    nth = [0] * len(names)
+    order = []
+    for file in inspection.files:
+        order.append((nth[file.label], file.label, file.name))
+        nth[file.label] += 1
+    found = []
+    for _, label, name in sorted(order)[:NUM_THUMBNAILS]:
+        try:
+            pixels = image_files.decode(inspection.source, name, shape, inspection.value_range)
+        except UnreadableImageError:
+            continue  # preparing reports it
+        encoded = base64.b64encode(pixels.transpose(1, 2, 0).tobytes()).decode("ascii")
+        about = dict(zip(("channels", "height", "width"), shape, strict=True))
+        found.append({"class": names[label], "name": name.rpartition("/")[2], **about, "pixels": encoded})
+    return sorted(found, key=lambda item: str(item["class"]))

@@ -1,1 +1,0 @@
-"""Images in class folders or a zip."""

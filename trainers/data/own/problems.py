@@ -1,0 +1,146 @@
+"""Problems found in a user's data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+MAX_SHOWN = 50
+MAX_VALUE = 60
+MAX_WHERE = 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataProblem:
+    """One fault of the data, or one thing worth knowing about it.
+
+    Attributes:
+        where: the file, folder, class or column.
+        line: of a text or table, counted from 1.
+        hint: what to do.
+        is_fatal: the data cannot be used with it.
+        num_to_leave_out: unreadable samples without which the data can be used, or 0.
+        suggested: fields of the configuration with the values that may help; of `data_reading`, what changes.
+        action: what applying them does, as the text of a button.
+        package: the name of a missing package for `/install_data_set`.
+    """
+
+    where: str
+    message: str
+    hint: str = ""
+    line: int | None = None
+    is_fatal: bool = True
+    num_to_leave_out: int = 0
+    suggested: Mapping[str, str] = field(default_factory=dict)
+    action: str = ""
+    package: str = ""
+
+    def __str__(self) -> str:
+        line = f", line {self.line:,}" if self.line else ""
+        return f"{self.where}{line}: {self.message} {self.hint}".strip()
+
+
+class DataError(ValueError):
+    """The data cannot be used; the text lists why."""
+
+    def __init__(self, path: str, problems: Sequence[DataProblem], num_problems: int) -> None:
+        self.problems = tuple(problems)
+        self.num_problems = num_problems
+        count = "a fault" if num_problems == 1 else f"{num_problems:,} faults"
+        lines = [f"your data at {path} cannot be used; it has {count}:"]
+        lines += [f"- {problem}" for problem in problems]
+        if num_problems > len(problems):
+            lines.append(f"- and {num_problems - len(problems):,} more")
+        super().__init__("\n".join(lines))
+
+
+class Problems:
+    """Collects problems; counts all and keeps the first ones, faults before notes."""
+
+    def __init__(self) -> None:
+        self._faults: list[DataProblem] = []
+        self._notes: list[DataProblem] = []
+        self.num_faults = 0
+        self.num_notes = 0
+        self.num_to_leave_out = 0
+
+    @property
+    def num_problems(self) -> int:
+        return self.num_faults + self.num_notes
+
+    @property
+    def is_full(self) -> bool:
+        """True if no further problem is shown."""
+        return min(self.num_faults, self.num_notes) >= MAX_SHOWN
+
+    @property
+    def shown(self) -> list[DataProblem]:
+        return [*self._faults, *self._notes][:MAX_SHOWN]
+
+    def fault(self, where: str, message: str, hint: str, *, num_to_leave_out: int = 0, **more: Any) -> None:
+        """Record what makes the data unusable.
+
+        Args:
+            more: other attributes of `DataProblem`; None for those that do not apply.
+        """
+        self.num_faults += 1
+        self.num_to_leave_out += num_to_leave_out
+        more["num_to_leave_out"] = num_to_leave_out
+        _add(self._faults, where, message=message, hint=hint, **more)
+
+    def note(self, where: str, message: str, hint: str = "", **more: Any) -> None:
+        """Record what a user should know but need not correct; see `fault`."""
+        self.num_notes += 1
+        _add(self._notes, where, message=message, hint=hint, is_fatal=False, **more)
+
+    def unreadable(
+        self,
+        where: str,
+        message: str,
+        hint: str,
+        *,
+        skip: bool,
+        line: int | None = None,
+        num_samples: int = 1,
+        **more: Any,
+    ) -> None:
+        """Record samples that cannot be read: a note if they may be left out, else a fault."""
+        if skip:
+            self.note(where, message, "It is left out.", line=line)
+        else:
+            hint = f"{hint} Or choose to leave out unreadable samples."
+            self.fault(where, message, hint, line=line, num_to_leave_out=num_samples, **more)
+
+    def check(self, path: str) -> None:
+        """Raise an error if there are faults.
+
+        Raises:
+            DataError: listing them.
+        """
+        if self.num_faults:
+            raise DataError(path, self._faults, self.num_faults)
+
+
+def _add(to: list[DataProblem], where: str, **about: Any) -> None:
+    if len(to) < MAX_SHOWN:
+        given = {name: value for name, value in about.items() if value is not None}
+        to.append(DataProblem(where=_shown(where), **given))
+
+
+def quoted(value: str) -> str:
+    """Return a value of the data for a message: short, in quotes, without line breaks."""
+    return f"'{_shown(value, MAX_VALUE)}'"
+
+
+def _shown(value: str, most: int = MAX_WHERE) -> str:
+    """Return a text of the data as one short line: what cannot be seen, or moves others, becomes a dot."""
+    short = value if len(value) <= most else value[: most - 1] + "…"
+    # Lone surrogates are bytes of file names that are not UTF-8; `visible` marks them.
+    return "".join(x if x.isprintable() or "\ud800" <= x <= "\udfff" else "·" for x in short)
+
+
+def listed(items: Sequence[object], most: int = 5) -> str:
+    """Return the first items of a list as text."""
+    words = ", ".join(f"{item:,}" if isinstance(item, int) else str(item) for item in items[:most])
+    return words if len(items) <= most else f"{words} and {len(items) - most:,} more"

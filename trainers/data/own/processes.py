@@ -1,0 +1,235 @@
+"""Limits of an inspection, and the processes that read images."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import mmap
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, TypeVar
+
+from trainers.data.own.problems import DataError, DataProblem
+from trainers.machine import lifeline
+
+log = logging.getLogger(__name__)
+
+# In addition to what the process holds at first. Preparing 5 GB of images or text takes a tenth of it.
+MEMORY_BYTES = 4 * 2**30
+PREPARE_S = 4 * 3600.0
+MAX_DEPTH = 32  # of folders
+EVERY_S = 2.0  # progress is logged
+
+# The monotonic time at which the work has to end, and the seconds it was given.
+_time: ContextVar[tuple[float, float]] = ContextVar("_time", default=(float("inf"), float("inf")))
+
+
+class TookTooLongError(Exception):
+    """The time for reading some data is over."""
+
+
+def check_time() -> None:
+    """Stop if the time is over; long loops call it now and then.
+
+    Raises:
+        TookTooLongError: caught by `bounded`.
+    """
+    if time.monotonic() > deadline():
+        raise TookTooLongError
+
+
+def deadline() -> float:
+    """Return the monotonic time at which the work has to end."""
+    return _time.get()[0]
+
+
+@contextlib.contextmanager
+def bounded(path: str, *, seconds: float, memory_bytes: int = MEMORY_BYTES) -> Iterator[None]:
+    """Read data within limits of memory and time.
+
+    Raises:
+        DataError: when it needs more.
+    """
+    token = _time.set(min(_time.get(), (time.monotonic() + seconds, seconds)))
+    try:
+        with _bounded_memory(memory_bytes):
+            yield
+    except TookTooLongError as error:
+        given_s = _time.get()[1]
+        given = f"{given_s / 60:,.0f} minutes" if given_s < 7200 else f"{given_s / 3600:,.0f} hours"
+        raise _refused(path, f"reading it took more than {given}.") from error
+    except MemoryError as error:
+        message = f"reading it takes more than {memory_bytes / 2**30:.0f} GB of memory."
+        raise _refused(path, message) from error
+    finally:
+        _time.reset(token)
+
+
+def _refused(path: str, message: str) -> DataError:
+    hint = "Make it smaller: fewer samples, columns or pixels at once."
+    return DataError(path, [DataProblem(where="the data", message=message, hint=hint)], 1)
+
+
+@contextlib.contextmanager
+def _bounded_memory(memory_bytes: int) -> Iterator[None]:
+    """Limit private memory; only on Linux, where the system counts it."""
+    if not sys.platform.startswith("linux"):
+        yield
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    status = Path("/proc/self/status").read_text().splitlines()
+    held_kb = next((int(line.split()[1]) for line in status if line.startswith("VmData:")), 0)
+    finite = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(held_kb * 1024 + memory_bytes, *finite, 2**62), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def walk(
+    top: Path, refused: Callable[[OSError], None] | None = None
+) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield each folder with the sorted names of the folders and files in it; links are not followed.
+
+    The caller may remove folders from the list, which are then not entered.
+
+    Args:
+        refused: is called for each folder that cannot be opened, or is too deep.
+    """
+    depth_of_top = str(top).rstrip(os.sep).count(os.sep)
+    for folder, inside, files in os.walk(top, onerror=refused):
+        inside.sort()
+        yield folder, inside, sorted(files)
+        if inside and folder.rstrip(os.sep).count(os.sep) - depth_of_top >= MAX_DEPTH:
+            inside.clear()
+            if refused is not None:
+                refused(OSError(0, f"at most {MAX_DEPTH} folders, one in the other", folder))
+
+
+class Progress:
+    """Counts finished work and logs it, so that a rank that prepares data does not seem to hang.
+
+    Args:
+        doing: the work ("images decoded").
+        total: how many there are; 0 if unknown.
+        scale: the unit in which counts are logged (1e6 for megabytes).
+    """
+
+    def __init__(self, doing: str, total: int, *, scale: float = 1.0) -> None:
+        self._doing = doing
+        self._of = f" of {total / scale:,.0f}" if total else ""
+        self._scale = scale
+        self._done = 0
+        self._started = self._logged = time.monotonic()
+
+    def add(self, count: int) -> None:
+        """Count some more; stops the work if its time is over."""
+        check_time()
+        self._done += count
+        if time.monotonic() - self._logged >= EVERY_S:
+            self._log()
+
+    def finish(self) -> None:
+        """Log the sum if it took long."""
+        if time.monotonic() - self._started >= EVERY_S:
+            self._log()
+
+    def _log(self) -> None:
+        self._logged = time.monotonic()
+        took_s = self._logged - self._started
+        done = self._done / self._scale
+        log.info("own data: %s%s %s in %.1f s", f"{done:,.0f}", self._of, self._doing, took_s)
+
+
+Result = TypeVar("Result")
+# Takes the indices of a chunk, and memory for large results.
+Work = Callable[[range, memoryview], Result]
+
+# Starting and ending processes costs as much as some hundred images.
+PROCESSES_FROM = 1_000
+
+
+def num_cores() -> int:
+    """Return the number of cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_chunks(
+    work: Work[Result], count: int, chunk: int, room_bytes: int = 0
+) -> Iterator[tuple[Result, memoryview]]:
+    """Yield the result of `work` for each chunk of indices; two chunks per core are in progress.
+
+    With many indices, forked processes do the work; they end with this one, however it ends. Results are
+    pickled, so large ones are written to shared memory of `room_bytes`. It is yielded too, and reused
+    after the next result.
+
+    Raises:
+        OSError: when such a process crashed or was killed.
+    """
+    rooms = [memoryview(mmap.mmap(-1, room_bytes) if room_bytes else b"") for _ in range(2 * num_cores())]
+    if count < PROCESSES_FROM or num_cores() == 1 or not sys.platform.startswith("linux"):
+        with ThreadPoolExecutor(num_cores()) as threads:
+            yield from _in_order(threads, lambda part, room: work(part, rooms[room]), count, chunk, rooms)
+        return
+    with ProcessPoolExecutor(
+        num_cores(),
+        multiprocessing.get_context("fork"),
+        initializer=_become_worker,
+        initargs=(work, rooms, os.getpid()),
+    ) as processes:
+        try:
+            yield from _in_order(processes, _work_here, count, chunk, rooms)
+        except BrokenProcessPool as error:
+            raise OSError("a process that read some of it was ended by the system, or crashed") from error
+
+
+def _in_order(
+    pool: Executor, work: Callable[[range, int], Result], count: int, chunk: int, rooms: list[memoryview]
+) -> Iterator[tuple[Result, memoryview]]:
+    waiting: deque[tuple[Future[Result], int]] = deque()
+    try:
+        for number, start in enumerate(range(0, count, chunk)):
+            room = number % len(rooms)
+            if len(waiting) == len(rooms):
+                done, room = waiting.popleft()
+                yield done.result(), rooms[room]
+            waiting.append((pool.submit(work, range(start, min(start + chunk, count)), room), room))
+        for done, room in waiting:
+            yield done.result(), rooms[room]
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+# Of a worker: its function, and the memory it shares with its parent.
+_task: tuple[Work[Any], list[memoryview]]
+
+
+def _become_worker(work: Work[Any], rooms: list[memoryview], parent_pid: int) -> None:
+    global _task
+    lifeline.die_with_parent(parent_pid)
+    # The parent's handlers stop a run or clean up, which its workers must not do.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A thread of the parent may have held their locks when it forked; nothing is written here.
+    sys.stdout = sys.stderr = None
+    # A garbage collection would copy every inherited page.
+    gc.freeze()
+    _task = work, rooms
+
+
+def _work_here(part: range, room: int) -> Any:
+    work, rooms = _task
+    return work(part, rooms[room])

@@ -1,0 +1,148 @@
+"""Training and validation splits, and copies across them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from trainers.data.dataset import Augmentation, ImagePreparation, Split
+from trainers.data.own.cache import Array, MappedArray
+from trainers.data.tables import num_validation
+
+CPU = torch.device("cpu")
+SEED = 0
+
+Rows = npt.NDArray[np.int64]
+
+
+def split_rows(labels: npt.NDArray[Any] | None, num_rows: int) -> tuple[Rows, Rows]:
+    """Return the row numbers of training and validation, mixed.
+
+    Args:
+        labels: (rows,) class numbers; None where there are no classes.
+    """
+    generator = np.random.default_rng(SEED)
+    order = generator.permutation(num_rows)
+    if labels is None:
+        count = num_validation(num_rows)
+        return order[count:], order[:count]
+    order = order[np.argsort(labels[order], kind="stable")]
+    starts = np.flatnonzero(np.diff(labels[order], prepend=-1))
+    sizes = np.diff(starts, append=num_rows)
+    is_validation = np.zeros(num_rows, dtype=bool)
+    for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
+        is_validation[start : start + num_validation(size)] = True
+    return generator.permutation(order[~is_validation]), generator.permutation(order[is_validation])
+
+
+class MappedRowsSplit(Split):
+    """Rows of an array on the disk with a target each, as for tables and short texts.
+
+    Args:
+        inputs: (all rows, …) on the disk.
+        targets: (all rows,) class numbers or floats.
+        rows: (samples,) the rows of this split.
+        scale: (mean, deviation) of the columns that bring standardised rows back to their own units.
+        texts: (samples,) what people read, for short texts.
+    """
+
+    device = CPU
+
+    def __init__(
+        self,
+        inputs: MappedArray,
+        targets: Array,
+        rows: Rows,
+        *,
+        scale: tuple[Array, Array] | None = None,
+        texts: Sequence[str] | None = None,
+    ) -> None:
+        self._inputs = inputs
+        self._targets = targets
+        self._rows = rows
+        self._scale = scale
+        if texts is not None:
+            self.texts = texts
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Return (batch, …) rows and (batch,) targets."""
+        rows = self._rows[indices.numpy()]
+        inputs = self._inputs.take(rows)
+        if self._scale is not None:
+            inputs = (inputs * self._scale[1] + self._scale[0]).astype(np.float32)
+        elif not np.issubdtype(inputs.dtype, np.floating):
+            inputs = inputs.astype(np.int64)
+        return torch.from_numpy(inputs), torch.from_numpy(self._targets[rows])
+
+    def targets_of(self, indices: Tensor) -> Tensor:
+        """Return (batch,) targets."""
+        return torch.from_numpy(self._targets[self._rows[indices.numpy()]])
+
+
+class MappedImageSplit(MappedRowsSplit):
+    """Images on the disk, normalised and varied a batch at a time on the model's device.
+
+    Args:
+        mean, std: of each channel, on the scale of the bytes.
+    """
+
+    def __init__(
+        self, images: MappedArray, labels: Array, rows: Rows, *, mean: Sequence[float], std: Sequence[float]
+    ) -> None:
+        super().__init__(images, labels, rows)
+        self._preparation = ImagePreparation(mean, std)
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Return (batch, channels, height, width) bytes and (batch,) class numbers."""
+        rows = self._rows[indices.numpy()]
+        return torch.from_numpy(self._inputs.take(rows)), torch.from_numpy(self._targets[rows])
+
+    def prepare(self, inputs: Tensor, augmentation: Augmentation | None = None) -> Tensor:
+        """Return (batch, channels, height, width) floats."""
+        return self._preparation(inputs, augmentation)
+
+
+class MappedTextSplit(Split):
+    """Running text on the disk, cut into windows; each token's target is the one after it.
+
+    Args:
+        tokens: (tokens,) of the whole text.
+        start, end: the part of it that is this split.
+        sequence_length: tokens a window; neighbouring windows share one token.
+    """
+
+    device = CPU
+
+    def __init__(self, tokens: MappedArray, start: int, end: int, *, sequence_length: int) -> None:
+        self._tokens = tokens
+        self._start = start
+        self._length = sequence_length
+        self._num_windows = max(0, (end - start - 1) // sequence_length)
+
+    def __len__(self) -> int:
+        return self._num_windows
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Return (batch, sequence_length) inputs and the same moved on by one token."""
+        starts = self._start + indices.numpy() * self._length
+        windows = torch.from_numpy(self._tokens.windows(starts, self._length + 1).astype(np.int64))
+        return windows[:, :-1], windows[:, 1:]
+
+
+def whole(array: MappedArray, rows: Rows, device: torch.device) -> Tensor:
+    """Return some rows of an array as a tensor on a device, brought there piece by piece."""
+    dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype
+    tensor = torch.empty((len(rows), *array.shape[1:]), dtype=dtype, device=device)
+    step = max(1, 16 * 2**20 // max(1, array.num_bytes // max(1, len(array))))
+    for start in range(0, len(rows), step):
+        piece = array.take(rows[start : start + step])
+        tensor[start : start + step] = torch.from_numpy(piece).to(device)
+    return tensor

@@ -1,0 +1,607 @@
+"""Tables: inspection and preparation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import torch
+
+from trainers.contract.config.sections import parse_reading
+from trainers.data.dataset import (
+    IMAGE_CLASSIFICATION,
+    TABULAR_REGRESSION,
+    TEXT_CLASSIFICATION,
+    DataOptions,
+    DataSpec,
+    Split,
+    TableColumn,
+    Tokenizer,
+)
+from trainers.data.own.cache import (
+    SMALL_BYTES,
+    ArrayWriter,
+    MappedArray,
+    Prepared,
+    require_space,
+    tokenizer_fingerprint,
+    write_array,
+)
+from trainers.data.own.columns import (
+    CATEGORY,
+    DATE,
+    FILE_NAME,
+    LEFT_OUT,
+    MIXED,
+    NUMBER,
+    TEXT,
+    Column,
+    read_columns,
+)
+from trainers.data.own.features import TooFarError, chunks, feature_names, rows_of, write_features
+from trainers.data.own.findings import leave_out, report_findings
+from trainers.data.own.images import FEW_PER_CLASS, MIN_PER_CLASS, check_counts
+from trainers.data.own.problems import DataError, Problems, quoted
+from trainers.data.own.processes import Progress
+from trainers.data.own.splits import MappedRowsSplit, Rows, split_rows, whole
+from trainers.data.own.table_file import Table, column
+from trainers.data.own.table_plan import Plan, label_place, make_plan
+from trainers.data.tables import TableSplit, num_validation
+from trainers.data.text import (
+    NUM_SPECIAL,
+    CharacterTokenizer,
+    TextSplit,
+    WordTokenizer,
+    split_words,
+    token_dtype,
+    tokens_tensor,
+)
+
+WORDS = "words"
+CHARACTERS = "characters"
+MAX_WORDS = 20_000
+MAX_CHARACTERS = 20_000
+MOST_COUNTED = 1_000_000  # different words; the rarest are forgotten when there are more
+MIN_LENGTH, MAX_LENGTH = 4, 256
+LONG_SHARE = 0.95  # of the training texts are not cut
+NO_LIMIT = 10**6
+_TEXTS_AT_ONCE = 4096
+_TEXTS_MEASURED = 20_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader:
+    """How texts become tokens; `of` is WORDS or CHARACTERS, or "" for a trained model's own."""
+
+    of: str
+    vocabulary: list[str]
+
+    def tokenizer(self, own: Tokenizer | None) -> Tokenizer:
+        """Return the tokenizer; `own` is that of a trained model."""
+        if own is not None:
+            return own
+        return (
+            CharacterTokenizer(self.vocabulary) if self.of == CHARACTERS else WordTokenizer(self.vocabulary)
+        )
+
+
+class MappedTexts(Sequence[str]):
+    """Some of the texts on the disk, one read at a time.
+
+    Args:
+        texts: (bytes,) all texts in UTF-8, one after the other.
+        ends: (texts,) where each one ends.
+        rows: which of them.
+    """
+
+    def __init__(self, texts: MappedArray, ends: MappedArray, rows: Rows) -> None:
+        self._texts = texts
+        self._ends = ends
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        """Return one text, or several."""
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        row = int(self._rows[index])
+        start = int(self._ends.slice(row - 1, row)[0]) if row else 0
+        end = int(self._ends.slice(row, row + 1)[0])
+        return self._texts.slice(start, end).tobytes().decode("utf-8", errors="surrogatepass")
+
+
+def write_texts(
+    table: Table,
+    plan: Plan,
+    folder: Path,
+    *,
+    file_bytes: int,
+    single_words: bool,
+    length: int | None,
+    own: Tokenizer | None,
+) -> tuple[dict[str, Any], Reader]:
+    """Write `texts`, `ends`, `inputs`, `targets`, `train` and `validation`; return what is known of them.
+
+    Args:
+        single_words: the texts are mostly one word each and are read by their characters.
+        length: tokens of a text; None: what leaves 95 of 100 training texts whole.
+        own: the tokenizer of a trained model.
+    """
+    require_space(folder, file_bytes)
+    arrays, targets, texts = _write_whole(table, plan, folder)
+    train, validation = split_rows(targets, len(targets))
+    ends = _mapped(folder, "ends", arrays)
+    # In the order of the file: the disk is read from front to back.
+    training = MappedTexts(texts, ends, np.sort(train))
+    reader = (
+        _make_reader(training, single_words=single_words) if own is None else Reader(of="", vocabulary=[])
+    )
+    tokenizer = reader.tokenizer(own)
+    length = length or _usual_length(tokenizer, training)
+    dtype = np.dtype(str(token_dtype(tokenizer.vocabulary_size)).removeprefix("torch."))
+    require_space(folder, len(targets) * length * dtype.itemsize)
+    writer = ArrayWriter(folder, "inputs", dtype.str, (length,))
+    progress = Progress("texts written as tokens", len(targets))
+    everything = MappedTexts(texts, ends, np.arange(len(targets)))
+    for start in range(0, len(everything), _TEXTS_AT_ONCE):
+        piece = everything[start : start + _TEXTS_AT_ONCE]
+        writer.append(tokens_tensor(tokenizer, piece, length).numpy())
+        progress.add(len(piece))
+    progress.finish()
+    arrays |= {
+        "inputs": writer.close(),
+        "targets": write_array(folder, "targets", targets),
+        "train": write_array(folder, "train", train),
+        "validation": write_array(folder, "validation", validation),
+    }
+    return arrays, reader
+
+
+def frequent_words(texts: Iterator[str], most: int) -> list[str]:
+    """Return the most frequent words; where there are too many to count, nearly."""
+    counts: Counter[str] = Counter()
+    least = 1
+    for text in texts:
+        counts.update(split_words(text))
+        if len(counts) > MOST_COUNTED:
+            while len(counts) > MOST_COUNTED // 2:
+                counts = Counter({word: count for word, count in counts.items() if count > least})
+                least += 1
+    return [word for word, _ in counts.most_common(most)]
+
+
+def _write_whole(table: Table, plan: Plan, folder: Path) -> tuple[dict[str, Any], Rows, MappedArray]:
+    writer, ends_writer = ArrayWriter(folder, "texts", "|u1", ()), ArrayWriter(folder, "ends", "<i8", ())
+    all_targets = []
+    end = 0
+    progress = Progress("texts read", table.num_rows)
+    text = f"concat_ws(chr(10), {', '.join(map(column, plan.texts))})"
+    for (texts,), targets in chunks(table, plan, [text]):
+        raw = [str(each).encode("utf-8", errors="surrogatepass") for each in texts.tolist()]
+        ends = end + np.cumsum([len(each) for each in raw])
+        end = int(ends[-1])
+        if joined := b"".join(raw):
+            writer.append(np.frombuffer(joined, dtype=np.uint8))
+        ends_writer.append(ends)
+        all_targets.append(targets)
+        progress.add(len(raw))
+    progress.finish()
+    arrays = {"texts": writer.close(), "ends": ends_writer.close()}
+    return arrays, np.concatenate(all_targets), _mapped(folder, "texts", arrays)
+
+
+def _make_reader(training: Sequence[str], *, single_words: bool) -> Reader:
+    if not single_words:
+        words = frequent_words(_counted(training, "texts' words counted"), MAX_WORDS - NUM_SPECIAL)
+        return Reader(of=WORDS, vocabulary=words)
+    counts: Counter[str] = Counter()
+    for text in _counted(training, "texts' characters counted"):
+        counts.update(text)
+    return Reader(
+        of=CHARACTERS, vocabulary=sorted(letter for letter, _ in counts.most_common(MAX_CHARACTERS))
+    )
+
+
+def _counted(texts: Sequence[str], doing: str) -> Iterator[str]:
+    progress = Progress(doing, len(texts))
+    for text in texts:
+        yield text
+        progress.add(1)
+    progress.finish()
+
+
+def _usual_length(tokenizer: Tokenizer, training: Sequence[str]) -> int:
+    step = max(1, len(training) // _TEXTS_MEASURED)
+    lengths = [len(tokenizer.encode([text], NO_LIMIT)[0]) for text in training[::step]]
+    return int(min(MAX_LENGTH, max(MIN_LENGTH, np.quantile(lengths, LONG_SHARE))))
+
+
+def _mapped(folder: Path, name: str, arrays: dict[str, Any]) -> MappedArray:
+    about = arrays[name]
+    return MappedArray(folder / f"{name}.bin", about["dtype"], tuple(about["shape"]))
+
+
+NUM_PREVIEW_ROWS = 8
+MAX_PREVIEW_CELL = 200
+NUM_BINS = 20
+SINGLE_WORDS = 2.0  # texts of fewer words on average are read by their characters
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableInspection:
+    """What the table holds, and what is learned from it."""
+
+    table: Table
+    columns: Sequence[Column]
+    plan: Plan | None
+
+
+class TableData:
+    """A table at a path."""
+
+    name = "table"
+
+    def __init__(self, path: Path, options: DataOptions) -> None:
+        self._path = path
+        self._options = options
+
+    def options(self) -> dict[str, object]:
+        """Return what, besides the file, decides what is prepared."""
+        options = self._options
+        return {
+            "kind": self.name,
+            "label_column": options.label_column,
+            "task": options.task,
+            "skip_unreadable": options.skip_unreadable,
+            "reading": options.reading,
+            "sequence_length": options.sequence_length,
+            "tokenizer": tokenizer_fingerprint(options.tokenizer),
+        }
+
+    def inspect(self, problems: Problems) -> TableInspection:
+        """Read the whole table, decide what its columns hold and what is learned from it."""
+        try:
+            reading = parse_reading(self._options.reading)
+        except ValueError as error:
+            problems.fault(
+                "how the table is read", f"allowed is: {error}.", "Clear it.", suggested={"data_reading": ""}
+            )
+            reading = {}
+        skip = self._options.skip_unreadable
+        table = Table(self._path, reading, skip_unreadable=skip, problems=problems)
+        columns: list[Column] = []
+        plan = None
+        if table.names and not table.num_rows and not problems.num_faults:
+            problems.fault(
+                self._path.name, "there are no rows.", "Give a table with rows below the column names."
+            )
+        if table.num_rows:
+            if last := reading.get("leave_out_last", 0):
+                num = table.drop(f"row > (SELECT max(row) FROM rows) - {last}")
+                problems.note(
+                    "the table",
+                    f"the last {num} rows are left out." if num > 1 else "the last row is left out.",
+                )
+            columns = self._columns(table, reading)
+            if reading.get("leave_out_copies"):
+                first = make_plan(table, list(columns), self._options, reading, Problems())
+                if first is not None and leave_out(table, first, reading, problems):
+                    columns = self._columns(table, reading)
+            if not self._asks_for_images(table, columns, problems):
+                plan = make_plan(table, columns, self._options, reading, problems)
+            if plan is not None:
+                report_findings(table, columns, plan, problems)
+        return TableInspection(table=table, columns=columns, plan=plan)
+
+    def _columns(self, table: Table, reading: Mapping[str, Any]) -> list[Column]:
+        return read_columns(table, reading.get("columns", {}), reading.get("missing", {}))
+
+    def _asks_for_images(self, table: Table, columns: Sequence[Column], problems: Problems) -> bool:
+        """Ask for the folder of the images that a column names, if nothing else can be learned from."""
+        names = [each for each in columns if each.kind == FILE_NAME]
+        others = [each for each in columns if each.kind in (NUMBER, MIXED, CATEGORY, TEXT, DATE)]
+        if not names or len(others) > 1 or self._options.task not in ("auto", IMAGE_CLASSIFICATION):
+            return False
+        beside = self._path.parent
+        message = "the cells are names of image files."
+        hint = "Give the folder that contains the images, and the images are learned from."
+        some = [
+            str(name) for (name,) in table.query(f"SELECT {names[0].cell} FROM rows ORDER BY row LIMIT 20")
+        ]
+        folders = [beside, *sorted(each for each in beside.iterdir() if each.is_dir())[:100]]
+        found = [folder for folder in folders if any((folder / name).is_file() for name in some)]
+        suggested = {"images_path": str(found[0])} if found else {}
+        problems.fault(
+            f"column {quoted(names[0].name)}",
+            message,
+            hint,
+            suggested=suggested,
+            action="Learn from the images" if found else "",
+        )
+        return True
+
+    def about(self, inspection: TableInspection) -> dict[str, Any]:
+        """Return what was decided of each column, the first rows as written and as read, and the label."""
+        table, columns, plan = inspection.table, inspection.columns, inspection.plan
+        cells = [column(place) for place in range(len(table.names))] if table.num_rows else []
+        order = f"FROM rows ORDER BY row LIMIT {NUM_PREVIEW_ROWS}"
+        rows = table.query_wide(cells, order)
+        read = table.query_wide(list(map(_as_read, columns)), order)
+        preview: dict[str, Any] = {
+            "header": list(table.names),
+            "rows": [["" if cell is None else str(cell)[:MAX_PREVIEW_CELL] for cell in row] for row in rows],
+            "read_rows": [["" if cell is None else _short(cell) for cell in row] for row in read],
+            "num_rows": table.num_rows,
+        }
+        used: set[int] = set()
+        if plan is not None:
+            used = {*plan.used, *plan.texts, plan.label}
+            if plan.task == TABULAR_REGRESSION:
+                preview["target"] = _histogram(table, columns[plan.label])
+            else:
+                preview["class_counts"] = dict(plan.class_counts)
+            if plan.texts:
+                words = _num_words(plan)
+                shortest, median, longest = table.query(
+                    f"SELECT min({words}), median({words}), max({words}) FROM rows"
+                )[0]
+                preview["num_words"] = {
+                    "shortest": int(shortest),
+                    "median": int(median),
+                    "longest": int(longest),
+                }
+        return {
+            "task": None if plan is None else plan.task,
+            "columns": [_about(each, plan, used) for each in columns],
+            "label_column": None if plan is None else plan.label_name,
+            "preview": preview,
+        }
+
+    def estimate(self, inspection: TableInspection) -> DataSpec | None:
+        """Describe the table; for texts only preparing can tell their vocabulary."""
+        plan = inspection.plan
+        if plan is None or plan.task == TEXT_CLASSIFICATION:
+            return None
+        if plan.task == TABULAR_REGRESSION:
+            num_rows = inspection.columns[plan.label].num_numbers
+            held = num_validation(num_rows)
+        else:
+            counts = plan.class_counts.values()
+            num_rows, held = sum(counts), sum(num_validation(count) for count in counts)
+        return self._table_spec(plan.task, plan.class_names, feature_names(plan), num_rows - held, held)
+
+    def prepare(self, inspection: TableInspection, folder: Path, problems: Problems) -> dict[str, Any]:
+        """Write the rows as numbers."""
+        plan = inspection.plan
+        assert plan is not None, "a look without a plan has faults"
+        about = {"task": plan.task, "class_names": list(plan.class_names)}
+        if plan.task != TEXT_CLASSIFICATION:
+            try:
+                arrays, scale = write_features(inspection.table, plan, folder)
+            except TooFarError as error:
+                where, message = error.args
+                problems.fault(where, message, "Mend it, or take it out.")
+                raise DataError(str(self._path), problems.shown, problems.num_faults) from error
+            self._check_classes(folder, arrays, plan, problems)
+            written = [field.name for field in fields(TableColumn)]
+            columns = [{name: getattr(each, name) for name in written} for each in plan.features]
+            names = feature_names(plan)
+            return {
+                "arrays": arrays,
+                "feature_names": names,
+                "columns": columns,
+                "scale": vars(scale),
+                **about,
+            }
+        (average,) = inspection.table.query(f"SELECT avg({_num_words(plan)}) FROM rows")[0]
+        arrays, reader = write_texts(
+            inspection.table,
+            plan,
+            folder,
+            file_bytes=self._path.stat().st_size,
+            single_words=average < SINGLE_WORDS
+            or any(inspection.columns[place].ideographs for place in plan.texts),
+            length=self._options.sequence_length,
+            own=self._options.tokenizer,
+        )
+        self._check_classes(folder, arrays, plan, problems)
+        return {"arrays": arrays, "reader": vars(reader), **about}
+
+    def _check_classes(self, folder: Path, arrays: dict[str, Any], plan: Plan, problems: Problems) -> None:
+        """Refuse classes of which too few rows are left when unreadable ones are left out."""
+        if plan.task != TABULAR_REGRESSION:
+            about = arrays["targets"]
+            targets = MappedArray(folder / "targets.bin", about["dtype"], tuple(about["shape"]))
+            counts = np.bincount(targets.slice(0, len(targets)), minlength=len(plan.class_names)).tolist()
+            few = {name: n for name, n in zip(plan.class_names, counts, strict=True) if n < MIN_PER_CLASS}
+            if few:
+                # With another name, so that one class alone is not taken for all there are.
+                check_counts(few | {"the others": FEW_PER_CLASS}, "usable rows", problems)
+        problems.check(str(self._path))
+
+    def spec(self, prepared: Prepared) -> DataSpec:
+        """Describe the prepared table."""
+        meta = prepared.meta
+        num_train, num_held = len(prepared.array("train")), len(prepared.array("validation"))
+        names = tuple(meta["class_names"])
+        if meta["task"] == TEXT_CLASSIFICATION:
+            return self._text_spec(prepared, names, num_train, num_held)
+        spec = self._table_spec(meta["task"], names, meta["feature_names"], num_train, num_held)
+        scale = meta["scale"]
+        # What an earlier version has prepared does not name the columns.
+        columns = tuple(
+            TableColumn(**{**column, "values": tuple(column["values"])}) for column in meta.get("columns", [])
+        )
+        return replace(
+            spec, columns=columns, target_mean=scale["target_mean"], target_std=scale["target_std"]
+        )
+
+    def splits(self, prepared: Prepared, device: torch.device) -> tuple[Split, Split]:
+        """Return training and validation rows."""
+        make = self._text_split if prepared.meta["task"] == TEXT_CLASSIFICATION else self._table_split
+        train, validation = (make(prepared, side, device) for side in ("train", "validation"))
+        return train, validation
+
+    def _table_split(self, prepared: Prepared, side: str, device: torch.device) -> Split:
+        inputs, targets = prepared.array("inputs"), prepared.array("targets")
+        rows, targets_here = rows_of(prepared.array(side)), targets.slice(0, len(targets))
+        scale = prepared.meta["scale"]
+        mean, std = (np.array(scale[name], dtype=np.float64) for name in ("mean", "std"))
+        if inputs.num_bytes > SMALL_BYTES and device.type == "cpu":
+            own_units = None if self._options.normalise else (mean, std)
+            return MappedRowsSplit(inputs, targets_here, rows, scale=own_units)
+        values = whole(inputs, rows, device)
+        no_mean, no_std = torch.zeros(len(mean)), torch.ones(len(std))
+        if not self._options.normalise:
+            by, to = torch.from_numpy(std).to(device), torch.from_numpy(mean).to(device)
+            values = (values.double() * by + to).float()
+        split = TableSplit(
+            values,
+            torch.from_numpy(targets_here[rows]),
+            feature_mean=no_mean.to(device),
+            feature_std=no_std.to(device),
+            device=device,
+        )
+        split.feature_mean, split.feature_std = no_mean, no_std
+        if self._options.normalise:
+            # The rows on the disk are standardised; the split is told how to write them in their own units.
+            split.feature_mean, split.feature_std = (torch.tensor(x).float() for x in (mean, std))
+        return split
+
+    def _text_split(self, prepared: Prepared, side: str, device: torch.device) -> Split:
+        inputs, targets = prepared.array("inputs"), prepared.array("targets")
+        rows, targets_here = rows_of(prepared.array(side)), targets.slice(0, len(targets))
+        texts = MappedTexts(prepared.array("texts"), prepared.array("ends"), rows)
+        if inputs.num_bytes > SMALL_BYTES and device.type == "cpu":
+            return MappedRowsSplit(inputs, targets_here, rows, texts=texts)
+        tokens = whole(inputs, rows, device)
+        return TextSplit(tokens, torch.from_numpy(targets_here[rows]), texts, device=device)
+
+    def _table_spec(
+        self, task: str, names: tuple[str, ...], features: Sequence[str], num_train: int, num_held: int
+    ) -> DataSpec:
+        what = "with a number to predict" if task == TABULAR_REGRESSION else f"of {len(names)} classes"
+        return DataSpec(
+            task=task,
+            input_shape=(len(features),),
+            num_classes=len(names) or 1,
+            class_names=names,
+            num_train=num_train,
+            num_validation=num_held,
+            sample_unit="rows",
+            description=f"Your own table: rows {what}, {len(features)} numbers each; {num_train:,} to train, "
+            f"{num_held:,} to validate.",
+            source=f"your own data, {self._path}",
+            watched_paths=(self._path,),
+            feature_names=tuple(features),
+            num_bytes=num_train * len(features) * 4,
+        )
+
+    def _text_spec(
+        self, prepared: Prepared, names: tuple[str, ...], num_train: int, num_held: int
+    ) -> DataSpec:
+        reader = Reader(**prepared.meta["reader"])
+        tokenizer = reader.tokenizer(self._options.tokenizer)
+        inputs = prepared.array("inputs")
+        units = reader.of or "tokens"
+        return DataSpec(
+            task=TEXT_CLASSIFICATION,
+            input_shape=inputs.shape[1:],
+            num_classes=len(names),
+            class_names=names,
+            num_train=num_train,
+            num_validation=num_held,
+            sample_unit="texts",
+            description=f"Your own texts of {len(names)} classes, up to {inputs.shape[1]} {units} of each; "
+            f"{num_train:,} to train, {num_held:,} to validate.",
+            source=f"your own data, {self._path}",
+            watched_paths=(self._path,),
+            vocabulary_size=tokenizer.vocabulary_size,
+            padding=tokenizer.padding,
+            decode=tokenizer.decode,
+            num_bytes=num_train * inputs.shape[1] * inputs.dtype.itemsize,
+        )
+
+
+def listed_images(path: Path, options: DataOptions, problems: Problems) -> dict[str, str] | None:
+    """Return the label of each image that a table names; None where it names none, with why in `problems`."""
+    reading = parse_reading(options.reading)
+    table = Table(path, reading, skip_unreadable=options.skip_unreadable, problems=problems)
+    if problems.num_faults:
+        return None
+    columns = read_columns(table, reading.get("columns", {}), reading.get("missing", {}))
+    names = next((each for each in columns if each.kind == FILE_NAME), None)
+    others = [each for each in columns if names is None or each.index != names.index]
+    place = label_place(others, options.label_column, problems) if others else None
+    if names is None or place is None:
+        problems.fault(
+            path.name,
+            "no column holds the names of image files.",
+            "Clear the folder of the images.",
+            suggested={"images_path": ""},
+        )
+        return None
+    label = others[place]
+    found = table.query(
+        f"SELECT {names.cell}, {label.cell} FROM rows WHERE {names.cell} IS NOT NULL AND "
+        f"{label.cell} IS NOT NULL"
+    )
+    return {str(name).replace("\\", "/"): str(value) for name, value in found}
+
+
+def _histogram(table: Table, label: Column) -> dict[str, Any]:
+    if not label.num_numbers:
+        return {}
+    low, high = label.lowest, label.highest
+    number = label.number
+    place = (
+        f"least({NUM_BINS - 1}, CAST(floor(({number} - {low!r}) / {max(high - low, 1e-300)!r} "
+        f"* {NUM_BINS}) AS INTEGER))"
+    )
+    counted = f"SELECT {place}, count(*) FROM rows WHERE {number} BETWEEN {low!r} AND {high!r} GROUP BY 1"
+    counts: dict[int, int] = dict(table.query(counted))
+    histogram = [int(counts.get(bin_, 0)) for bin_ in range(NUM_BINS)]
+    return {"min": low, "median": label.quartiles[1], "max": high, "histogram": histogram}
+
+
+def _num_words(plan: Plan) -> str:
+    text = f"concat_ws(' ', {', '.join(map(column, plan.texts))})"
+    return f"(length({text}) - length(replace({text}, ' ', '')) + 1)"
+
+
+def _as_read(each: Column) -> str:
+    """Return SQL of a cell as the model reads it, before it is standardised."""
+    if each.kind in LEFT_OUT:
+        return "NULL"
+    if each.kind in (NUMBER, MIXED):
+        return each.number
+    return each.date if each.kind == DATE else each.cell
+
+
+def _short(value: Any) -> str:
+    return f"{value:.12g}" if isinstance(value, float) else str(value)[:MAX_PREVIEW_CELL]
+
+
+def _about(each: Column, plan: Plan | None, used: set[int]) -> dict[str, Any]:
+    is_label = plan is not None and each.index == plan.label
+    return {
+        "name": each.name,
+        "type": each.kind,
+        "num_distinct": each.num_distinct,
+        "has_more_values": False,
+        "num_missing": each.num_missing,
+        "decision": each.line(is_label=is_label),
+        "confidence": each.confidence,
+        "is_used": each.index in used,
+        "is_chosen": each.is_chosen,
+    }

@@ -1,0 +1,789 @@
+"""Files of tables: dialect, reading through DuckDB, rows left out."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import itertools
+import json
+import os
+import re
+import threading
+import time
+import zipfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from trainers.data.dataset import NotInstalledError
+from trainers.data.own import processes, reading
+from trainers.data.own.cache import TemporaryFolder
+from trainers.data.own.problems import Problems, listed, quoted
+from trainers.data.own.reading import ReadingError
+
+DELIMITERS = ("\t", ";", "|", ",")  # in this order where several fit
+RARE_DELIMITERS = ("^", "~", "\x01", ":", " ")  # only where none of the others fits
+NAMES = {"\t": "tabs", ";": "semicolons", "|": "bars", ",": "commas", " ": "spaces"}
+LINES, MIN_LINES = 1000, 30
+MAX_CHARACTERS = 2**20  # of the lines of a wide table
+FITS = 0.8
+COMMENTS = ("#", "%", "//")
+MAX_COLUMN_NAME = 200
+LIKE_A_NUMBER = re.compile(r"[^\w\s]{0,2}\s?\d[\d.,'’ \u00a0\u202f]*([eE][+-]?\d+)?\s?(%|[^\W\d]{1,3})?")
+
+NumberedCells = tuple[int, list[str]]  # the line it starts in, from 0, and its cells
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dialect:
+    """How lines become rows of cells.
+
+    Attributes:
+        num_above: lines above the first row of data.
+        num_cells: cells in a row.
+        names: at most one for each cell; None without a header.
+        share: of the lines looked at that have this number of cells.
+        notes: what a user should know, as sentences.
+    """
+
+    delimiter: str
+    quote: str = '"'
+    escape: str = '"'
+    comment: str = ""
+    ignores_space: bool = False
+    num_above: int = 0
+    num_cells: int = 0
+    names: tuple[str, ...] | None = None
+    share: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    def reader(self, lines: Any) -> Any:
+        """Return a `csv.reader` of this dialect."""
+        is_doubled = self.escape == self.quote
+        if self.delimiter == " ":  # any number of spaces is one delimiter
+            lines = (" ".join(line.split()) + "\n" for line in lines)
+        return csv.reader(
+            lines,
+            delimiter=self.delimiter,
+            quotechar=self.quote or None,
+            quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
+            doublequote=is_doubled,
+            escapechar=None if is_doubled else self.escape or None,
+            skipinitialspace=self.ignores_space,
+        )
+
+
+def find_dialect(text: str, *, delimiter: str = "", has_header: bool | None = None) -> Dialect | None:
+    """Return how the first lines of a text are written as a table, or None if they have one cell each.
+
+    Args:
+        delimiter, has_header: what is known already.
+    """
+    lines = text.split("\n")[:LINES]
+    lines = lines[: max(MIN_LINES, MAX_CHARACTERS // (len(lines[0]) + 1))]
+    first = 0
+    if declared := re.fullmatch(r'"?sep=(.)"?', lines[0], flags=re.IGNORECASE):  # written for Excel
+        delimiter, first = delimiter or declared[1], 1
+    quote = (
+        "'"
+        if '"' not in text and len(re.findall(r"(?:^|[\t;|,])'[^'\n]*'(?=[\t;|,]|$)", text, re.M)) > 4
+        else '"'
+    )
+    escape = "\\" if re.search(r'[^\\]\\"', text) and '""' not in text else quote
+    csv.field_size_limit(2**27)
+    found: list[tuple[Dialect, list[NumberedCells]]] = []
+    for group in ([delimiter],) if delimiter else (DELIMITERS, RARE_DELIMITERS):
+        found += [each for one in group if (each := _rows(one, quote, escape, lines, first)) is not None]
+        if found and max(dialect.share for dialect, _ in found) >= FITS:
+            break
+    if not found:
+        return None
+    best = max(dialect.share for dialect, _ in found)
+    close = [each for each in found if each[0].share > best - 0.1]
+    dialect, rows = max(close, key=lambda each: _share_of_numbers(*each))
+    return _with_header(dialect, rows, has_header)
+
+
+def column_names(names: Sequence[str], num_cells: int) -> list[str]:
+    """Return a name for each cell: short, on one line, and not used twice."""
+    found: dict[str, None] = {}
+    for number, name in enumerate([*names, *[""] * (num_cells - len(names))], start=1):
+        name = " ".join(name.split()).strip("\ufeff\u200b") or f"column {number}"
+        name = name if len(name) <= MAX_COLUMN_NAME else name[: MAX_COLUMN_NAME - 1] + "…"
+        again = 2
+        while name in found:
+            name = f"{name.removesuffix(f' ({again - 1})')} ({again})"
+            again += 1
+        found[name] = None
+    return list(found)
+
+
+def _rows(
+    delimiter: str, quote: str, escape: str, lines: list[str], first: int
+) -> tuple[Dialect, list[NumberedCells]] | None:
+    pattern = f"{re.escape(delimiter)} +{quote}"
+    ignores_space = delimiter == " " or any(re.search(pattern, line) for line in lines[:50])
+    dialect = Dialect(delimiter=delimiter, quote=quote, escape=escape, ignores_space=ignores_space)
+    rows: list[NumberedCells] = []
+    reader = dialect.reader(line + "\n" for line in lines[first:])
+    while True:
+        line = first + reader.line_num
+        try:
+            cells = [cell.strip() for cell in next(reader)]
+        except StopIteration:
+            break
+        except csv.Error:
+            continue
+        if any(cells):
+            rows.append((line, cells))
+    if len(rows) > 2 and len(rows[-1][1]) != len(rows[-2][1]):
+        del rows[-1]  # the text may end within it
+    widths = Counter(len(cells) for _, cells in rows if len(cells) > 1)
+    if not widths:
+        return None
+    width = max(widths, key=lambda width: (widths[width], width))
+    return replace(dialect, num_cells=width, share=widths[width] / len(rows)), rows
+
+
+def _share_of_numbers(dialect: Dialect, rows: list[NumberedCells]) -> float:
+    cells = [cell for _, row in rows if len(row) == dialect.num_cells for cell in row]
+    return round(sum(LIKE_A_NUMBER.fullmatch(cell) is not None for cell in cells) / len(cells), 1)
+
+
+def _with_header(dialect: Dialect, rows: list[NumberedCells], has_header: bool | None) -> Dialect:
+    width = dialect.num_cells
+    at = next(place for place, (_, cells) in enumerate(rows) if len(cells) == width)
+    whole = [cells for _, cells in rows if len(cells) == width]
+    groups: list[str] = []
+    if len(whole) > 2 and width > 2 and _is_above_header(whole):
+        groups = [next(filter(None, reversed(whole[0][: place + 1])), "") for place in range(width)]
+        whole, at = whole[1:], at + 1
+    notes: list[str] = []
+    above = [cells for _, cells in rows[:at] if not cells[0].startswith(COMMENTS)]
+    names: list[str] | None = None
+    if has_header or (has_header is None and _is_header(whole[0], whole[1:])):
+        names, at = whole[0], at + 1
+        if groups and len(set(names)) < width:
+            names = [f"{group} {name}".strip() for group, name in zip(groups, names, strict=True)]
+    elif above and has_header is None:
+        names = _names_above(above, whole, notes)
+    if names is None:
+        notes.append("there is no line with column names: the columns are numbered.")
+    elif _is_second_header(names, [cells for _, cells in rows[at:] if len(cells) == width]):
+        notes.append(f"the line below the column names, {', '.join(rows[at][1])[:60]}, is left out.")
+        at += 1
+    num_skipped = sum(1 for _, cells in rows[:at]) - (names is not None)
+    if above or any(cells[0].startswith(COMMENTS) for _, cells in rows[: max(0, at - 1)]):
+        shown = " / ".join(", ".join(filter(None, cells)) for _, cells in rows[:num_skipped])
+        notes.append(f"lines above the column names are skipped: {shown[:80]!r}.")
+    if dialect.delimiter != ",":
+        name = NAMES.get(dialect.delimiter, repr(dialect.delimiter))
+        notes.append(f"cells are separated by {name}.")
+    wrong = [cells[0] for _, cells in rows[at:] if len(cells) != width]
+    comment = "#" if any(cell.startswith("#") for cell in wrong) else ""
+    line = rows[at][0] if at < len(rows) else rows[-1][0] + 1
+    return replace(
+        dialect,
+        num_above=line,
+        names=None if names is None else tuple(names),
+        comment=comment,
+        notes=tuple(notes),
+    )
+
+
+def _is_above_header(rows: list[list[str]]) -> bool:
+    """Return True if the first row is a title with empty cells, or names of groups of columns."""
+    first, second, *rest = rows
+    num_filled = sum(map(bool, first))
+    is_title = num_filled == 1 and _is_header(second, rest)
+    return 0 < num_filled < len(first) and all(second) and (is_title or _is_second_header(first, rows[1:]))
+
+
+def _names_above(above: list[list[str]], rows: list[list[str]], notes: list[str]) -> list[str] | None:
+    """Return the column names of a header with fewer or more cells than the rows, or None."""
+    num_names, width = len(above[-1]), len(rows[0])
+    if num_names == width - 1 and not any(row[-1] for row in rows):
+        return [*above.pop(), ""]  # every row ends in a delimiter
+    if num_names == width - 1 and _are_different(rows):
+        notes.append(
+            "the first line has one name less than the rows have cells: the first column is row names."
+        )
+        return ["row name", *above.pop()]
+    if num_names > width and not any(above[-1][width:]):
+        return above.pop()[:width]
+    if 1 < num_names < width:
+        shown = ", ".join(above[-1])[:60]
+        notes.append(
+            f"the line {shown} has {num_names} cells and the rows have {width}: quote cells that contain the "
+            "delimiter, such as numbers with a decimal comma."
+        )
+    return None
+
+
+def _is_header(first: list[str], rest: list[list[str]]) -> bool:
+    """Return True if a row is rather names of columns than data like the rows below it."""
+    numbers = [cell for cell in first if LIKE_A_NUMBER.fullmatch(cell)]
+    counted = [int(cell) for cell in numbers if cell.isascii() and cell.isdigit()]
+    steps = {after - before for before, after in itertools.pairwise(counted)}
+    is_counted = len(counted) == len(numbers) and len(counted) > 1 and len(steps) == 1 and steps != {0}
+    score = 0.0
+    for place, cell in enumerate(first):
+        below = [row[place] for row in rest if row[place]]
+        is_number = sum(LIKE_A_NUMBER.fullmatch(each) is not None for each in below) > 0.7 * len(below)
+        if below and is_number:
+            # Names that count (0, 1, 2, ... or years) are numbers, too.
+            score += 0 if is_counted and cell in numbers else -1 if cell in numbers else bool(cell)
+        elif cell and below.count(cell) > 0:
+            score -= 1
+        elif below and len(set(below)) <= 0.5 * len(below):
+            score += 0.5
+    if score == 0:
+        return is_counted or (all(len(cell) < 60 for cell in first) and len(set(first)) == len(first))
+    return score > 0
+
+
+def _are_different(rows: list[list[str]]) -> bool:
+    """Return True if the first cells can be names of rows, and not the parts before a decimal comma."""
+    is_decimal = all(re.fullmatch(r"-?\d{1,4}", row[0]) and re.fullmatch(r"\d{1,2}", row[1]) for row in rows)
+    is_counted = [row[0] for row in rows] == [str(number) for number in range(1, len(rows) + 1)]
+    return len({row[0] for row in rows}) == len(rows) and (is_counted or not is_decimal)
+
+
+def _is_second_header(names: list[str], rows: list[list[str]]) -> bool:
+    """Return True if the first row is not data: no number in it, where nearly all others have one."""
+    if len(rows) < 10:
+        return False
+    first, *rest = rows
+    found = [
+        place
+        for place in range(len(names))
+        if sum(LIKE_A_NUMBER.fullmatch(row[place]) is not None for row in rest) > 0.9 * len(rest)
+    ]
+    is_other = [first[place] and not re.search(r"\d", first[place]) for place in found]
+    return len(found) > 1 and all(is_other)
+
+
+TEXT_SUFFIXES = (".csv", ".tsv", ".tab")
+PARQUET_SUFFIXES = (".parquet", ".pq")
+JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+SHEET_SUFFIXES = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
+TABLE_SUFFIXES = (*TEXT_SUFFIXES, *PARQUET_SUFFIXES, *JSON_SUFFIXES, *SHEET_SUFFIXES)
+MAX_COLUMNS = 10_000
+# DuckDB's time to plan a query grows with the square of its columns, so wide tables are stored in blocks.
+COLUMNS_PER_BLOCK = 500
+EXPRESSIONS_AT_ONCE = 250  # divides COLUMNS_PER_BLOCK
+MAX_ROW_BYTES = 16 * 2**20
+MAX_SHEET_BYTES = 512 * 2**20  # unpacked: calamine holds it whole
+MAX_REJECTED = 100_000
+MAX_FOOTER = 6  # lines
+DATABASE_MEMORY = "1GB"  # more goes to the disk
+AROUND_CELLS = " \t\r\n\u00a0\u202f\u200b\ufeff"
+TOTALS = re.compile(
+    r"((grand|sub)?[\s-]*total(s|e|en|i|es)?( \w+)?|totaal|sum(me|ma)?|gesamt(summe)?|insgesamt|overall|"
+    r"somme|suma|razem|celkem|итого|всего|合计|总计|合計|総計|합계|Σ)\s*:?",
+    re.IGNORECASE,
+)
+MAX_TOTAL = 40  # characters
+NESTED = ("STRUCT", "MAP", "UNION", "BLOB", "GEOMETRY", "VARIANT", "BIT")
+QUOTE_HINT = 'Quote cells that contain a delimiter or line end, and double a quote within: "".'
+AGAIN_HINT = "It may be cut off: write or copy it again."
+
+Row = tuple[Any, ...]
+
+
+def column(index: int) -> str:
+    """Return the name of a column in SQL."""
+    return f"c{index}"
+
+
+def literal(text: str) -> str:
+    """Return a text as SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+class Table:
+    """The rows of a table file: column `row` with numbers from 0, then c0, c1, … as texts or NULL.
+
+    SQL reads them from `rows`. A table of more than `COLUMNS_PER_BLOCK` columns is stored in several blocks,
+    which are joined by what columns the SQL names.
+
+    Attributes:
+        names: of the columns.
+        index_columns: places of those that the file itself declares as its row index.
+    """
+
+    def __init__(
+        self, path: Path, reading_options: Mapping[str, Any], *, skip_unreadable: bool, problems: Problems
+    ) -> None:
+        self.names: list[str] = []
+        self.index_columns: set[int] = set()
+        self.num_rows = 0
+        self._blocks: list[str] = []
+        self._path = path
+        self._dialect: Dialect | None = None
+        self._folder = TemporaryFolder("table")
+        self._place = self._folder.path
+        self._database, self._duckdb = self._open()
+        try:
+            suffix = path.suffix.lower()
+            if suffix in PARQUET_SUFFIXES or suffix in JSON_SUFFIXES:
+                self._read_columns(suffix, problems)
+            else:
+                self._read_text(suffix, reading_options, skip_unreadable, problems)
+        except ReadingError as error:
+            problems.fault(path.name, error.message, error.hint, line=error.line)
+        except self._duckdb.Error as error:
+            problems.fault(path.name, f"the table cannot be read ({_short(error)}).", AGAIN_HINT)
+        if self.names and not problems.num_faults:
+            self.num_rows = self.value("SELECT count(*) FROM rows")
+
+    def execute(self, sql: str) -> Any:
+        """Run SQL within the limits of time and memory; return the cursor."""
+        processes.check_time()
+        try:
+            return self._database.execute(sql)
+        except self._duckdb.InterruptException as error:
+            raise processes.TookTooLongError from error
+        except self._duckdb.OutOfMemoryException as error:
+            raise MemoryError from error
+
+    def select(self, sql: str) -> Any:
+        """Run a SELECT on `rows`; return the cursor."""
+        return self.execute(self._with_rows(sql))
+
+    def _with_rows(self, sql: str) -> str:
+        if len(self._blocks) < 2:
+            return sql
+        # A name of a column within a text of the data adds a block that is not needed, and nothing else.
+        places = (int(place) for place in re.findall(r"\bc(\d{1,5})\b", sql))
+        blocks = sorted({place // COLUMNS_PER_BLOCK for place in places if place < len(self.names)}) or [0]
+        tables = f"FROM {self._blocks[blocks[0]]}"
+        tables += "".join(f" JOIN {self._blocks[block]} USING (row)" for block in blocks[1:])
+        return f"WITH rows AS NOT MATERIALIZED ({tables}) {sql}"
+
+    def store(self, name: str, sql: str) -> None:
+        """Keep what a SELECT on `rows` gives as another table."""
+        self.execute(f"DROP TABLE IF EXISTS {name}")
+        self.execute(f"CREATE TEMP TABLE {name} AS {self._with_rows(sql)}")
+
+    def value(self, sql: str) -> Any:
+        """Return the only value that a SELECT gives."""
+        return self.select(sql).fetchone()[0]
+
+    def query(self, sql: str) -> list[Row]:
+        """Return all rows that a SELECT gives."""
+        rows: list[Row] = self.select(sql).fetchall()
+        return rows
+
+    def query_wide(self, expressions: Sequence[str], rest: str = "FROM rows") -> list[Row]:
+        """Return the rows of a SELECT of any number of expressions."""
+        parts = [self.query(f"SELECT {', '.join(some)} {rest}") for some in parts_of(expressions)]
+        return [tuple(itertools.chain(*rows)) for rows in zip(*parts, strict=True)]
+
+    def lines(self, rows: Sequence[int]) -> list[int]:
+        """Return the lines of the file in which these rows start; of other files than text, row numbers."""
+        if self._dialect is None or not rows:
+            return [row + 1 for row in rows]
+        found: dict[int, int] = {}
+        wanted, last, number = set(rows), max(rows), 0
+        for line, cells in self._records(self._dialect):
+            if number > last:
+                break
+            if cells and self._is_whole(cells):
+                if number in wanted:
+                    found[number] = line
+                number += 1
+        return [found.get(row, row + 1) for row in rows]
+
+    def lines_where(self, condition: str) -> list[int]:
+        """Return the lines of the first five rows for which a condition holds."""
+        rows = self.query(f"SELECT row FROM rows WHERE {condition} ORDER BY row LIMIT 5")
+        return self.lines([row for (row,) in rows])
+
+    def examples(self, cell: str, condition: str) -> tuple[str, int]:
+        """Return cells of the first five rows for which a condition holds as a text, and the first line."""
+        some = self.query(f"SELECT row, {cell} FROM rows WHERE {condition} ORDER BY row LIMIT 5")
+        lines = self.lines([row for row, _ in some])
+        values = [f"{quoted(value)} in line {line:,}" for line, (_, value) in zip(lines, some, strict=True)]
+        return ", ".join(values), lines[0]
+
+    def _is_whole(self, cells: Sequence[str]) -> bool:
+        assert self._dialect is not None
+        num = self._dialect.num_cells
+        # DuckDB takes a row with one empty cell more.
+        return len(cells) == num or (len(cells) == num + 1 and not cells[-1])
+
+    def _records(self, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
+        """Yield every row of the text with the line it starts in, as Python reads them."""
+        csv.field_size_limit(MAX_ROW_BYTES)
+        with (self._place / "text").open(encoding="utf-8", errors="surrogatepass", newline="") as file:
+            for _ in range(dialect.num_above):
+                file.readline()
+            reader = dialect.reader(file)
+            while True:
+                line = dialect.num_above + reader.line_num + 1
+                try:
+                    yield line, next(reader)
+                except (csv.Error, StopIteration):
+                    return
+
+    def drop(self, condition: str) -> int:
+        """Leave out the rows for which a condition holds; return their number."""
+        self.store("dropped", f"SELECT row FROM rows WHERE {condition}")
+        for block in self._blocks:
+            self.execute(f"DELETE FROM {block} WHERE row IN (FROM dropped)")
+        before, self.num_rows = self.num_rows, self.value("SELECT count(*) FROM rows")
+        return before - self.num_rows
+
+    def _create(self, cells: Sequence[str], scan: str) -> None:
+        """Read the cells (SQL of each) from a file into `rows`, or into blocks; leave out empty rows."""
+        starts = range(0, len(cells), COLUMNS_PER_BLOCK)
+        self._blocks = ["rows"] if len(starts) == 1 else [f"rows{block}" for block in range(len(starts))]
+        empty = []
+        for start, block in zip(starts, self._blocks, strict=True):
+            part = cells[start : start + COLUMNS_PER_BLOCK]
+            names = [column(place) for place in range(start, start + len(part))]
+            asked = ", ".join(
+                f"nullif(trim({cell}, {literal(AROUND_CELLS)}), '') AS {name}"
+                for cell, name in zip(part, names, strict=True)
+            )
+            self.execute(
+                f"CREATE TABLE {block} AS SELECT row_number() OVER () - 1 AS row, {asked} FROM {scan}"
+            )
+            empty.append(f"SELECT row FROM {block} WHERE coalesce({', '.join(names)}, NULL) IS NULL")
+        sizes = {self.execute(f"SELECT count(*) FROM {block}").fetchone()[0] for block in self._blocks}
+        if len(sizes) > 1:
+            raise ReadingError("its columns have different numbers of rows.", AGAIN_HINT)
+        self.execute(f"CREATE TEMP TABLE empty AS {' INTERSECT '.join(empty)}")
+        for block in self._blocks:
+            self.execute(f"DELETE FROM {block} WHERE row IN (FROM empty)")
+
+    def _open(self) -> tuple[Any, Any]:
+        try:
+            duckdb = importlib.import_module("duckdb")
+        except ImportError as error:
+            raise NotInstalledError(f"Tables need DuckDB, which cannot be used here ({error}).") from error
+        # Nothing can be opened but this folder, and the file itself by a link in it.
+        database = duckdb.connect(config={
+            "threads": min(4, os.cpu_count() or 1), "memory_limit": DATABASE_MEMORY,
+            "temp_directory": str(self._place / "spilled"), "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+        })  # fmt: skip
+        allowed = os.fsencode(os.path.realpath(self._path)).decode("utf-8", errors="replace")
+        database.execute(f"SET allowed_directories = [{literal(str(self._place))}]")
+        database.execute(f"SET allowed_paths = [{literal(allowed)}]")
+        database.execute("SET enable_external_access = false")
+        deadline = processes.deadline()
+        if deadline < float("inf"):
+            timer = threading.Timer(max(0.0, deadline - time.monotonic()) + 0.1, database.interrupt)
+            timer.daemon = True
+            timer.start()
+        return database, duckdb
+
+    # ---- texts and spreadsheets
+
+    def _read_text(self, suffix: str, options: Mapping[str, Any], skip: bool, problems: Problems) -> None:
+        text = self._place / "text"
+        if suffix in SHEET_SUFFIXES:
+            _write_sheet(self._path, str(options.get("sheet", "")), text, problems)
+            delimiter = ","
+        else:
+            encoding = reading.find_encoding(self._path, str(options.get("encoding", "")))
+            if encoding.note:
+                problems.note(self._path.name, encoding.note)
+            open_line = 0  # characters since the last line end
+            with text.open("w", encoding="utf-8", errors="surrogatepass", newline="") as file:
+                for piece in reading.text_chunks(self._path, encoding):
+                    processes.check_time()
+                    file.write(piece)
+                    open_line = len(piece) - piece.rfind("\n") - 1 + (0 if "\n" in piece else open_line)
+                    if open_line > MAX_ROW_BYTES:
+                        message = f"a line is longer than {MAX_ROW_BYTES // 2**20} MB."
+                        raise ReadingError(message, "Lines must end in a line feed.")
+            delimiter = str(options.get("delimiter", ""))
+        with text.open(encoding="utf-8", newline="") as file:
+            start = file.read(4 * 2**20)
+        dialect = find_dialect(start, delimiter=delimiter, has_header=options.get("header"))
+        if dialect is None:
+            first = start.lstrip().partition("\n")[0]
+            raise ReadingError(
+                f"there is one column only, {quoted(first)}." if first else "the file is empty.",
+                "Cells are separated by a comma, semicolon, tab or bar; at least two columns are needed.", 1,
+            )  # fmt: skip
+        for note in dialect.notes:
+            problems.note(self._path.name, note)
+        if dialect.ignores_space:
+            dialect = _rewrite(text, dialect)
+        _hide_quotes_above(text, dialect.num_above)
+        self._dialect = dialect
+        self._load(dialect, skip, problems)
+
+    def _load(self, dialect: Dialect, skip: bool, problems: Problems) -> None:
+        if dialect.num_cells > MAX_COLUMNS:
+            message = f"there are {dialect.num_cells:,} columns; {MAX_COLUMNS:,} are the most."
+            raise ReadingError(message, "Leave out the columns that are not needed.", 1)
+        cells = "{" + ", ".join(f"'{column(place)}': 'VARCHAR'" for place in range(dialect.num_cells)) + "}"
+        comment = f", comment = {literal(dialect.comment)}" if dialect.comment else ""
+        text = literal(str(self._place / "text"))
+        self._create(
+            [column(place) for place in range(dialect.num_cells)],
+            f"read_csv({text}, auto_detect = false, header = false, skip = {dialect.num_above}, "
+            f"delim = {literal(dialect.delimiter)}, quote = {literal(dialect.quote)}, "
+            f"escape = {literal(dialect.escape)}, columns = {cells}, strict_mode = true, "
+            f"store_rejects = true, rejects_limit = {MAX_REJECTED}, new_line = '\\n', "
+            f"max_line_size = {MAX_ROW_BYTES}{comment})",
+        )
+        names = list(dialect.names or ())
+        self.names = column_names(names, dialect.num_cells)
+        last = dialect.num_cells - 1
+        if names and not "".join(names[last:]) and not self.value(f"SELECT count({column(last)}) FROM rows"):
+            del self.names[last]
+        if names:
+            self._drop_names_again(names, problems)
+        self._report_rejected(skip, problems)
+        self._drop_footer(problems)
+
+    def _drop_names_again(self, names: Sequence[str], problems: Problems) -> None:
+        """Leave out rows that are the column names: those of tables that were joined."""
+        again = " AND ".join(
+            f"{column(place)} IS NOT DISTINCT FROM nullif({literal(name)}, '')"
+            for place, name in enumerate(names[:COLUMNS_PER_BLOCK])
+        )
+        if self.value(f"SELECT count(*) FROM rows WHERE {again}"):
+            num = self.drop(again)
+            lines = "1 line" if num == 1 else f"{num:,} lines"
+            problems.note(self._path.name, f"{lines} with the column names again left out.")
+
+    def _drop_footer(self, problems: Problems) -> None:
+        """Leave out last rows of words in the first cell and nothing else, and incomplete totals."""
+        if len(self.names) < 3:
+            return
+        end = self.value("SELECT max(row) FROM rows")
+        if end is None:
+            return
+        cells = ["row", *(column(place) for place in range(len(self.names)))]
+        last = self.query_wide(cells, f"FROM rows WHERE row > {end - MAX_FOOTER - 1} ORDER BY row DESC")
+        found: list[str] = []
+        for (row, first, *others), (_, *above) in itertools.pairwise(last):
+            is_total = TOTALS.fullmatch(str(first)[:MAX_TOTAL]) is not None
+            is_incomplete = any(
+                cell is None and one is not None for cell, one in zip(others, above[1:], strict=True)
+            )
+            # Of other incomplete totals only a finding is made: they are rows that can be read.
+            is_unusable = others[-1] is None or LIKE_A_NUMBER.fullmatch(above[0] or "") is not None
+            is_incomplete = is_incomplete and is_unusable
+            if LIKE_A_NUMBER.fullmatch(first or "1") or not (is_incomplete if is_total else not any(others)):
+                break
+            found.append(", ".join(filter(None, [first, *others])))
+            self.drop(f"row = {row}")
+        if found:
+            self._note_footer(found[::-1], problems)
+
+    def _note_footer(self, texts: Sequence[str], problems: Problems) -> None:
+        shown = quoted(" / ".join(texts))
+        problems.note(self._path.name, f"below the table there is {shown}. It is left out.")
+
+    def _take_footer(self, rejected: list[Row], problems: Problems) -> None:
+        """Take lines of words below the table out of the rejected ones."""
+        assert self._dialect is not None
+        with (self._place / "text").open("rb") as file:
+            num_lines = sum(1 for _ in file)
+        found: list[str] = []
+        while rejected and rejected[-1][0] > num_lines - MAX_FOOTER:
+            _, kind, _, text, _ = rejected[-1]
+            cells = [cell.strip() for cell in str(text).split(self._dialect.delimiter) if cell.strip()]
+            if len(cells) != 1 or "COLUMNS" not in str(kind) or LIKE_A_NUMBER.fullmatch(cells[0]):
+                break
+            found.append(cells[0])
+            rejected.pop()
+        if found:
+            self._note_footer(found[::-1], problems)
+
+    def _report_wrong_width(self, num_wrong: int, line: int, skip: bool, problems: Problems) -> None:
+        assert self._dialect is not None
+        comments = "#" if self._dialect.comment else None
+        wrong = (
+            (at, f"line {at:,} has {len(cells):,}")
+            for at, cells in self._records(self._dialect)
+            if cells and not self._is_whole(cells) and not (comments and cells[0].startswith(comments))
+        )
+        some = list(itertools.islice(wrong, min(num_wrong, 5)))
+        which = "1 row has" if num_wrong == 1 else f"{num_wrong:,} rows have"
+        shown = ", ".join(text for _, text in some) + (
+            f" and {num_wrong - 5:,} more" if num_wrong > 5 else ""
+        )
+        message = f"{which} another number of cells than {self._dialect.num_cells}: {shown}."
+        line = some[0][0] if some else line
+        problems.unreadable(self._path.name, message, QUOTE_HINT, skip=skip, line=line, num_samples=num_wrong)
+
+    def _report_rejected(self, skip: bool, problems: Problems) -> None:
+        rejected = self.query(
+            "SELECT line, min(error_type), min(error_message), min(left(csv_line, 200)), "
+            "max(length(csv_line) - length(replace(csv_line, chr(10), ''))) FROM reject_errors "
+            "GROUP BY line ORDER BY line"
+        )
+        if not rejected:
+            return
+        assert self._dialect is not None
+        self._take_footer(rejected, problems)
+        if not rejected:
+            return
+        num_wrong = sum("COLUMNS" in str(kind) for _, kind, *_ in rejected)
+        if num_wrong:
+            self._report_wrong_width(num_wrong, rejected[0][0], skip, problems)
+        others = [each for each in rejected if "COLUMNS" not in str(each[1])]
+        for line, kind, *_ in others:
+            if "SIZE" in str(kind):
+                message = f"the row that starts here is longer than {MAX_ROW_BYTES // 2**20} MB."
+                raise ReadingError(message, QUOTE_HINT, line)
+        if others:
+            line, _, _, text, num_ends = others[0]
+            num = sum(max(1, each[4]) for each in others)
+            if num_ends > 1 and len(others) == 1:
+                with (self._place / "text").open("rb") as file:
+                    num_ends = num = sum(1 for _ in file) - line + 1
+            message = (
+                f"the quotes of {'1 row' if num == 1 else f'{num:,} rows'} cannot be read: {quoted(text)}."
+            )
+            if num_ends > 1:
+                message = (
+                    f"a quote that opens here is never closed: {num_ends:,} lines from here on are one cell."
+                )
+            problems.unreadable(self._path.name, message, QUOTE_HINT, skip=skip, line=line, num_samples=num)
+
+    # ---- Parquet and JSON
+
+    def _read_columns(self, suffix: str, problems: Problems) -> None:
+        link = self._place / f"source{suffix}"
+        link.symlink_to(self._path.absolute())
+        source = literal(str(link))
+        is_json = suffix in JSON_SUFFIXES
+        layout = "auto" if suffix == ".json" else "newline_delimited"
+        scan = f"read_parquet({source})"
+        if is_json:
+            scan = (
+                f"read_json({source}, format = '{layout}', records = 'true', maximum_depth = 1, "
+                f"sample_size = -1, "
+                f"maximum_object_size = {MAX_ROW_BYTES})"
+            )
+        described = self.query(f"DESCRIBE SELECT * FROM {scan}")
+        if len(described) > MAX_COLUMNS:
+            message = f"there are {len(described):,} columns; {MAX_COLUMNS:,} are the most."
+            raise ReadingError(message, "Leave out the columns that are not needed.")
+        indexes = set() if is_json else self._pandas_index(source)
+        quoted_names = ['"' + str(name).replace('"', '""') + '"' for name, *_ in described]
+        is_nested = [kind.startswith(NESTED) or kind.endswith("]") for _, kind, *_ in described]
+        if is_json:
+            tests = [f"bool_or(json_type({name}) IN ('OBJECT', 'ARRAY'))" for name in quoted_names]
+            is_nested = list(self.query_wide(tests, f"FROM {scan}")[0])
+        kept: list[str] = []
+        cells: list[str] = []
+        for (name, *_), quoted_name, is_left_out in zip(described, quoted_names, is_nested, strict=True):
+            if is_left_out:
+                problems.note(f"column {quoted(name)}", "its cells are lists or objects. It is left out.")
+                continue
+            if name in indexes:
+                self.index_columns.add(len(kept))
+            text = f"{quoted_name} ->> '$'" if is_json else f"CAST({quoted_name} AS VARCHAR)"
+            cells.append(text)
+            kept.append(str(name))
+        if is_json and not kept:
+            raise ReadingError(
+                "it holds lists or objects, not rows of cells.", "Write JSON with one object for each row."
+            )
+        if len(kept) < 2:
+            raise ReadingError(f"there are {len(kept)} columns.", "At least two columns are needed.")
+        self._create(cells, scan)
+        self.names = column_names(kept, len(kept))
+
+    def _pandas_index(self, source: str) -> set[str]:
+        """Return the columns that pandas has written as the index of the rows."""
+        for key, value in self.query(f"SELECT key, value FROM parquet_kv_metadata({source})"):
+            if bytes(key) == b"pandas":
+                found = json.loads(bytes(value)).get("index_columns", [])
+                return {name for name in found if isinstance(name, str)}
+        return set()
+
+
+def _rewrite(text: Path, dialect: Dialect) -> Dialect:
+    """Write a table with spaces around its quotes or cells as plain CSV, line by line where it was."""
+    written = text.with_name("rewritten")
+    csv.field_size_limit(MAX_ROW_BYTES)
+    with (
+        text.open(encoding="utf-8", newline="") as file,
+        written.open("w", encoding="utf-8", newline="") as to,
+    ):
+        for _ in range(dialect.num_above):
+            to.write("\n" if file.readline() else "")
+        writer = csv.writer(to, lineterminator="\n")
+        try:
+            writer.writerows(dialect.reader(file))
+        except csv.Error as error:
+            raise ReadingError(f"its quotes cannot be read ({error}).", QUOTE_HINT) from error
+    written.replace(text)
+    return Dialect(**{**vars(dialect), "delimiter": ",", "quote": '"', "escape": '"', "ignores_space": False})
+
+
+def _hide_quotes_above(text: Path, num_above: int) -> None:
+    """Take the quotes out of the lines above the data: DuckDB skips records, not lines."""
+    with text.open("r+b") as file:
+        above = b"".join(file.readline() for _ in range(num_above))
+        file.seek(0)
+        file.write(above.replace(b'"', b" ").replace(b"'", b" "))
+
+
+def _write_sheet(path: Path, wanted: str, to: Path, problems: Problems) -> None:
+    """Write one sheet of a spreadsheet as CSV."""
+    try:
+        calamine = importlib.import_module("python_calamine")
+    except ImportError as error:
+        raise NotInstalledError(f"Spreadsheets need python-calamine ({error}).") from error
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                size = sum(info.file_size for info in archive.infolist())
+            if size > MAX_SHEET_BYTES:
+                message = (
+                    f"the spreadsheet is {size / 2**20:,.0f} MB unpacked; "
+                    f"{MAX_SHEET_BYTES // 2**20} are the most."
+                )
+                raise ReadingError(message, "Save the sheet as CSV.")
+        workbook = calamine.CalamineWorkbook.from_path(str(path))
+        names = workbook.sheet_names
+        if wanted and wanted not in names:
+            raise ReadingError(
+                f"there is no sheet {quoted(wanted)}.", f"The sheets are: {listed(names, 20)}."
+            )
+        rows = workbook.get_sheet_by_name(wanted or names[0]).to_python(skip_empty_area=True)
+    except (calamine.CalamineError, OSError, zipfile.BadZipFile, ValueError, IndexError) as error:
+        if isinstance(error, ReadingError):
+            raise
+        raise ReadingError(f"the spreadsheet cannot be read ({_short(error)}).", AGAIN_HINT) from error
+    if len(names) > 1:
+        others = [quoted(name) for name in names if name != (wanted or names[0])]
+        message = f"the sheet {quoted(wanted or names[0])} is read; there are also {listed(others, 5)}."
+        problems.note(
+            path.name,
+            message,
+            suggested={"data_reading": json.dumps({"sheet": names[1 if not wanted else 0]})},
+        )
+    with to.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([_cell(value) for value in row] for row in rows)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def parts_of(items: Sequence[Any], size: int = EXPRESSIONS_AT_ONCE) -> Iterator[Sequence[Any]]:
+    """Yield consecutive parts of a sequence."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split("\n")[0].split())[:200]

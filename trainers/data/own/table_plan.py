@@ -1,0 +1,542 @@
+"""How a table is learned from: target, features and rows."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trainers.data.dataset import (
+    TABULAR_CLASSIFICATION,
+    TABULAR_REGRESSION,
+    TEXT_CLASSIFICATION,
+    DataOptions,
+    TableColumn,
+)
+from trainers.data.own import columns as columns_module
+from trainers.data.own import images
+from trainers.data.own.columns import Column
+from trainers.data.own.problems import Problems, listed, quoted
+from trainers.data.own.table_file import Table, column, literal
+
+LABEL_NAMES = ("label", "labels", "target", "class")
+# Names that a column to predict has as well; said when another column is the label.
+OTHER_LABEL_NAMES = (
+    "y", "species", "outcome", "diagnosis", "category", "sentiment", "标签", "klasse", "survived", "churn",
+)  # fmt: skip
+MAX_NUMBER_CLASSES = 20  # whole numbers of up to so many different values are classes
+MAX_CLASSES = 1_000
+MAX_CLASS_NAME = 200
+MAX_NAMES_COMPARED = 1_000
+MAX_ONE_HOT = columns_module.MAX_ONE_HOT
+MIN_ROWS = 10
+MAX_NOTED = 20  # columns; more are reported together
+AS_MEAN = "A missing number is read as the mean, with a column that says so."
+AS_CATEGORY = "A missing category is read as a category of its own."
+MOST_IN_OTHER = 0.5
+CLASS_LIKE_MISSING = 0.02  # labels spelled like a missing value are a class from this share of the rows on
+TASKS = (TABULAR_CLASSIFICATION, TABULAR_REGRESSION, TEXT_CLASSIFICATION)
+TOO_CLOSE = "its numbers differ by less than can be told apart in the computations."
+OTHER = "other"
+MISSING_NAME = "missing"
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feature(TableColumn):
+    """One column a model sees, or one part of a date.
+
+    Attributes:
+        sql: the number, or the text of the category; NULL where it is missing.
+        cell: SQL of the cell of a number that need not be one; a row with such a cell is unreadable.
+    """
+
+    sql: str
+    cell: str = "NULL"
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the numbers this column becomes."""
+        rest = [OTHER] * self.has_other + [MISSING_NAME] * self.has_missing
+        if not self.values:
+            return [self.name, *(f"{self.name} = {name}" for name in rest)]
+        return [f"{self.name} = {value}" for value in (*self.values, *rest)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How rows become samples.
+
+    Attributes:
+        label: index of its column.
+        used: indexes of the columns that features are made of.
+        texts: indexes of the columns whose texts are read, where texts are classified.
+        class_of: the class number of each label as written; empty for a number to predict.
+        class_counts: rows of each class.
+    """
+
+    task: str
+    label: int
+    label_name: str
+    label_sql: str
+    features: tuple[Feature, ...] = ()
+    used: tuple[int, ...] = ()
+    texts: tuple[int, ...] = ()
+    class_names: tuple[str, ...] = ()
+    class_of: Mapping[str, int]
+    class_counts: Mapping[str, int]
+
+
+def patch(**reading: Any) -> dict[str, str]:
+    """Return what a click changes of the reading, as the suggestion of a problem."""
+    return {"data_reading": json.dumps(reading, ensure_ascii=False)}
+
+
+def make_plan(
+    table: Table, columns: list[Column], options: DataOptions, reading: Mapping[str, Any], problems: Problems
+) -> Plan | None:
+    """Decide what is learned from what; return None where faults leave nothing to decide."""
+    if options.task not in ("auto", *TASKS):
+        message = f"{options.task.replace('_', ' ')} cannot be learned from a table."
+        hint = f"Choose auto, or one of: {', '.join(TASKS)}."
+        problems.fault("the task", message, hint, suggested={"data_task": "auto"})
+        return None
+    place = label_place(columns, options.label_column, problems)
+    if place is None:
+        return None
+    label, labels = _labels(table, columns[place], reading)
+    task = _task(columns, label, options.task, problems)
+    if task is None:
+        return None
+    columns[place] = label
+    class_of: dict[str, int] = {}
+    names: tuple[str, ...] = ()
+    counts: dict[str, int] = {}
+    if task != TABULAR_REGRESSION:
+        names, class_of, counts = _classes(table, label, labels, reading, problems)
+    _check_label(table, label, task, skip=options.skip_unreadable, problems=problems)
+    texts: tuple[int, ...] = ()
+    features: list[Feature] = []
+    used: list[int] = []
+    if task == TEXT_CLASSIFICATION:
+        texts = _text_columns(columns, label.index, reading, problems)
+        if not texts:
+            problems.fault(
+                "the table",
+                "no column holds texts.",
+                "Choose a task for tables.",
+                suggested={"data_task": "auto"},
+            )
+    else:
+        others = [each for each in columns if each.index != label.index]
+        categories = [each for each in others if each.kind == columns_module.CATEGORY]
+        common = columns_module.frequent_values(table, categories, MAX_ONE_HOT)
+        for each in others:
+            found = list(
+                _features(table, each, common.get(each.index, []), options.skip_unreadable, problems)
+            )
+            features += found
+            used += [each.index] * bool(found)
+        _note_missing(table, [columns[place] for place in used], problems)
+        if not features and not problems.num_faults:
+            hint = "Add columns, choose the label, or override what a column holds."
+            problems.fault("the table", "no column is left to learn from.", hint)
+    return Plan(
+        task=task,
+        label=label.index,
+        label_name=label.name,
+        label_sql=label.number if task == TABULAR_REGRESSION else label.cell,
+        features=tuple(features),
+        used=tuple(used),
+        texts=texts,
+        class_names=names,
+        class_of=class_of,
+        class_counts=counts,
+    )
+
+
+def label_place(columns: Sequence[Column], wanted: str, problems: Problems) -> int | None:
+    """Return the column asked for, else the one called label, target or class, else the last possible one."""
+    names = [each.name for each in columns]
+    if not wanted:
+        called = [place for place, name in enumerate(names) if name.lower() in LABEL_NAMES]
+        if len(called) == 1:
+            return called[0]
+        able = [
+            place
+            for place, each in enumerate(columns)
+            if each.kind
+            in (columns_module.NUMBER, columns_module.MIXED, columns_module.CATEGORY, columns_module.CONSTANT)
+        ]
+        return able[-1] if able else len(names) - 1
+    if wanted in names:
+        return names.index(wanted)
+    close = difflib.get_close_matches(wanted, names[:MAX_NAMES_COMPARED], n=1, cutoff=0.5)
+    hint = f"Did you mean {quoted(close[0])}? " if close else ""
+    hint += f"The columns are: {listed([quoted(name) for name in names], 20)}."
+    suggested = {"label_column": close[0] if close else ""}
+    problems.fault("the label column", f"there is no column {quoted(wanted)}.", hint, suggested=suggested)
+    return None
+
+
+def _labels(table: Table, label: Column, reading: Mapping[str, Any]) -> tuple[Column, dict[str, int]]:
+    """Return the label column and how often its most frequent values occur.
+
+    Values that are spelled like a missing one are a class where there are many of them.
+    """
+    if (
+        label.missing
+        and label.kind not in (columns_module.NUMBER, columns_module.MIXED)
+        and not reading.get("label_missing")
+    ):
+        spelled = ", ".join(map(literal, label.missing))
+        count = table.value(f"SELECT count(*) FROM rows WHERE {column(label.index)} IN ({spelled})")
+        if count >= max(2, CLASS_LIKE_MISSING * table.num_rows):
+            present = label.num_present + count
+            label = replace(
+                label, missing=(), num_present=present, num_distinct=label.num_distinct + len(label.missing)
+            )
+    return label, dict(
+        columns_module.frequent_values(table, [label], columns_module.MAX_COUNTED)[label.index]
+    )
+
+
+def _task(columns: Sequence[Column], label: Column, wanted: str, problems: Problems) -> str | None:
+    where = f"column {quoted(label.name)}"
+    if label.kind == columns_module.EMPTY:
+        problems.fault(where, "the label column is empty.", "Choose another label column.")
+        return None
+    is_name = label.kind == columns_module.IDENTIFIER and label.all_different and wanted != TABULAR_REGRESSION
+    if label.kind in (columns_module.TEXT, columns_module.FILE_NAME) or is_name:
+        message = "nearly all its values are different, so it cannot be the label."
+        problems.fault(where, message, "Choose another label column.")
+        return None
+    if wanted != "auto":
+        return wanted
+    texts = _candidates(columns, label.index)
+    if label.kind in (
+        columns_module.NUMBER,
+        columns_module.MIXED,
+        columns_module.INDEX,
+        columns_module.IDENTIFIER,
+    ) and not _are_classes(label, bool(texts)):
+        others = [
+            each
+            for each in columns
+            if each.index != label.index
+            and each.kind
+            in (columns_module.NUMBER, columns_module.CATEGORY, columns_module.MIXED, columns_module.DATE)
+        ]
+        if texts and not others:
+            message = f"a number ({label.num_distinct:,} different ones) cannot be predicted from texts here."
+            hint = "Choose a label with classes, or replace the numbers by a few classes."
+            problems.fault(where, message, hint)
+            return None
+        if texts:
+            shown = listed([quoted(columns[place].name) for place in texts])
+            problems.note(
+                "the table", f"predicting a number from texts is not supported: {shown} is left out."
+            )
+        return TABULAR_REGRESSION
+    return TEXT_CLASSIFICATION if texts else TABULAR_CLASSIFICATION
+
+
+def _are_classes(label: Column, has_text: bool) -> bool:
+    """Return True if the numbers of a label stand for classes."""
+    if not label.all_whole or label.is_chosen:
+        return False
+    if label.num_distinct <= MAX_NUMBER_CLASSES:
+        return True
+    is_repeated = label.num_distinct * 5 <= label.num_numbers and label.num_distinct <= MAX_CLASSES
+    spans = label.highest - label.lowest + 1
+    is_dense = label.lowest in (0, 1) and spans <= 1.2 * label.num_distinct
+    return is_repeated and is_dense and (has_text or label.name.lower() in LABEL_NAMES)
+
+
+def _candidates(columns: Sequence[Column], label: int) -> list[int]:
+    """Return the columns of texts; of a table of two columns also one of single words."""
+    others = [each for each in columns if each.index != label]
+    texts = [each.index for each in others if each.kind == columns_module.TEXT]
+    if texts:
+        return texts
+    others = [
+        each
+        for each in others
+        if each.kind
+        not in (columns_module.INDEX, columns_module.EMPTY, columns_module.CONSTANT, columns_module.IGNORED)
+    ]
+    words = [
+        each.index
+        for each in others
+        if each.kind in (columns_module.IDENTIFIER, columns_module.CATEGORY)
+        and each.num_distinct > MAX_ONE_HOT
+        and not each.num_numbers
+    ]
+    return words if len(others) == 1 and words else []
+
+
+def _text_columns(
+    columns: Sequence[Column], label: int, reading: Mapping[str, Any], problems: Problems
+) -> tuple[int, ...]:
+    names = [each.name for each in columns]
+    if wanted := [names.index(name) for name in reading.get("text", ()) if name in names]:
+        chosen = wanted
+    else:
+        found = _candidates(columns, label)
+        chosen = (
+            [max(found, key=lambda place: columns[place].words * 1000 + columns[place].characters)]
+            if found
+            else []
+        )
+        if len(found) > 1:
+            both = [names[place] for place in found]
+            action = f"Read {', '.join(both[:3])} together"
+            message = f"several columns hold texts; {quoted(names[chosen[0]])}, the longest, is read."
+            problems.note("the table", message, suggested=patch(text=both), action=action)
+    others = [
+        quoted(each.name)
+        for each in columns
+        if each.index not in (label, *chosen) and each.kind not in columns_module.LEFT_OUT
+    ]
+    if chosen and others:
+        problems.note("the table", f"only the texts are read; left out: {listed(others)}.")
+    for place in chosen:
+        if columns[place].num_missing:
+            count = f"{columns[place].num_missing:,} of {columns[place].num_rows:,}"
+            problems.note(
+                f"column {quoted(names[place])}", f"{count} texts are missing.", "Read as texts of no words."
+            )
+    return tuple(chosen)
+
+
+# ---- the label
+
+
+def _classes(
+    table: Table, label: Column, labels: Mapping[str, int], reading: Mapping[str, Any], problems: Problems
+) -> tuple[tuple[str, ...], dict[str, int], dict[str, int]]:
+    """Return the names of the classes, the class of each label as written, and the rows of each class."""
+    where = f"column {quoted(label.name)}"
+    nothing: tuple[tuple[str, ...], dict[str, int], dict[str, int]] = ((), {}, {})
+    if label.num_distinct > MAX_CLASSES:
+        message = f"it has {label.num_distinct:,} different values; {MAX_CLASSES:,} classes are the most."
+        suggested = {"data_task": TABULAR_REGRESSION} if label.kind == columns_module.NUMBER else {}
+        hint = "Choose another label column, or the task tabular regression for a number."
+        problems.fault(where, message, hint, suggested=suggested)
+        return nothing
+    longest = max(labels, key=len, default="")
+    if len(longest) > MAX_CLASS_NAME:
+        message = f"a class's name is {len(longest):,} characters long; {MAX_CLASS_NAME} are the most."
+        problems.fault(where, message, "Choose another label column, or shorten the names.")
+        return nothing
+    is_joined = bool(reading.get("join_labels"))
+    groups: dict[str, Counter[str]] = {}
+    for name, count in labels.items():
+        key = _same_number(name) if label.kind == columns_module.NUMBER and label.notation.is_plain else name
+        groups.setdefault(_alike(key) if is_joined else key, Counter())[name] = count
+    spelled = {
+        key: key if label.kind == columns_module.NUMBER else group.most_common(1)[0][0]
+        for key, group in groups.items()
+    }
+    _report_alike(where, {spelled[key]: group.total() for key, group in groups.items()}, problems)
+    _report_like_missing(table, label, labels, where, problems)
+    counts = {spelled[key]: group.total() for key, group in groups.items()}
+    if reading.get("leave_out_rare"):
+        rare = {name: count for name, count in counts.items() if count < images.MIN_PER_CLASS}
+        counts = {name: count for name, count in counts.items() if name not in rare}
+        if rare:
+            problems.note(
+                where, f"{len(rare):,} classes with one row each are left out: {listed(list(rare))}."
+            )
+    names = images.sort_classes(counts)
+    images.check_counts(
+        {name: counts[name] for name in names}, "rows", problems, suggested=patch(leave_out_rare=True)
+    )
+    if len(names) > 2 and label.num_present < 5 * len(names):
+        message = (
+            f"there are {len(names):,} classes for {label.num_present:,} rows: fewer than five rows for each."
+        )
+        problems.note(where, message, "Is it the column to predict? Little can be learned from so few.")
+    number = {name: place for place, name in enumerate(names)}
+    class_of = {
+        name: number[spelled[key]]
+        for key, group in groups.items()
+        for name in group
+        if spelled[key] in number
+    }
+    return tuple(names), class_of, {name: counts[name] for name in names}
+
+
+def _same_number(text: str) -> str:
+    """Return the shortest spelling of a number: 1 for 1.0 and 01."""
+    value = float(text)
+    return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+
+
+def _alike(name: str) -> str:
+    """Return what labels have in common that differ in case, spaces and invisible characters only."""
+    return " ".join(_INVISIBLE.sub("", unicodedata.normalize("NFKC", name)).casefold().split())
+
+
+def _report_alike(where: str, counts: Mapping[str, int], problems: Problems) -> None:
+    groups: dict[str, list[str]] = {}
+    for name in counts:
+        groups.setdefault(_alike(name), []).append(name)
+    alike = [sorted(group) for group in groups.values() if len(group) > 1]
+    if alike:
+        shown = "; ".join(
+            ", ".join(f"{quoted(name)} ({counts[name]:,})" for name in group) for group in alike[:5]
+        )
+        message = (
+            f"labels differ in case, spaces or invisible characters only: {shown}. Each is "
+            f"a class of its own now."
+        )
+        action = f"Join them: {len(counts):,} classes become {len(groups):,}"
+        problems.note(where, message, suggested=patch(join_labels=True), action=action)
+
+
+def _report_like_missing(
+    table: Table, label: Column, labels: Mapping[str, int], where: str, problems: Problems
+) -> None:
+    like = {name: count for name, count in labels.items() if name.lower() in columns_module.MISSING}
+    if like and label.kind != columns_module.NUMBER:
+        num = sum(like.values())
+        names = listed([quoted(name) for name in like])
+        message = f"{num:,} of {table.num_rows:,} rows have the label {names}. It is read as a class."
+        hint = "If it means that the label is not known, leave these rows out."
+        action = f"Leave out these {num:,} rows ({num / table.num_rows:.0%})"
+        problems.note(where, message, hint, suggested=patch(label_missing=True), action=action)
+
+
+def _check_label(table: Table, label: Column, task: str, *, skip: bool, problems: Problems) -> None:
+    where = f"column {quoted(label.name)}"
+    if label.num_missing:
+        lines = table.lines_where(f"{label.cell} IS NULL")
+        many = "1 row" if label.num_missing == 1 else f"{label.num_missing:,} rows"
+        message = f"the label is missing in {many} of {table.num_rows:,}: lines {listed(lines)}."
+        hint = "Fill them in or delete the rows."
+        problems.unreadable(where, message, hint, skip=skip, line=lines[0], num_samples=label.num_missing)
+    if task == TABULAR_REGRESSION:
+        check_numbers(table, label, skip, problems)
+        if label.num_numbers < MIN_ROWS:
+            message = f"it has {label.num_numbers} numbers; {MIN_ROWS} are the least."
+            problems.fault(where, message, "Add rows, or choose another label column.")
+        elif label.kind == columns_module.CONSTANT:
+            problems.fault(where, "all its numbers are the same.", "Choose another label column.")
+        elif label.is_too_close:
+            problems.fault(where, TOO_CLOSE, "Subtract what they have in common, or choose another unit.")
+    elif label.kind == columns_module.MIXED and label.num_distinct > MAX_NUMBER_CLASSES:
+        check_numbers(table, label, skip, problems)
+
+
+# ---- features
+
+
+def _features(
+    table: Table, each: Column, common: Sequence[tuple[str, int]], skip: bool, problems: Problems
+) -> Iterator[Feature]:
+    """Yield what a model sees of a column; `common` are the most frequent values of a category."""
+    where = f"column {quoted(each.name)}"
+    if each.kind in columns_module.LEFT_OUT:
+        return
+    if each.kind == columns_module.TEXT:
+        problems.note(
+            where, "it holds texts, and this task reads only numbers and categories. It is left out."
+        )
+        return
+    has_missing = each.num_missing > 0
+    if each.kind in (columns_module.NUMBER, columns_module.MIXED):
+        check_numbers(table, each, skip, problems)
+        if each.is_too_close:
+            hint = "Subtract what they have in common, to use it."
+            problems.note(where, f"{TOO_CLOSE} It is left out.", hint)
+            return
+        is_clean = each.num_numbers == each.num_present
+        yield Feature(
+            name=each.name, sql=each.number, cell="NULL" if is_clean else each.cell, has_missing=has_missing
+        )
+        return
+    if each.kind == columns_module.DATE:
+        first = f"(SELECT min({each.date}) FROM rows)"
+        parts = {"year": "year", "month": "month", "weekday": "isodow"}
+        found = {name: f"{function}({each.date})" for name, function in parts.items()}
+        found["elapsed days"] = f"date_diff('day', {first}, {each.date})"
+        spread = table.query(
+            f"SELECT {', '.join(f'count(DISTINCT {sql})' for sql in found.values())} FROM rows"
+        )[0]
+        for (name, sql), distinct in zip(found.items(), spread, strict=True):
+            if distinct > 1:
+                number = f"CAST({sql} AS DOUBLE)"
+                yield Feature(name=f"{each.name}: {name}", sql=number, has_missing=has_missing)
+        return
+    if each.num_distinct > MAX_ONE_HOT:
+        common = common[: MAX_ONE_HOT - 1]
+    in_other = each.num_present - sum(count for _, count in common)
+    if in_other > MOST_IN_OTHER * each.num_present:
+        message = f"it has {each.num_distinct:,} categories, most of them rare. It is left out."
+        problems.note(where, message, "Group them into fewer, to use them.")
+        return
+    values = tuple(images.sort_classes(value for value, _ in common))
+    yield Feature(
+        name=each.name,
+        sql=each.cell,
+        values=values,
+        has_other=in_other > 0,
+        has_missing=has_missing,
+    )
+
+
+def check_numbers(table: Table, each: Column, skip: bool, problems: Problems) -> None:
+    """Report the values of a column of numbers that are none, or too large ones."""
+    where = f"column {quoted(each.name)}"
+    rest = each.num_present - each.num_numbers - each.num_too_large
+    if problems.is_full and (rest or each.num_too_large):  # counted, but not shown
+        num = rest + each.num_too_large
+        problems.unreadable(where, f"{num:,} of its values are no numbers.", "", skip=skip, num_samples=num)
+        return
+    if each.num_too_large:
+        shown, line = table.examples(each.cell, f"abs({each.number}) > {columns_module.LARGEST_NUMBER!r}")
+        message = f"{each.num_too_large:,} of its numbers are too large to compute with: {shown}."
+        hint = (
+            f"Correct them, or use another unit; numbers up to {columns_module.LARGEST_NUMBER:g} can be used."
+        )
+        problems.unreadable(where, message, hint, skip=skip, line=line, num_samples=each.num_too_large)
+    if rest:
+        other = f"{each.cell} IS NOT NULL AND {each.number} IS NULL"
+        shown, line = table.examples(each.cell, other)
+        spelled = table.query(f"SELECT DISTINCT {each.cell} FROM rows WHERE {other} LIMIT 21")
+        values = sorted(str(value) for (value,) in spelled)
+        problems.unreadable(
+            where,
+            f"{each.num_numbers:,} of its values are numbers and {rest:,} are not: {shown}.",
+            "Correct them, or read them as missing.",
+            skip=skip,
+            line=line,
+            num_samples=rest,
+            suggested=patch(missing={each.name: values}) if len(values) <= 20 else {},
+            action=f"Read {'this value' if rest == 1 else f'these {rest:,} values'} as missing",
+        )
+
+
+def _note_missing(table: Table, columns: Sequence[Column], problems: Problems) -> None:
+    """Report missing values: for each column, or of many columns together."""
+    some = [each for each in columns if each.num_missing and each.kind != columns_module.DATE]
+    if len(some) > MAX_NOTED:
+        counts = [each.num_missing for each in some]
+        message = (
+            f"{len(some):,} columns have missing values, {min(counts):,} to {max(counts):,} of "
+            f"{table.num_rows:,} each: {listed([quoted(each.name) for each in some])}."
+        )
+        problems.note("the table", message, f"{AS_MEAN} {AS_CATEGORY}")
+        return
+    for each in some:
+        lines = table.lines_where(f"{each.cell} IS NULL")
+        more = "." if each.num_missing <= len(lines) else ", …"
+        message = f"{each.num_missing:,} of {each.num_rows:,} values are missing: lines {listed(lines)}{more}"
+        how = AS_CATEGORY if each.kind == columns_module.CATEGORY else AS_MEAN
+        problems.note(f"column {quoted(each.name)}", message, how, line=lines[0])

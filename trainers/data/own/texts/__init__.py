@@ -1,1 +1,0 @@
-"""Running text: plain files, as characters or tokens."""

@@ -1,0 +1,407 @@
+"""Heartbeats of ranks in shared memory."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Any
+
+from trainers.contract.config import Config
+from trainers.files.json_files import parse_json
+from trainers.machine import host
+from trainers.machine.host import MemoryFile
+
+ADDRESS = "TRAINERS_HEARTBEATS"
+
+# What a rank may be doing, in words that fit into "at step 7, …".
+DOING = (
+    "starting",
+    "building the job",
+    "fetching data",
+    "in forward and backward",
+    "in the optimizer step",
+    "exchanging reports with the other ranks",
+    "evaluating",
+    "making a sample",
+    "saving",
+    "ending",
+    "waiting in the warm pool",
+)
+(
+    STARTING,
+    BUILDING,
+    FETCHING,
+    COMPUTING,
+    STEPPING,
+    REPORTING,
+    EVALUATING,
+    SAMPLING,
+    SAVING,
+    ENDING,
+    STANDING_BY,
+) = range(len(DOING))
+
+# A rank that computes or reads without a beat is not idle; but nobody waits for it for ever.
+BUSY_FACTOR = 30
+
+_COUNT, _PID, _STEP, _DOING, _ON_GPU, _ASKED, _ANSWERED, _ANSWER_BYTES = range(8)
+_NUMBERS = 8
+_PLACE_BYTES = _NUMBERS * 8
+# What a rank may say of the collectives it is in; a few hundred bytes for each process group.
+MAX_ANSWER_BYTES = 16 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beat:
+    """A rank's newest beat; `step` is the last one it has done, `doing` a place in `DOING`.
+
+    `is_on_gpu`: while it waits for its GPU, and so for others, it takes a whole core: that is no work.
+    """
+
+    count: int
+    pid: int
+    step: int
+    doing: int
+    is_on_gpu: bool = False
+
+    @property
+    def words(self) -> str:
+        """Say what the rank was doing."""
+        return DOING[self.doing] if self.doing < len(DOING) else DOING[STARTING]
+
+
+class Board:
+    """The supervisor's side: every rank's place, to be read."""
+
+    def __init__(self, num_ranks: int) -> None:
+        self._file = MemoryFile("heartbeats", num_ranks * (_PLACE_BYTES + MAX_ANSWER_BYTES))
+        self._bytes = memoryview(self._file.map())
+        self._numbers = self._bytes[: num_ranks * _PLACE_BYTES].cast("Q")
+        self._num_asked = 0
+        self.num_ranks = num_ranks
+
+    @property
+    def address(self) -> str:
+        """Where the ranks find it, as long as this process lives; it is gone with it."""
+        return self._file.address
+
+    def read(self, rank: int) -> Beat | None:
+        """Return a rank's newest beat; None before its first."""
+        start = rank * _NUMBERS
+        numbers = self._numbers[start : start + _NUMBERS]
+        if numbers[_COUNT] == 0:
+            return None
+        return Beat(
+            count=numbers[_COUNT],
+            pid=numbers[_PID],
+            step=numbers[_STEP],
+            doing=numbers[_DOING],
+            is_on_gpu=bool(numbers[_ON_GPU]),
+        )
+
+    def ask(self) -> None:
+        """Ask every rank which collectives it is in."""
+        self._num_asked += 1
+        for rank in range(self.num_ranks):
+            self._numbers[rank * _NUMBERS + _ASKED] = self._num_asked
+
+    def answer(self, rank: int) -> bytes | None:
+        """Return what a rank says to the newest question; None: not yet, and perhaps never."""
+        numbers = self._numbers[rank * _NUMBERS : (rank + 1) * _NUMBERS]
+        if self._num_asked == 0 or numbers[_ANSWERED] != self._num_asked:
+            return None
+        room = _room_for_answer(self._bytes, self.num_ranks, rank)
+        return bytes(room[: numbers[_ANSWER_BYTES]])
+
+
+class Place:
+    """A rank's side: its own place, to be written."""
+
+    def __init__(self, address: str | None, rank: int) -> None:
+        """Find this rank's place; without an address the beats go nowhere.
+
+        Raises:
+            OSError: when there is no board at this address.
+        """
+        if address is None:
+            board, num_ranks, rank = memoryview(bytearray(_PLACE_BYTES + MAX_ANSWER_BYTES)), 1, 0
+        else:
+            board = memoryview(host.map_file(address))
+            num_ranks = len(board) // (_PLACE_BYTES + MAX_ANSWER_BYTES)
+        self._numbers = board[rank * _PLACE_BYTES : (rank + 1) * _PLACE_BYTES].cast("Q")
+        self._room = _room_for_answer(board, num_ranks, rank)
+        self._numbers[_PID] = os.getpid()
+
+    def beat(self, doing: int, step: int | None = None) -> None:
+        """Say that this rank goes on."""
+        if step is not None:
+            self._numbers[_STEP] = step
+        self._numbers[_DOING] = doing
+        self._numbers[_COUNT] += 1
+
+    @property
+    def doing(self) -> int:
+        """What the newest beat said."""
+        return self._numbers[_DOING]
+
+    def note_gpu(self) -> None:
+        """Say that this rank drives a GPU."""
+        self._numbers[_ON_GPU] = 1
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the supervisor waits for an answer."""
+        return self._numbers[_ASKED] != self._numbers[_ANSWERED]
+
+    def answer(self, said: bytes) -> None:
+        """Answer the supervisor's newest question; what is too long for its room is not said."""
+        asked = self._numbers[_ASKED]
+        said = said if len(said) <= MAX_ANSWER_BYTES else b""
+        self._room[: len(said)] = said
+        self._numbers[_ANSWER_BYTES] = len(said)
+        self._numbers[_ANSWERED] = asked
+
+
+def _room_for_answer(board: memoryview, num_ranks: int, rank: int) -> memoryview:
+    start = num_ranks * _PLACE_BYTES + rank * MAX_ANSWER_BYTES
+    return board[start : start + MAX_ANSWER_BYTES]
+
+
+def can_be_watched() -> bool:
+    """Tell whether this system has what the board needs: Linux does."""
+    return host.is_in_memory()
+
+
+STACKS_SIGNAL = signal.SIGUSR2
+UNWATCHED_PATIENCE = timedelta(seconds=60)
+# One rank may find in a cache what another compiles: an evaluation's shapes, an uneven last batch.
+COMPILERS_PATIENCE = timedelta(minutes=10)
+FOR_EVER = timedelta(days=30)
+
+_PR_SET_PTRACER = 0x59616D61
+_place = Place(None, 0)
+
+
+def begin_heartbeats() -> None:
+    """Beat from now on to the supervisor, where there is one, and let it look at this rank's stacks."""
+    global _place
+    address = os.environ.get(ADDRESS)
+    _place = Place(address, int(os.environ["RANK"]))
+    write_heartbeat(STARTING)
+    # On this signal every thread's stack goes into the rank's log, also while it stands in compiled code.
+    faulthandler.register(STACKS_SIGNAL, file=sys.stderr.fileno(), all_threads=True)
+    if address is not None and sys.platform.startswith("linux"):
+        # Where a process may be read by its ancestors only (Yama), the supervisor's helper may do so too.
+        supervisor_pid = int(address.split("/")[2])
+        ctypes.CDLL(None).prctl(_PR_SET_PTRACER, supervisor_pid, 0, 0, 0)
+
+
+def silence_limit(config: Config) -> timedelta:
+    """Return how long a rank waits for the others before it gives up by itself.
+
+    Where a supervisor listens, it finds a hang sooner, says more, and knows a long step for what it is.
+    """
+    if ADDRESS not in os.environ:
+        return COMPILERS_PATIENCE if config.compile else UNWATCHED_PATIENCE
+    if config.on_hang == "wait":
+        return FOR_EVER
+    return timedelta(seconds=BUSY_FACTOR * config.hang_limit_s) + UNWATCHED_PATIENCE
+
+
+def write_heartbeat(doing: int, step: int | None = None) -> None:
+    """Say that this rank goes on: with what, and the newest step it has done."""
+    _place.beat(doing, step)
+
+
+def describe_activity() -> str:
+    """Return what this rank is doing, in the words of `DOING`."""
+    return DOING[_place.doing]
+
+
+def note_gpu() -> None:
+    """Say that this rank drives a GPU: waiting for it looks like work."""
+    _place.note_gpu()
+
+
+def answer_when_asked(say: Callable[[], bytes]) -> None:
+    """Tell the supervisor, when it asks, which collectives this rank is in; any thread may call it."""
+    if _place.is_asked:
+        _place.answer(say())
+
+
+# These take tensors of one size on all ranks.
+_SAME_SIZE = ("all-reduce", "broadcast")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collective:
+    """One collective: its number in its process group, and what it is given."""
+
+    number: int
+    name: str
+    dtype: str = ""
+    num_bytes: int = 0
+
+    def __str__(self) -> str:
+        about = f" ({self.dtype}, {_size(self.num_bytes)})" if self.dtype else ""
+        return f"{self.name} {self.number}{about}"
+
+    def fits(self, other: Collective) -> bool:
+        """Tell whether both ranks mean the same."""
+        is_same_size = self.name not in _SAME_SIZE or self.num_bytes == other.num_bytes
+        return self.name == other.name and is_same_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """A process group as one of its ranks knows it.
+
+    Attributes:
+        ranks: of the whole job; they belong to it.
+        newest: the last collective that this rank has entered.
+        unfinished: the first one that it has entered and not left.
+    """
+
+    name: str
+    ranks: tuple[int, ...]
+    newest: Collective | None = None
+    unfinished: Collective | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a rank says when it is asked.
+
+    Attributes:
+        groups: its process groups; none where torch cannot say.
+        gradients_done: of how many backward passes its GPU has the gradients; None where that is not known.
+    """
+
+    groups: tuple[Group, ...] = ()
+    gradients_done: int | None = None
+
+
+# What each rank says that has answered.
+Views = Mapping[int, Sequence[Group]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gap:
+    """A collective that cannot end: who waits in what, and who never came."""
+
+    waiting: Mapping[int, Collective]
+    missing: tuple[int, ...]
+
+    @property
+    def is_mismatch(self) -> bool:
+        """Tell whether those who came mean different things."""
+        first, *others = self.waiting.values()
+        return not all(first.fits(other) for other in others)
+
+    def __str__(self) -> str:
+        if self.is_mismatch:
+            return "; ".join(f"rank {rank} is in {what}" for rank, what in sorted(self.waiting.items()))
+        what = next(iter(self.waiting.values()))
+        wait = "waits" if len(self.waiting) == 1 else "wait"
+        return f"{_ranks(self.missing)} never entered {what}, in which {_ranks(self.waiting)} {wait}"
+
+
+def to_bytes(answer: Answer) -> bytes:
+    """Return what a rank says."""
+    return json.dumps(asdict(answer)).encode()
+
+
+def from_bytes(said: bytes) -> Answer | None:
+    """Return what a rank has said; None where it could not, or it makes no sense."""
+    try:
+        raw = parse_json(said)
+        done = raw["gradients_done"]
+        return Answer(
+            groups=tuple(_group(group) for group in raw["groups"]),
+            gradients_done=None if done is None else int(done),
+        )
+    except (ValueError, LookupError, TypeError):
+        return None
+
+
+def behind_on_gpu(answers: Mapping[int, Answer]) -> tuple[int, ...]:
+    """Return the ranks whose GPUs have not computed gradients that other GPUs have."""
+    known = {
+        rank: answer.gradients_done for rank, answer in answers.items() if answer.gradients_done is not None
+    }
+    return tuple(sorted(rank for rank, done in known.items() if done < max(known.values())))
+
+
+def gaps(views: Views) -> tuple[Gap, ...]:
+    """Return the collectives that cannot end as things stand; a rank that says nothing is not missing."""
+    found = []
+    for name, ranks in sorted({(group.name, group.ranks) for said in views.values() for group in said}):
+        inside = {
+            rank: next((group for group in views[rank] if (group.name, group.ranks) == (name, ranks)), None)
+            for rank in ranks
+            if rank in views
+        }
+        unfinished = {rank: group.unfinished for rank, group in inside.items() if group and group.unfinished}
+        if not unfinished:
+            continue
+        number = min(what.number for what in unfinished.values())
+        gap = Gap(
+            waiting={rank: what for rank, what in unfinished.items() if what.number == number},
+            missing=tuple(rank for rank, group in inside.items() if _newest_number(group) < number),
+        )
+        if gap.missing or gap.is_mismatch:
+            found.append(gap)
+    return tuple(found)
+
+
+def is_in_one(rank: int, views: Views) -> bool:
+    """Tell whether a rank has entered a collective and not left it."""
+    return any(group.unfinished is not None for group in views.get(rank, ()))
+
+
+def blamed_ranks(found: Sequence[Gap]) -> tuple[int, ...]:
+    """Return the few ranks that the many wait for; none where it is not the many."""
+    guilty: set[int] = set()
+    for gap in found:
+        if not gap.is_mismatch:
+            guilty.update(gap.missing if len(gap.missing) < len(gap.waiting) else ())
+            continue
+        many = max(gap.waiting.values(), key=lambda what: _num_fitting(what, gap))
+        if 2 * _num_fitting(many, gap) > len(gap.waiting):
+            guilty.update(rank for rank, what in gap.waiting.items() if not what.fits(many))
+    return tuple(sorted(guilty))
+
+
+def _num_fitting(what: Collective, gap: Gap) -> int:
+    return sum(what.fits(other) for other in gap.waiting.values())
+
+
+def _newest_number(group: Group | None) -> int:
+    return -1 if group is None or group.newest is None else group.newest.number
+
+
+def _group(raw: Mapping[str, Any]) -> Group:
+    return Group(
+        name=str(raw["name"]),
+        ranks=tuple(int(rank) for rank in raw["ranks"]),
+        newest=None if raw["newest"] is None else Collective(**raw["newest"]),
+        unfinished=None if raw["unfinished"] is None else Collective(**raw["unfinished"]),
+    )
+
+
+def _ranks(ranks: Iterable[int]) -> str:
+    names = [str(rank) for rank in sorted(ranks)]
+    return f"rank {names[0]}" if len(names) == 1 else f"ranks {', '.join(names[:-1])} and {names[-1]}"
+
+
+def _size(num_bytes: int) -> str:
+    if num_bytes < 1000:
+        return f"{num_bytes} bytes"
+    return f"{num_bytes / 1e3:.1f} kB" if num_bytes < 1e6 else f"{num_bytes / 1e6:.1f} MB"

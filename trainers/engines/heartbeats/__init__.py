@@ -1,1 +1,0 @@
-"""The signs of life between ranks and their supervisor."""

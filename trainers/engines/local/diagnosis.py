@@ -1,0 +1,661 @@
+"""Explains how a run ended, and records it."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from trainers.contract import commands, events, manifests
+from trainers.contract.events import EventFile, State
+from trainers.contract.rundir import RunDirectory, without_advice
+from trainers.contract.status import NOTHING_SAVED_HINT, RANK_KILL_ASKED
+from trainers.engines.local.torchrun import first_failed_rank, rank_exit_codes
+from trainers.machine import cuda_environment
+from trainers.machine.environment import now_unix_s
+from trainers.machine.os_errors import explain
+
+# What a healthy rank says when another one has gone: a consequence, never the cause.
+PEER_ERRORS = re.compile(
+    r"connection closed by (remote )?peer|connection reset by peer|broken pipe"
+    r"|remote process (has )?exited|ncclRemoteError|connection refused|socket closed"
+    r"|NCCL (communicator|error).*(abort|remote)|recvValue failed",
+    re.IGNORECASE,
+)
+TIMEOUT_ERRORS = re.compile(
+    r"timed out waiting \d+ ?ms|wait timeout after|collective operation timeout", re.IGNORECASE
+)
+# What a rank's own GPU has against what the rank did, or what the GPU suffers from.
+GPU_ERRORS = re.compile(
+    r"(CUDA|CUDA driver|HIP|cuBLAS|cuDNN) error: |CUDA out of memory|device-side assert|illegal memory access"
+    r"|uncorrectable ECC|(NCCL error: )?unhandled cuda error|ncclUnhandledCudaError"
+    r"|Cuda failure|\bXid\b|CU(BLAS|DNN|SOLVER|SPARSE|RAND|FFT)_|Duplicate GPU detected",
+    re.IGNORECASE,
+)
+# Libraries of CUDA have statuses of their own for it: CUBLAS_STATUS_ALLOC_FAILED, CUFFT_ALLOC_FAILED,
+# CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED.
+OUT_OF_MEMORY = re.compile(
+    r"out of memory|memoryerror|(can't|cannot) allocate memory|\bCU[A-Z]+_(\w+_)?ALLOC(ATION)?_FAILED\b",
+    re.IGNORECASE,
+)
+# NCCL's transport within a machine, and what torch shares between processes.
+SHARED_MEMORY_FULL = re.compile(
+    r"shared memory segment /dev/shm.{0,200}(No space left|Cannot allocate)"
+    r"|file </torch_.{0,200}No space left|out of shared memory",
+    re.IGNORECASE,
+)
+
+# Where a start of the run begins in a log that earlier starts have written to as well.
+_START = re.compile(r"rank \d+: process \d+, rank \d+ of \d+, on ")
+_LONGEST = 300
+
+_BLOCKING = "Started by hand with CUDA_LAUNCH_BLOCKING=1 in front, it stops at the line that asked for it."
+_TORCH_INDEX = re.compile(r"\b(GPU |cuda:)(\d{1,3})\b")
+_NOT_DETERMINISTIC = re.compile(
+    r"does not have a deterministic implementation|this operation is not deterministic because"
+)
+_NCCL_REASON = re.compile(r"\bLast error:\s*([^\n]+)")
+_GPU_HINTS = (
+    (
+        re.compile(r"Duplicate GPU detected", re.IGNORECASE),
+        "Two ranks are on one GPU, which NCCL refuses; its MIG instances count as that GPU. ",
+        "Choose at most one rank per GPU.",
+    ),
+    (
+        re.compile(r"device-side assert", re.IGNORECASE),
+        "The usual cause is an index out of range: a label or a token that the model has no entry for. ",
+        _BLOCKING,
+    ),
+    (
+        re.compile(r"ECC|\bXid\b|fallen off the bus|GPU is lost", re.IGNORECASE),
+        "The GPU itself failed: the system log names the fault (search for Xid); it may need a reset. ",
+        "",
+    ),
+    (
+        re.compile(r"illegal memory access|misaligned address|unspecified launch failure", re.IGNORECASE),
+        "A kernel accessed memory that is not its own. ",
+        _BLOCKING,
+    ),
+)
+
+
+def fatal_words(log_end: str) -> str:
+    """Return what ended a rank that could not say so itself: the first such words of its last start.
+
+    What comes later follows from the first: a rank whose peers have gone may fail on its GPU, too.
+    Empty where there are none.
+    """
+    starts = list(_START.finditer(log_end))
+    text = log_end[starts[-1].end() :] if starts else log_end
+    found = [match for words in (GPU_ERRORS, TIMEOUT_ERRORS, PEER_ERRORS) if (match := words.search(text))]
+    if not found:
+        return ""
+    first = min(found, key=lambda match: match.start())
+    return text[first.start() :].splitlines()[0].strip()[:_LONGEST]
+
+
+def gpu_hint(message: str) -> str | None:
+    """Say what to do about a GPU's error; None when it is none, or it is about memory that is full."""
+    if GPU_ERRORS.search(message) is None or OUT_OF_MEMORY.search(message):
+        return None
+    for words, what, how in _GPU_HINTS:
+        if words.search(message):
+            return f"{what}{how}".strip()
+    return f"An error of the GPU or its driver. {_BLOCKING}"
+
+
+def kind_and_hint(message: str) -> tuple[str, str] | None:
+    """Return the code of an error that a rank raised, and what to do; None where only the traceback says."""
+    if SHARED_MEMORY_FULL.search(message):
+        return "shared_memory_full", (
+            "Shared memory (/dev/shm) is full: ranks and loader workers exchange data there. Give it more "
+            "(in a container: docker run --shm-size=8g), or use fewer loader workers."
+        )
+    if OUT_OF_MEMORY.search(message):
+        return "out_of_memory", "Choose a smaller batch per GPU or a smaller model, then start again."
+    if _NOT_DETERMINISTIC.search(message):
+        return "rank_raised", (
+            "This operation has no deterministic algorithm here: turn Deterministic off, or choose another "
+            "model."
+        )
+    hint = gpu_hint(message)
+    return None if hint is None else ("gpu_error", hint)
+
+
+def shorten_log(message: str) -> str:
+    """Return an error of CUDA or NCCL without the library's advice: its first line, and NCCL's reason."""
+    first = message.strip().splitlines()[0]
+    reason = _NCCL_REASON.search(message)
+    return first if reason is None or reason[1] in first else f"{first.rstrip('.,:')}: {reason[1].strip()}"
+
+
+def with_machine_indices(message: str, indices: Sequence[int | None]) -> str:
+    """Return a message in which GPUs have their index on the machine.
+
+    torch counts within CUDA_VISIBLE_DEVICES ("GPU 0 has a total capacity of", "cuda:0").
+
+    Args:
+        indices: of the visible GPUs, in torch's order; None where it is not known.
+    """
+
+    def of_machine(found: re.Match[str]) -> str:
+        number = int(found[2])
+        index = indices[number] if number < len(indices) else None
+        return found[0] if index is None else f"GPU {index}"
+
+    return _TORCH_INDEX.sub(of_machine, message)
+
+
+# What may also be the noise of a peer that has gone, in words that nobody has foreseen.
+_OF_A_CONNECTION = re.compile(r"\w*(Runtime|Dist\w*|Connection\w*|Timeout|OS|BrokenPipe|EOF)Error\b")
+# torchrun's own line about a rank that its SIGTERM did not end.
+_KILLED_BY_TORCHRUN = "forcefully exiting via"
+# What is left of a failure whose cause was on another machine, or between two.
+ONLY_CONSEQUENCES = ("rank_left", "connection_lost", "collective_timeout")
+# What is left of a run that was told to end as a whole.
+MAY_BE_OUR_END = (*ONLY_CONSEQUENCES, "node_ended", "rank_terminated", "torchrun_terminated")
+TO_END_A_RUN = "To end a run, use Stop: it saves first."
+TOLD_TO_END = re.compile(r"got signal: (15|2)\b")
+_BARE_KEY_ERROR = re.compile(r"KeyError: (.{1,200})")
+_TAIL_BYTES = 256 * 1024
+_KILLED_CODES = frozenset({"rank_killed", "torchrun_killed"})
+# torch's words of a loader worker that is gone.
+_LOST_WORKER = re.compile(r"DataLoader worker \(pid.{0,80}(killed by signal|exited unexpectedly)", re.DOTALL)
+LESS_MEMORY = "Choose a smaller batch, a smaller model, fewer ranks or fewer loader workers."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """The fields of an `error` event."""
+
+    code: str
+    message: str
+    hint: str
+    rank: int | None = None
+    traceback: str | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """Return the event's fields."""
+        return vars(self).copy()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Failure:
+    """What one rank left behind; `exit_code` is negative for a signal, None when torchrun named none."""
+
+    rank: int
+    exit_code: int | None
+    message: str
+    traceback: str | None
+    time_unix_s: float
+
+    @property
+    def is_consequence(self) -> bool:
+        return bool(PEER_ERRORS.search(self.message)) or self.exit_code == -signal.SIGTERM
+
+    @property
+    def was_killed(self) -> bool:
+        return not self.message and self.exit_code is not None and self.exit_code < 0
+
+
+def explain_end(
+    run: RunDirectory,
+    torchrun_log: Path,
+    torchrun_dir: Path,
+    exit_code: int,
+    why_ended: Callable[[int], str] = lambda _rank: "",
+) -> Cause:
+    """Find the first cause of a failed run; every process of it on this machine has ended.
+
+    Args:
+        torchrun_log, torchrun_dir: of this machine; on others they have a number behind their names.
+        why_ended: returns why the launcher of a rank's machine has killed it; empty where it has not.
+    """
+    failures = _failures(run, torchrun_log, torchrun_dir)
+    num_machines = _num_machines(run)
+    for node in range(1, num_machines):
+        log = torchrun_log.with_name(f"{torchrun_log.stem}_{node}{torchrun_log.suffix}")
+        folder = torchrun_dir.with_name(f"{torchrun_dir.name}_{node}")
+        failures += _failures(run, log, folder, first_rank=node * _num_ranks(run) // num_machines)
+    if not failures:
+        return _torchrun_itself(exit_code, torchrun_log)
+    causes = [failure for failure in failures if not failure.is_consequence]
+    ended = next((why for rank in range(_num_ranks(run)) if (why := why_ended(rank))), "")
+    if ended and all(failure.was_killed for failure in causes):
+        return _ended_by_launcher(ended)
+    if not causes:
+        return _lost_somebody(run, failures, first_failed_rank(_tail(torchrun_log)))
+    first = _first(causes, _tail(torchrun_log))
+    if first.was_killed:
+        return _killed(first, asked=_kills_asked(run))
+    if TIMEOUT_ERRORS.search(first.message):
+        return _timed_out(run, first, failures)
+    return _raised(first, _gpu_indices(run, first.rank))
+
+
+def with_lack_of_memory(cause: Cause) -> Cause:
+    """Add to a cause that the kernel has just ended a process of this group for lack of memory."""
+    is_killed = cause.code in _KILLED_CODES and cause.message != _asked_words(cause.rank)
+    if not is_killed and not _LOST_WORKER.search(cause.message):
+        return cause
+    return replace(
+        cause,
+        message=f"{cause.message} At that time the kernel ended a process here because memory ran out.",
+        hint=LESS_MEMORY,
+    )
+
+
+def _asked_words(rank: int | None) -> str:
+    return f"Rank {rank} was killed (SIGKILL), as somebody asked on its page."
+
+
+def _first(causes: list[_Failure], torchruns_words: str) -> _Failure:
+    """Return the cause of the others; a killed rank is what its peers stumbled over.
+
+    But not one that aborted, or that torchrun killed, because another one had failed.
+    """
+    raised = [failure for failure in causes if not failure.was_killed]
+    first_rank = first_failed_rank(torchruns_words)
+    for failure in raised:
+        if failure.rank == first_rank and not _OF_A_CONNECTION.match(failure.message):
+            return failure
+    after = {-signal.SIGABRT} | ({-signal.SIGKILL} if _KILLED_BY_TORCHRUN in torchruns_words else set())
+    own = [
+        failure for failure in causes if not (raised and failure.was_killed and failure.exit_code in after)
+    ]
+    return min(own, key=lambda failure: (not failure.was_killed, failure.time_unix_s))
+
+
+def signal_name(exit_code: int) -> str:
+    """Return the name of the signal behind a negative exit code."""
+    try:
+        return signal.Signals(-exit_code).name
+    except ValueError:
+        return f"signal {-exit_code}"
+
+
+def _failures(
+    run: RunDirectory, torchrun_log: Path, torchrun_dir: Path, first_rank: int = 0
+) -> list[_Failure]:
+    """Return what the ranks of one machine left behind; in its folder they are counted from 0.
+
+    Args:
+        first_rank: of that machine.
+    """
+    exit_codes = rank_exit_codes(_tail(torchrun_log), first_rank)
+    by_rank = {}
+    for path in torchrun_dir.glob("*/attempt_*/*/error.json"):
+        failure = _read_error_file(path, first_rank + int(path.parent.name), exit_codes)
+        by_rank[failure.rank] = failure
+    for rank, exit_code in exit_codes.items():
+        if rank not in by_rank:
+            # NCCL's watchdog aborts a rank: its words are in the log, not in an error file.
+            message = fatal_words(_tail(run.rank_log(rank))) if exit_code == -signal.SIGABRT else ""
+            by_rank[rank] = _Failure(
+                rank=rank, exit_code=exit_code, message=message, traceback=None, time_unix_s=0.0
+            )
+    return list(by_rank.values())
+
+
+def _read_error_file(path: Path, rank: int, exit_codes: Mapping[int, int]) -> _Failure:
+    try:
+        message = json.loads(path.read_text(encoding="utf-8"))["message"]
+    except (OSError, ValueError, LookupError, TypeError):
+        message = "its error file cannot be read"
+    about = message.get("extraInfo", {}) if isinstance(message, dict) else {}
+    text = str(message.get("message", "")) if isinstance(message, dict) else str(message)
+    return _Failure(
+        rank=rank,
+        exit_code=exit_codes.get(rank),
+        message=_in_words(text),
+        traceback=None if (stack := about.get("py_callstack")) is None else without_advice(str(stack)),
+        time_unix_s=float(about.get("timestamp", path.stat().st_mtime)),
+    )
+
+
+def _in_words(text: str) -> str:
+    """Return a rank's error for a person; what torch writes of a KeyError is a name alone."""
+    if found := _BARE_KEY_ERROR.fullmatch(text.strip()):
+        return f"{found[1]} is missing where it was looked up (KeyError)"
+    return without_advice(text)
+
+
+def _kills_asked(run: RunDirectory) -> set[int]:
+    """Return the ranks that somebody has asked to be killed since the run's newest start."""
+    asked: set[int] = set()
+    for event in events.read_all(run.events):
+        if event["kind"] == "state" and event["state"] == "starting":
+            asked.clear()
+        elif event["kind"] == "warning" and event["code"] == RANK_KILL_ASKED:
+            asked.add(event["rank"])
+    return asked
+
+
+def _killed(failure: _Failure, asked: set[int]) -> Cause:
+    assert failure.exit_code is not None
+    name = signal_name(failure.exit_code)
+    if name == "SIGKILL" and failure.rank in asked:
+        return Cause(
+            code="rank_killed",
+            message=_asked_words(failure.rank),
+            hint="The other ranks were ended with it: a collective needs all of them.",
+            rank=failure.rank,
+        )
+    if name == "SIGKILL":
+        hint = "Nothing recorded who sent the signal; the log of the system (dmesg) may."
+        return Cause(
+            code="rank_killed",
+            message=f"Rank {failure.rank} was killed (SIGKILL), by the system or by someone.",
+            hint=hint,
+            rank=failure.rank,
+        )
+    return Cause(
+        code="rank_crashed",
+        message=f"Rank {failure.rank} crashed ({name}).",
+        hint=f"A crash in compiled code; the end of logs/rank_{failure.rank}.log may say more.",
+        rank=failure.rank,
+    )
+
+
+def _raised(failure: _Failure, gpu_indices: Sequence[int | None]) -> Cause:
+    message = failure.message or f"it ended with exit code {failure.exit_code} without an error message"
+    found = kind_and_hint(message)
+    code, hint = found or ("rank_raised", f"The traceback and logs/rank_{failure.rank}.log show where.")
+    if code in ("gpu_error", "shared_memory_full"):
+        message = shorten_log(message)
+    message = with_machine_indices(message, gpu_indices)
+    return Cause(
+        code=code,
+        message=f"Rank {failure.rank} failed: {message}" + ("" if message.endswith((".", "!", "?")) else "."),
+        hint=hint,
+        rank=failure.rank,
+        traceback=failure.traceback,
+    )
+
+
+def _timed_out(run: RunDirectory, failure: _Failure, failures: list[_Failure]) -> Cause:
+    """A collective waited in vain: who did not wait, or stands at the lowest step, did not come."""
+    waited = {item.rank for item in failures if TIMEOUT_ERRORS.search(item.message)}
+    absent = [rank for rank in range(_num_ranks(run)) if rank not in waited]
+    late = absent[0] if len(absent) == 1 else _rank_behind(run)
+    who = "" if late is None else f"; rank {late} never arrived"
+    log = "the logs of the ranks" if late is None else f"logs/rank_{late}.log"
+    return Cause(
+        code="collective_timeout",
+        message=f"The ranks waited too long for each other{who}.",
+        hint=f"See the end of {log}.",
+        rank=late,
+        traceback=failure.traceback,
+    )
+
+
+def _gpu_indices(run: RunDirectory, rank: int) -> list[int | None]:
+    """Return the index on the machine of each GPU that a rank sees, in torch's order; empty: not known.
+
+    The ranks of a machine see the same GPUs, and rank r of it is on the GPU that torch counts as r. A MIG
+    instance has no index.
+    """
+    try:
+        ticket, config = commands.read_granted(run), run.read_config()
+    except (OSError, ValueError):
+        return []
+    if ticket is not None and ticket.grant is not None and ticket.grant.gpus:
+        is_part = any(gpu.uuid.startswith(cuda_environment.MIG) for gpu in ticket.grant.gpus)
+        return [] if is_part else [gpu.index for gpu in ticket.grant.gpus]
+    devices: list[dict[str, Any]] = []
+    for event in events.read_all(run.events):
+        if event["kind"] == "state" and event["state"] == "starting":
+            devices = []
+        elif event["kind"] == "devices":
+            devices = event["devices"]
+    index_of = {entry["rank"]: entry["index"] for entry in devices if entry["kind"] == "cuda"}
+    first = rank // config.nproc_per_node * config.nproc_per_node
+    return [index_of.get(first + local) for local in range(config.nproc_per_node)]
+
+
+def _num_machines(run: RunDirectory) -> int:
+    """Return how many machines there were; 1 when the configuration has been damaged meanwhile."""
+    try:
+        return run.read_config().num_nodes
+    except (OSError, ValueError):
+        return 1
+
+
+def _num_ranks(run: RunDirectory) -> int:
+    """Return how many ranks there were; 0 when the configuration has been damaged meanwhile."""
+    try:
+        return run.read_config().world_size
+    except (OSError, ValueError):
+        return 0
+
+
+def _rank_behind(run: RunDirectory) -> int | None:
+    newest: list[dict[str, Any]] = []
+    for event in events.read_all(run.events):
+        if event["kind"] == "ranks":
+            newest = event["ranks"]
+    steps = {entry["rank"]: entry["step"] for entry in newest}
+    if len(set(steps.values())) < 2:
+        return None
+    return int(min(steps, key=lambda rank: steps[rank]))
+
+
+def _lost_somebody(run: RunDirectory, failures: list[_Failure], first_rank: int | None) -> Cause:
+    """Each rank only misses another one: who left without an error of its own is the one they miss.
+
+    Args:
+        first_rank: the one torchrun saw end first. It then told the others to end, so that their SIGTERM
+            tells nothing.
+    """
+    failed = {item.rank for item in failures}
+    silent = [rank for rank in range(_num_ranks(run)) if rank not in failed]
+    told_to_end = [item.rank for item in failures if item.exit_code == -signal.SIGTERM and not item.message]
+    if first_rank is not None and first_rank in told_to_end:
+        return _told_to_end(first_rank)
+    if len(told_to_end) == 1 and not silent:
+        return _told_to_end(told_to_end[0])
+    if len(silent) == 1:
+        return Cause(
+            code="rank_left",
+            message=f"Rank {silent[0]} ended before training was done, and left no error.",
+            hint=f"Nothing else is known of its end; logs/rank_{silent[0]}.log shows its last output.",
+            rank=silent[0],
+        )
+    return _all_lost_each_other(failures)
+
+
+def _ended_by_launcher(why: str) -> Cause:
+    """Blame no rank: the launcher of its machine has killed it."""
+    return Cause(
+        code="node_ended",
+        message=f"A launcher ended the ranks of its machine: {why}",
+        hint="Look whether the machines are up, and whether their network and the shared folder are.",
+    )
+
+
+def _told_to_end(rank: int) -> Cause:
+    return Cause(
+        code="rank_terminated",
+        message=f"Rank {rank} was terminated (SIGTERM) by the system or by someone.",
+        hint=TO_END_A_RUN,
+        rank=rank,
+    )
+
+
+def _all_lost_each_other(failures: list[_Failure]) -> Cause:
+    first = min(failures, key=lambda failure: failure.time_unix_s)
+    return Cause(
+        code="connection_lost",
+        message=f"Rank {first.rank} lost the connection to the other ranks.",
+        hint="The log of each rank shows its last output.",
+        rank=first.rank,
+        traceback=first.traceback,
+    )
+
+
+def _torchrun_itself(exit_code: int, torchrun_log: Path) -> Cause:
+    if exit_code == -signal.SIGTERM or TOLD_TO_END.search(_tail(torchrun_log)):
+        return Cause(
+            code="torchrun_terminated",
+            message=(
+                "torchrun, the parent of all ranks, was terminated (SIGTERM) by the system or by someone."
+            ),
+            hint=TO_END_A_RUN,
+        )
+    if exit_code < 0:
+        return Cause(
+            code="torchrun_killed",
+            message=f"torchrun, the parent of all ranks, was killed ({signal_name(exit_code)}).",
+            hint="Nothing recorded who sent the signal; the log of the system (dmesg) may.",
+        )
+    if exit_code == 0:
+        return Cause(
+            code="ended_early",
+            message="The ranks ended before training was done, without an error.",
+            hint="torchrun returned exit code 0; the logs of the ranks show their last output.",
+        )
+    last_words = _tail(torchrun_log).strip().splitlines()[-1:] or ["it wrote nothing"]
+    return Cause(
+        code="torchrun_failed",
+        message=f"torchrun ended with exit code {exit_code}: {without_advice(last_words[0])[:300]}",
+        hint="See logs/torchrun.log for all of it.",
+    )
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _TAIL_BYTES))
+            return file.read().decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+# An event's kind and its fields.
+Words = tuple[str, Mapping[str, Any]]
+
+# Ends that are no failure.
+GOOD_ENDS = ("stopped", "finished")
+GOES_ON = "It goes on when there is room."
+LAST_WORDS_S = 4.0
+RETRY_S = 0.5
+
+
+def append_final_events(run: RunDirectory, words: Sequence[Words]) -> None:
+    """Append events; a full disk is waited for."""
+    rest = list(words)
+    retry_write("the final events", lambda: _append(run, rest))
+
+
+def append_within_limits(run: RunDirectory, words: Sequence[Words]) -> None:
+    """Append events.
+
+    Raises:
+        OSError: when the disk does not take all of them.
+    """
+    _append(run, list(words))
+
+
+def _append(run: RunDirectory, rest: list[Words]) -> None:
+    """Append events and take them from the list; those a full disk does not take stay in it."""
+    now = now_unix_s()
+    file = EventFile(run.events)
+    try:
+        while rest:
+            del rest[: file.append((now, kind, fields) for kind, fields in rest)]
+    finally:
+        file.close()
+
+
+def retry_write(what: str, write: Callable[[], Any], *, within_s: float = LAST_WORDS_S) -> bool:
+    """Write something, again and again for some seconds while the disk does not take it."""
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            write()
+            return True
+        except (FileNotFoundError, NotADirectoryError) as error:
+            print(
+                f"{what} could not be written, because the run directory is gone: {explain(error)}",
+                flush=True,
+            )
+            return False
+        except OSError as error:
+            print(f"{what} could not be written, trying again: {explain(error)}", flush=True)
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(RETRY_S)
+
+
+def cause_of_left_over(pids: Sequence[int]) -> Cause:
+    """Say that processes could not be ended."""
+    message = f"Processes of this run could not be ended: {', '.join(map(str, pids))}."
+    hint = "They hang in the kernel (a driver or a network disk); the machine may need a restart."
+    return Cause(code="processes_left", message=message, hint=hint)
+
+
+def fell_after_its_end(cause: Cause) -> Cause:
+    """Say what befell a run that had done and saved all of its steps."""
+    message = f"All steps were done and saved. Then, while its processes ended: {cause.message}"
+    return replace(cause, code="fell_after_its_end", message=message, hint="Nothing is lost.")
+
+
+def forced_stop(*, by_system: bool) -> Cause:
+    """Say that a run was ended by force."""
+    why = (
+        "A signal (SIGTERM) asked the run to end"
+        if by_system
+        else "The run did not stop in time and was killed"
+    )
+    hint = "Steps after the newest checkpoint were not saved."
+    return Cause(code="stop_forced", message=f"{why}.", hint=hint)
+
+
+def stop_waits() -> Cause:
+    """Say that a stop request has not been heard, because the ranks are at work."""
+    message = "The ranks are still computing a step, so Stop waits for them, at most two minutes."
+    hint = "Stop without saving ends the run at once."
+    return Cause(code="stop_waits", message=message, hint=hint)
+
+
+def causes_of_end(
+    state: State, reason: str, cause: Cause | None, unanswered: Sequence[str], *, is_said: bool
+) -> list[Words]:
+    """Return what is left to say when a run has ended: answers to stop requests, the cause, the state.
+
+    Args:
+        unanswered: ids of the stop requests that no rank could answer any more.
+        is_said: whether rank 0 has said the state itself; then it is not said twice.
+    """
+    accepted = state == "stopped"
+    answer = {"name": "stop", "step": 0, "accepted": accepted, "message": reason, "arguments": None}
+    words: list[Words] = [("command", {"id": request, **answer}) for request in unanswered]
+    if cause is not None:
+        words.append(("warning" if state in GOOD_ENDS else "error", cause.fields()))
+    if cause is not None or not is_said:
+        words.append(("state", {"state": state, "reason": reason}))
+    return words
+
+
+def what_is_kept(run: RunDirectory, num_steps: int | None) -> str:
+    """Say from which checkpoint the run can go on: the newest whole one, which is the one that Resume takes.
+
+    Args:
+        num_steps: the last step of the run, where it is known.
+    """
+    there = sorted(run.list_checkpoints(), key=lambda item: (item.saved_unix_s, item.step))
+    if not there:
+        return NOTHING_SAVED_HINT
+    whole = manifests.newest_whole(run, sum_bytes=manifests.QUICK_BYTES)
+    if whole is None:
+        return "None of its checkpoints is whole: start it again."
+    damaged = "" if whole == there[-1] else f"The checkpoint of step {there[-1].step:,} is damaged. "
+    if num_steps is not None and whole.step >= num_steps:
+        return f"{damaged}All {num_steps:,} steps are done and saved: Resume finishes the run."
+    return f"{damaged}Resume continues from the checkpoint of step {whole.step:,}."

@@ -1,1 +1,0 @@
-"""Why a run hangs or has ended badly."""

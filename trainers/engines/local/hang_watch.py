@@ -1,0 +1,446 @@
+"""Detects hanging ranks and explains where they wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trainers.contract.config import Config
+from trainers.contract.rundir import RunDirectory
+from trainers.engines import heartbeats
+from trainers.engines.heartbeats import BUILDING, BUSY_FACTOR, ENDING, STARTING, Answer, Beat, Gap, Views
+from trainers.engines.local.diagnosis import Cause
+from trainers.engines.local.stacks import Ranks, Stacks
+from trainers.machine.os_errors import explain
+from trainers.machine.processes import Effort
+
+# Between two looks more time than this may be ours (stopped, a suspended machine): no rank's silence.
+LONGEST_INTERVAL_S = 2.0
+# A rank that has done nothing for so long is not busy.
+BUSY_UNTIL_S = 1.0
+# One that has beaten within so long gets on, though it may sleep between its beats, as a GPU's host does. A
+# run that hangs when somebody wants it to stop is forced as early as without that: with
+# `escalation.LIFE_GRACE_S` it makes up `escalation.STOP_GRACE_S`.
+GETS_ON_UNTIL_S = 5.0
+# A GPU's long steps take about equally long, so its host is given more than the last one took.
+LAST_GAP_FACTOR = 1.5
+# Of a core; a rank that only waits takes one or two hundredths.
+WORKING_SHARE = 0.15
+# The same, with the time its threads stood in line for a core: one that computes wants one all the time.
+WANTING_SHARE = 0.6
+WORKING_BYTES_PER_S = 256 * 1024
+
+
+@dataclass
+class RankWatch:
+    """One rank as it was at the last look, and for how long nothing has come from it.
+
+    Attributes:
+        host: the name of its machine, where there are several.
+    """
+
+    rank: int
+    host: str = ""
+    beat: Beat | None = None
+    effort: Effort | None = None
+    silent_s: float = 0.0
+    idle_s: float = 0.0
+    last_gap_s: float = 0.0
+    is_gone: bool = False
+
+    def update(self, beat: Beat | None, effort: Effort | None, passed_s: float) -> None:
+        """Take a look after `passed_s`; effort is None where it was not asked for, or there is none."""
+        before, self.effort = self.effort, effort
+        if beat is not None and (self.beat is None or beat.count != self.beat.count):
+            self.beat = beat
+            self.last_gap_s, self.silent_s, self.idle_s = self.silent_s, 0.0, 0.0
+            self.is_gone = False
+            return
+        self.silent_s += passed_s
+        self.idle_s = 0.0 if _is_at_work(before, effort, passed_s) else self.idle_s + passed_s
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.effort is not None and self.effort.is_stopped
+
+    @property
+    def gets_on(self) -> bool:
+        """Tell whether it has beaten a short while ago, or is no later than its GPU's last long step was."""
+        gap_s = self.last_gap_s if self.is_on_gpu else 0.0
+        return self.beat is not None and self.silent_s < max(GETS_ON_UNTIL_S, LAST_GAP_FACTOR * gap_s)
+
+    @property
+    def is_on_gpu(self) -> bool:
+        return self.beat is not None and self.beat.is_on_gpu
+
+    @property
+    def counts(self) -> bool:
+        """Tell whether it still takes part."""
+        return not self.is_gone and (self.beat is None or self.beat.doing != ENDING)
+
+    @property
+    def is_building(self) -> bool:
+        return self.beat is None or self.beat.doing in (STARTING, BUILDING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suspicion:
+    """Ranks that may hang; it is certain, or their stacks must say so.
+
+    `may_be_deadlock`: every rank is silent on its GPU, and their collectives must say so.
+    """
+
+    ranks: tuple[int, ...]
+    is_certain: bool
+    may_be_deadlock: bool = False
+
+
+def find_suspicion(watches: Sequence[RankWatch], limit_s: float) -> Suspicion | None:
+    """Say which ranks hang or may hang; None while all is well."""
+    taking_part = [watch for watch in watches if watch.counts]
+    if all(watch.beat is None for watch in taking_part):
+        return None  # torchrun has not started them yet
+    stopped = [watch.rank for watch in taking_part if watch.is_stopped and watch.silent_s >= limit_s]
+    if stopped:
+        return Suspicion(ranks=tuple(stopped), is_certain=True)
+    idle = [watch.rank for watch in taking_part if watch.idle_s >= limit_s]
+    everybody = tuple(watch.rank for watch in taking_part)
+    # Hosts sleep while their GPUs are at work on a long step, so there idleness alone says nothing.
+    may_wait_for_gpus = all(watch.is_on_gpu and not watch.is_building for watch in taking_part)
+    if len(idle) == len(taking_part) and not may_wait_for_gpus:
+        return Suspicion(ranks=everybody, is_certain=True)
+    if all(watch.silent_s >= BUSY_FACTOR * limit_s for watch in taking_part):
+        return Suspicion(ranks=everybody, is_certain=True)
+    # While a job is built, ranks wait for each other in many ways.
+    doubtful = [rank for rank in idle if not watches[rank].is_building]
+    may_be_deadlock = all(watch.silent_s >= limit_s and watch.is_on_gpu for watch in taking_part)
+    if not doubtful and not may_be_deadlock:
+        return None
+    return Suspicion(ranks=tuple(doubtful), is_certain=False, may_be_deadlock=may_be_deadlock)
+
+
+def busy_ranks(watches: Sequence[RankWatch]) -> list[RankWatch]:
+    """Return the ranks that work, or beat a while ago; none where one was stopped: the others wait."""
+    taking_part = [watch for watch in watches if watch.counts]
+    if any(watch.is_stopped for watch in taking_part):
+        return []
+    return [
+        watch
+        for watch in taking_part
+        if watch.beat is not None and (watch.gets_on or watch.idle_s < BUSY_UNTIL_S)
+    ]
+
+
+def counted_s(passed_s: float) -> float:
+    """Return how much of the time between two looks counts: not what whoever looks has slept itself."""
+    return min(max(passed_s, 0.0), LONGEST_INTERVAL_S)
+
+
+def _is_at_work(before: Effort | None, now: Effort | None, passed_s: float) -> bool:
+    if now is None or now.is_stopped:
+        return False
+    if before is None or now.waits_for_disk:
+        return True  # the first look at it says nothing yet
+    cpu_s, io_bytes = now.cpu_s - before.cpu_s, now.io_bytes - before.io_bytes
+    wanted_s = now.wanted_s - before.wanted_s
+    if cpu_s < 0 or io_bytes < 0:
+        return True  # a child of it has ended
+    return (
+        cpu_s >= WORKING_SHARE * passed_s
+        or wanted_s >= WANTING_SHARE * passed_s
+        or io_bytes >= WORKING_BYTES_PER_S * passed_s
+    )
+
+
+CHECK_EVERY_S = 1.0
+# Before that a step is a step: nobody looks at what its process does.
+QUIET_FOR_S = 2.0
+MAX_TRACEBACK = 20_000
+MOST_NAMED = 8
+MOST_READ_AT_ONCE = 64
+# A rank hears a question once a second, also while it hangs; one that was stopped does not.
+ANSWER_WITHIN_S = 2.5
+ANSWER_POLL_S = 0.05
+SAME_COLLECTIVES = (
+    "All ranks must call the same collectives in the same order: find the one that not all ranks reach."
+)
+
+
+class HangWatch:
+    """Looks about once a second; `check` returns a hang at the moment it is found."""
+
+    def __init__(self, run: RunDirectory, config: Config, ranks: Ranks) -> None:
+        self._run = run
+        self._limit_s = config.hang_limit_s
+        self._ranks = ranks
+        self._watches = [RankWatch(rank) for rank in range(ranks.num_ranks)]
+        self._checked_at = time.monotonic()
+        self._asked_s = 0.0
+        self.found: Cause | None = None
+
+    def check(self) -> Cause | None:
+        """Look when it is time; return a hang once, and again only after the ranks have gone on."""
+        passed_s = self.follow()
+        if passed_s is None:
+            return None
+        suspicion = find_suspicion(self._watches, self._limit_s)
+        if suspicion is None or self.found is not None or not self._is_time_to_ask(suspicion, passed_s):
+            return None
+        self.found = self._examine(suspicion)
+        return self.found
+
+    def follow(self) -> float | None:
+        """See what the ranks do, when it is time; return how much time that speaks for."""
+        now = time.monotonic()
+        if now - self._checked_at < CHECK_EVERY_S:
+            return None
+        passed_s, self._checked_at = counted_s(now - self._checked_at), now
+        for watch in self._watches:
+            self._update(watch, passed_s)
+        return passed_s
+
+    def is_at_work(self) -> bool:
+        """Tell whether a rank gets on or works, so that a stop request may still be heard.
+
+        On a GPU one that takes a core may only be waiting: there its stack or its collectives say so, and
+        where its stack cannot be read, it is not at work.
+        """
+        busy = busy_ranks(self._watches)
+        silent_on_gpu = [watch for watch in busy if watch.is_on_gpu and not watch.gets_on]
+        if len(silent_on_gpu) < len(busy):
+            return True
+        with ThreadPoolExecutor(max_workers=MOST_READ_AT_ONCE) as pool:
+            standing = list(pool.map(self._ranks.stacks_at_once, [watch.rank for watch in silent_on_gpu]))
+        may_work = [
+            watch
+            for watch, found in zip(silent_on_gpu, standing, strict=True)
+            if found is not None and not found.is_waiting
+        ]
+        if not may_work:
+            return False
+        self._ranks.ask()
+        answers = self._answers(time.monotonic() + ANSWER_WITHIN_S)
+        views = {rank: answer.groups for rank, answer in answers.items()}
+        return not all(_is_held_by_gpu(watch, views) for watch in may_work)
+
+    @property
+    def has_passed(self) -> bool:
+        """Tell whether every rank has beaten again since the hang was found."""
+        return self.found is not None and all(
+            watch.silent_s < self._limit_s for watch in self._watches if watch.counts
+        )
+
+    def forget(self) -> None:
+        """Be ready to find the next hang."""
+        self.found = None
+
+    def _update(self, watch: RankWatch, passed_s: float) -> None:
+        beat = self._ranks.beat(watch.rank)
+        reads_effort = beat is not None and watch.silent_s + passed_s >= QUIET_FOR_S
+        used = self._ranks.effort(watch.rank) if reads_effort else None
+        watch.host = self._ranks.host(watch.rank)
+        watch.is_gone = reads_effort and used is None
+        watch.update(beat, used, passed_s)
+
+    def _is_time_to_ask(self, suspicion: Suspicion, passed_s: float) -> bool:
+        """Ranks that may only be waiting are not asked for their stacks every second."""
+        self._asked_s += passed_s
+        if not suspicion.is_certain and self._asked_s < self._limit_s:
+            return False
+        self._asked_s = 0.0
+        return True
+
+    def _examine(self, suspicion: Suspicion) -> Cause | None:
+        self._ranks.ask()
+        asked_at = time.monotonic()
+        standing = self._stacks()
+        answers = self._answers(asked_at + ANSWER_WITHIN_S)
+        views = {rank: answer.groups for rank, answer in answers.items()}
+        behind = heartbeats.behind_on_gpu(answers)
+        culprits = culprits_of(suspicion, self._watches, standing, views, behind)
+        # Reading stacks takes seconds: on a busy machine one that was only slow has gone on meanwhile.
+        if not culprits or any(self._has_gone_on(rank) for rank in culprits):
+            return None
+        cause = describe(culprits, self._watches, standing, heartbeats.gaps(views), behind)
+        dump = self._keep(cause, standing)
+        where = "" if dump is None else f" Every rank's stack is in logs/{dump.name}."
+        return replace(cause, hint=f"{cause.hint}{where}")
+
+    def _has_gone_on(self, rank: int) -> bool:
+        """Tell whether a rank has beaten since the last look."""
+        newest, seen = self._ranks.beat(rank), self._watches[rank].beat
+        return newest is not None and (seen is None or newest.count != seen.count)
+
+    def _stacks(self) -> dict[int, Stacks]:
+        there = [watch.rank for watch in self._watches if watch.beat and not watch.is_gone]
+        with ThreadPoolExecutor(max_workers=MOST_READ_AT_ONCE) as pool:
+            return dict(zip(there, pool.map(self._ranks.stacks, there), strict=True))
+
+    def _answers(self, deadline: float) -> dict[int, Answer]:
+        """Return what the ranks say; who does not answer in time is left out."""
+        answers: dict[int, Answer] = {}
+        waited_for = {watch.rank for watch in self._watches if watch.counts and not watch.is_stopped}
+        while waited_for:
+            said = {rank: answer for rank in waited_for if (answer := self._ranks.answer(rank)) is not None}
+            answers |= {
+                rank: found for rank, answer in said.items() if (found := heartbeats.from_bytes(answer))
+            }
+            waited_for -= said.keys()
+            if time.monotonic() > deadline:
+                break
+            time.sleep(ANSWER_POLL_S)
+        return answers
+
+    def _keep(self, cause: Cause, standing: Mapping[int, Stacks]) -> Path | None:
+        path = self._run.logs / time.strftime("hang_%Y%m%d-%H%M%S.txt", time.gmtime())
+        parts = [cause.message]
+        for watch in self._watches:
+            words = f"===== rank {watch.rank}: {_words(watch)}"
+            parts.append(
+                f"{words}\n{standing[watch.rank].text() if watch.rank in standing else 'It is gone.'}"
+            )
+        try:
+            path.write_text("\n\n".join(parts) + "\n", encoding="utf-8", errors="backslashreplace")
+        except OSError as error:
+            print(f"the stacks could not be saved: {explain(error)}", flush=True)
+            return None
+        return path
+
+
+def culprits_of(
+    suspicion: Suspicion,
+    watches: Sequence[RankWatch],
+    standing: Mapping[int, Stacks],
+    views: Views | None = None,
+    behind_on_gpu: tuple[int, ...] = (),
+) -> tuple[int, ...]:
+    """Return the ranks the others wait for; all of them where they wait for each other; none: no hang."""
+    views = views or {}
+    stopped = tuple(rank for rank in suspicion.ranks if watches[rank].is_stopped)
+    if stopped:
+        return stopped
+    known = [rank for rank in suspicion.ranks if rank in standing and standing[rank].threads]
+    astray = tuple(
+        rank for rank in known if not standing[rank].is_waiting and not _is_held_by_gpu(watches[rank], views)
+    )
+    gaps = heartbeats.gaps(views)
+    if not suspicion.is_certain:
+        is_deadlock = suspicion.may_be_deadlock and _is_deadlock(gaps, standing, views)
+        return astray or (is_deadlock and (heartbeats.blamed_ranks(gaps) or _all_in(gaps))) or ()
+    not_begun = tuple(rank for rank in suspicion.ranks if watches[rank].beat is None)
+    return not_begun or astray or heartbeats.blamed_ranks(gaps) or behind_on_gpu or suspicion.ranks
+
+
+def _is_deadlock(gaps: Sequence[Gap], standing: Mapping[int, Stacks], views: Views) -> bool:
+    """Tell whether a collective never ends: its ranks mean different things, or who is missing waits, too.
+
+    One that is missing and waits for nobody may still come.
+    """
+    return any(gap.is_mismatch for gap in gaps) or any(
+        all(_waits_for_others(rank, standing, views) for rank in gap.missing) for gap in gaps
+    )
+
+
+def _waits_for_others(rank: int, standing: Mapping[int, Stacks], views: Views) -> bool:
+    return rank in standing and standing[rank].is_waiting and heartbeats.is_in_one(rank, views)
+
+
+def _is_held_by_gpu(watch: RankWatch, views: Views) -> bool:
+    """Return True if a rank's GPU is in a collective that has not ended: the rank waits wherever it stands.
+
+    Its host goes on to launch the work of later steps until the launch queue of its GPU is full, then blocks
+    at any line of the model that launches a kernel.
+    """
+    return watch.is_on_gpu and heartbeats.is_in_one(watch.rank, views)
+
+
+def _all_in(gaps: Sequence[Gap]) -> tuple[int, ...]:
+    return tuple(sorted({rank for gap in gaps for rank in (*gap.waiting, *gap.missing)}))
+
+
+def describe(
+    culprits: Sequence[int],
+    watches: Sequence[RankWatch],
+    standing: Mapping[int, Stacks],
+    gaps: Sequence[Gap] = (),
+    behind_on_gpu: tuple[int, ...] = (),
+) -> Cause:
+    """Say in plain words who hangs, since when and where, and what to do."""
+    silent_s = min(watches[rank].silent_s for rank in culprits)
+    standing_at = "; ".join(_place(rank, watches, standing) for rank in culprits[:MOST_NAMED])
+    if watches[culprits[0]].is_stopped:
+        why = f"{_ranks(culprits, 'was', 'were')} suspended from outside (SIGSTOP)"
+        hint = "Something suspended the process; SIGCONT resumes it."
+    elif tuple(culprits) == behind_on_gpu and not gaps:
+        whose = "the GPU of rank" if len(culprits) == 1 else "the GPUs of ranks"
+        names = ", ".join(map(str, culprits[:MOST_NAMED]))
+        why = f"{whose} {names} never finished a backward pass, and the others wait"
+        hint = "A kernel takes very long or never ends: check what the model computes there."
+    elif (
+        len(culprits) > 1
+        and (gaps or not watches[0].is_on_gpu)
+        and all(rank in standing and standing[rank].is_waiting for rank in culprits)
+    ):
+        places = {str(standing[rank].place) for rank in culprits}
+        if gaps:
+            why, hint = "the ranks wait for each other in different collectives", SAME_COLLECTIVES
+        elif len(places) > 1:
+            why, hint = "the ranks wait for each other at different lines", SAME_COLLECTIVES
+        else:
+            why = "every rank waits for the others at the same line"
+            hint = "The ranks do not disagree, as far as they can tell; why no answer comes is not known."
+    elif len(culprits) == len(watches):
+        why = "no rank makes progress"
+        hint = "Check the lines they are stuck at."
+    else:
+        why = f"{_ranks(culprits, 'is stuck', 'are stuck')}, and the others wait"
+        is_mismatch = any(gap.is_mismatch for gap in gaps)
+        hint = SAME_COLLECTIVES if is_mismatch else "Check the line it is stuck at."
+    gap_words = [words for gap in gaps[:MOST_NAMED] for words in (str(gap), *_of_gradients(gap, standing))]
+    in_what = "".join(f" {words[0].upper()}{words[1:]}." for words in gap_words if words)
+    message = f"The run hangs: {why}. Nothing has been reported for {silent_s:.0f} s: {standing_at}.{in_what}"
+    rank = _behind(culprits, watches)
+    traceback = standing[rank].text()[:MAX_TRACEBACK] if rank in standing else None
+    return Cause(code="hang", message=message, hint=hint, rank=rank, traceback=traceback)
+
+
+def _of_gradients(gap: Gap, standing: Mapping[int, Stacks]) -> list[str]:
+    """Return who is missing in the all-reduce of the gradients in shared memory, which torch does not know.
+
+    Alone, the collective that torch does know would name the rank that is kept waiting as the missing one.
+    """
+    waiting = tuple(sorted(gap.waiting))
+    if gap.is_mismatch or any(rank in standing and standing[rank].is_in_gradients for rank in waiting):
+        return []
+    missing = [rank for rank in gap.missing if rank in standing and standing[rank].is_in_gradients]
+    who = _ranks(waiting[:MOST_NAMED], "never entered", "never entered")
+    what = f"{who} the all-reduce of the gradients"
+    return [f"{what}, in which rank {rank} waits" for rank in missing[:MOST_NAMED]]
+
+
+def _behind(culprits: Sequence[int], watches: Sequence[RankWatch]) -> int:
+    """Return the rank that has come least far."""
+    return min(
+        culprits, key=lambda rank: (beat.step, beat.doing) if (beat := watches[rank].beat) else (-1, 0)
+    )
+
+
+def _ranks(culprits: Sequence[int], one: str, many: str) -> str:
+    names = ", ".join(map(str, culprits[:MOST_NAMED]))
+    return f"rank {names} {one}" if len(culprits) == 1 else f"ranks {names} {many}"
+
+
+def _place(rank: int, watches: Sequence[RankWatch], standing: Mapping[int, Stacks]) -> str:
+    host = f" ({watches[rank].host})" if watches[rank].host else ""
+    words = f"rank {rank}{host} is {_words(watches[rank])}"
+    place = standing[rank].place if rank in standing else None
+    return words if place is None else f"{words}, in {place}"
+
+
+def _words(watch: RankWatch) -> str:
+    if watch.beat is None:
+        return "before its first heartbeat"
+    return f"at step {watch.beat.step + 1:,}, {watch.beat.words}"

@@ -1,0 +1,319 @@
+"""Processes of ranks and their stacks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import linecache
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainers.contract.rundir import RunDirectory
+from trainers.engines.heartbeats import STACKS_SIGNAL, Beat, Board
+from trainers.files.plain_files import REPOSITORY
+from trainers.machine import environment, processes
+from trainers.machine.os_errors import explain
+from trainers.machine.processes import Effort
+
+PY_SPY_TIMEOUT_S = 4.0
+TRIES = 3
+ANSWER_TIMEOUT_S = 3.0
+STACK_POLL_S = 0.1
+
+_THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$")
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.+)$')
+# Where a rank stands that waits for the others: in a collective, or in backward, which has one in it; or for
+# its GPU, whose work has collectives in it.
+_SHARED_ALL_REDUCE = "/trainers/parallel/shared_all_reduce.py"
+_WAITING_FILES = ("/torch/distributed/", _SHARED_ALL_REDUCE)
+# DDP broadcasts buffers in `_pre_forward`, which lies in torch/nn/parallel.
+_WAITING_FUNCTIONS = ("_engine_run_backward", "_pre_forward")
+_GPU_FILES, _GPU_FUNCTIONS = "/torch/cuda/", ("synchronize", "elapsed_time")
+# What reads from the device is compiled: it is no call that a stack shows, but a line.
+_READS_DEVICE = re.compile(r"\.(item|tolist|cpu|synchronize)\(")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """One call: where it stands."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file.removeprefix(f'{REPOSITORY}/')}:{self.line}, {self.function}"
+
+    @property
+    def is_waiting(self) -> bool:
+        is_for_gpu = _GPU_FILES in self.file and self.function in _GPU_FUNCTIONS
+        is_known = any(part in self.file for part in _WAITING_FILES) or self.function in _WAITING_FUNCTIONS
+        return is_known or is_for_gpu
+
+    @property
+    def reads_device(self) -> bool:
+        """Tell whether its line takes something from the device, and so waits for all the work before it."""
+        return _READS_DEVICE.search(linecache.getline(self.file, self.line)) is not None
+
+    @property
+    def is_ours(self) -> bool:
+        """Tell whether it is neither Python's nor a library's."""
+        libraries = ("/site-packages/", "/dist-packages/", sysconfig.get_path("stdlib"), "<")
+        return not any(part in self.file for part in libraries[:2]) and not self.file.startswith(
+            libraries[2:]
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thread:
+    """One thread's calls, the innermost first."""
+
+    name: str
+    frames: tuple[Frame, ...]
+
+    @property
+    def is_waiting(self) -> bool:
+        """Tell whether it waits for other ranks: nothing but torch's own is below that call."""
+        for number, frame in enumerate(self.frames):
+            if frame.is_waiting or (number == 0 and frame.reads_device):
+                return True
+            if frame.is_ours:
+                return False
+        return False
+
+    def text(self) -> str:
+        """Return the calls in the order of a traceback: the one it stands in comes last."""
+        lines = [
+            f'  File "{frame.file}", line {frame.line}, in {frame.function}' for frame in self.frames[::-1]
+        ]
+        return "\n".join([f"{self.name}, most recent call last:", *lines])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stacks:
+    """All threads of one rank; `source` says by whom they were read, or why they were not."""
+
+    threads: tuple[Thread, ...]
+    source: str
+
+    @property
+    def standing(self) -> Thread | None:
+        """Return the thread that training hangs on: the main one, or the one it waits for to have saved."""
+        main = self.threads[0] if self.threads else None
+        if main is not None and any(frame.function == "join" for frame in main.frames[:3]):
+            return next((thread for thread in self.threads if _saves(thread)), main)
+        return main
+
+    @property
+    def place(self) -> Frame | None:
+        """Return the innermost call that is ours or a plugin's."""
+        frames = self.standing.frames if self.standing else ()
+        return next((frame for frame in frames if frame.is_ours), frames[0] if frames else None)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Tell whether it stands where it waits for the other ranks."""
+        return self.standing is not None and self.standing.is_waiting
+
+    @property
+    def is_in_gradients(self) -> bool:
+        """True if it stands in the all-reduce of the gradients in shared memory, unknown to torch."""
+        return self.place is not None and self.place.file.endswith(_SHARED_ALL_REDUCE)
+
+    def text(self) -> str:
+        """Return all threads' calls."""
+        return "\n\n".join([self.source, *(thread.text() for thread in self.threads)])
+
+
+def read(pid: int, rank_log: Path) -> Stacks:
+    """Return the stacks of a rank's process."""
+    threads, problem = _by_py_spy(pid)
+    if threads:
+        return Stacks(threads=threads, source="Read by py-spy.")
+    threads = _by_faulthandler(pid, rank_log)
+    if threads:
+        source = f"Reported by the rank itself (py-spy could not read it: {problem})."
+        return Stacks(threads=threads, source=source)
+    return Stacks(threads=(), source=f"Its stacks could not be read: {problem}; it does not answer either.")
+
+
+def read_at_once(pid: int) -> Stacks | None:
+    """Return the stacks of a rank's process as they can be read without its help; None where they cannot."""
+    threads, _ = _by_py_spy(pid)
+    return Stacks(threads=threads, source="Read by py-spy.") if threads else None
+
+
+def _saves(thread: Thread) -> bool:
+    return any(frame.file.endswith("checkpoint_writer.py") for frame in thread.frames)
+
+
+def _by_py_spy(pid: int) -> tuple[tuple[Thread, ...], str]:
+    beside_python = Path(sys.executable).with_name("py-spy")
+    program = str(beside_python) if beside_python.exists() else shutil.which("py-spy")
+    if program is None:
+        return (), "it is not installed"
+    problem = ""
+    for _ in range(TRIES):  # the process is not held: a thread that moves meanwhile spoils a look
+        command = [program, "dump", "--nonblocking", "--json", "--pid", str(pid)]
+        try:
+            done = subprocess.run(
+                command,
+                env=environment.for_a_child(),
+                capture_output=True,
+                text=True,
+                timeout=PY_SPY_TIMEOUT_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return (), explain(error)
+        if done.returncode == 0:
+            return threads_of_json(done.stdout), ""
+        problem = (done.stderr.strip().splitlines() or ["it wrote nothing"])[-1][:200]
+    return (), problem
+
+
+def threads_of_json(text: str) -> tuple[Thread, ...]:
+    """Return the threads py-spy tells of, the main one first."""
+    threads = [
+        Thread(
+            name=str(raw.get("thread_name") or "a thread"),
+            frames=tuple(
+                Frame(file=frame["filename"], line=frame["line"], function=frame["name"])
+                for frame in raw["frames"]
+            ),
+        )
+        for raw in json.loads(text)
+    ]
+    return tuple(sorted(threads, key=lambda thread: thread.name != "MainThread"))
+
+
+def _by_faulthandler(pid: int, rank_log: Path) -> tuple[Thread, ...]:
+    """Ask the rank; its answer is what its log grows by."""
+    try:
+        start = rank_log.stat().st_size
+        os.kill(pid, STACKS_SIGNAL)
+    except OSError:
+        return ()
+    deadline = time.monotonic() + ANSWER_TIMEOUT_S
+    size = start
+    while time.monotonic() < deadline:
+        time.sleep(STACK_POLL_S)
+        with contextlib.suppress(OSError):
+            before, size = size, rank_log.stat().st_size
+            if size > start and size == before:
+                break
+    with rank_log.open("rb") as log:
+        log.seek(start)
+        answer = log.read(1024 * 1024).decode("utf-8", errors="replace")
+    return threads_of_faulthandler(answer.splitlines())
+
+
+def threads_of_faulthandler(lines: Sequence[str]) -> tuple[Thread, ...]:
+    """Return the threads Python's faulthandler tells of; it tells of the main one last."""
+    threads: list[list[Frame]] = []
+    for line in lines:
+        if _THREAD.match(line):
+            threads.append([])
+        elif threads and (found := _FRAME.match(line)):
+            frame = Frame(file=found["file"], line=int(found["line"]), function=found["function"])
+            threads[-1].append(frame)
+    names = ["MainThread", *(f"another thread ({number})" for number in range(1, len(threads)))]
+    return tuple(
+        Thread(name=name, frames=tuple(frames)) for name, frames in zip(names, reversed(threads), strict=True)
+    )
+
+
+class Ranks(ABC):
+    """The ranks of one run, wherever they are."""
+
+    num_ranks: int
+    num_machines = 1
+
+    @abstractmethod
+    def beat(self, rank: int) -> Beat | None:
+        """Return a rank's newest heartbeat; None before its first."""
+
+    @abstractmethod
+    def effort(self, rank: int) -> Effort | None:
+        """Return what a rank's process has used so far; None when it is gone."""
+
+    @abstractmethod
+    def ask(self) -> None:
+        """Ask every rank which collectives it is in."""
+
+    @abstractmethod
+    def answer(self, rank: int) -> bytes | None:
+        """Return what a rank says to the newest question; None: not yet, and perhaps never."""
+
+    @abstractmethod
+    def stacks(self, rank: int) -> Stacks:
+        """Return where the threads of a rank stand, after the newest question; takes some seconds."""
+
+    @abstractmethod
+    def stacks_at_once(self, rank: int) -> Stacks | None:
+        """Return where they stand as it can be seen without the rank's help; None where it cannot."""
+
+    def host(self, rank: int) -> str:
+        """Return the name of a rank's machine; empty where there is only one."""
+        del rank
+        return ""
+
+    def lost_node(self) -> str:
+        """Say which machine is not heard any more; empty while all are."""
+        return ""
+
+    def cut_off(self) -> str:
+        """Return which machines cannot reach each other, as they have found out; empty while all can."""
+        return ""
+
+    def why_ended(self, rank: int) -> str:
+        """Return why the launcher of a rank's machine has killed it; empty where it has not."""
+        del rank
+        return ""
+
+
+class LocalRanks(Ranks):
+    """Those of this machine."""
+
+    def __init__(self, run: RunDirectory, board: Board) -> None:
+        self._run = run
+        self._board = board
+        self.num_ranks = board.num_ranks
+
+    def beat(self, rank: int) -> Beat | None:
+        """Read it from the board."""
+        return self._board.read(rank)
+
+    def effort(self, rank: int) -> Effort | None:
+        """Look at its process."""
+        beat = self._board.read(rank)
+        return None if beat is None else processes.sample_effort(beat.pid)
+
+    def ask(self) -> None:
+        """Ask on the board."""
+        self._board.ask()
+
+    def answer(self, rank: int) -> bytes | None:
+        """Read it from the board."""
+        return self._board.answer(rank)
+
+    def stacks(self, rank: int) -> Stacks:
+        """Read them from outside, or have the rank tell them."""
+        beat = self._board.read(rank)
+        if beat is None:
+            return Stacks(threads=(), source="It has not begun.")
+        return read(beat.pid, self._run.rank_log(rank))
+
+    def stacks_at_once(self, rank: int) -> Stacks | None:
+        """Read them from outside."""
+        beat = self._board.read(rank)
+        return None if beat is None else read_at_once(beat.pid)

@@ -1,0 +1,569 @@
+"""Stops runs, and their processes when the supervisor is gone."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+from trainers.contract import commands, events
+from trainers.contract.config import Config
+from trainers.contract.events import EventFile, State
+from trainers.contract.rundir import RunDirectory
+from trainers.contract.status import NOTHING_SAVED_HINT, RANK_KILL_ASKED, RESUME_HINT, Status
+from trainers.engines.local import diagnosis
+from trainers.engines.local.diagnosis import Cause
+from trainers.engines.local.hang_watch import WORKING_BYTES_PER_S, HangWatch
+from trainers.engines.local.stacks import Ranks
+from trainers.files import private_files
+from trainers.files.json_files import parse_json, read_lines
+from trainers.files.private_files import ForeignFileError, open_own
+from trainers.machine import processes
+from trainers.machine.os_errors import explain
+from trainers.machine.processes import ProcessTree
+
+Action = Literal["wait", "terminate", "kill"]
+
+# From the stop request; with SIGTERM's time and the check after it 15 s are the most.
+STOP_GRACE_S = 8.0
+# A run that begins to save late gets some more.
+SAVE_GRACE_S = 4.0
+LATEST_S = 11.0
+TERM_GRACE_S = 2.0
+# A run at work, that compiles say, is waited for; so long after its last sign of life, and no longer at all.
+LIFE_GRACE_S = 3.0
+LONGEST_WORK_S = 120.0
+# A run that has said its last word and does not end: from then, and from a stop request.
+EXIT_GRACE_S = 30.0
+STOPPED_EXIT_S = 9.5
+STOPPED_EXIT_GRACE_S = 5.0
+LATE_EXIT_GRACE_S = 1.5
+# What is written has to reach the disk, during which nothing grows.
+FLUSH_S = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saving:
+    """The checkpoint that is being written: its bytes so far, and whether a process works on a disk."""
+
+    num_bytes: int = 0
+    is_at_disk: bool = False
+
+
+class Escalation:
+    """Turns a stop request that is not obeyed, or an end that hangs, into SIGTERM, then into SIGKILL."""
+
+    def __init__(self, now: float) -> None:
+        self._requested_at: float | None = None
+        self._unsaved_at: float | None = None
+        self._changed_at = now
+        self._saving = Saving()
+        self._grown_at = self._moved_at = 0.0
+        self._alive_at = -math.inf
+        self._terminated_at: float | None = None
+        self.was_told_to_end = False
+
+    @property
+    def is_stop_requested(self) -> bool:
+        return self._requested_at is not None
+
+    @property
+    def is_forced(self) -> bool:
+        return self._terminated_at is not None
+
+    def request_stop(self, at: float, *, save: bool) -> None:
+        """Note a stop request; the first one counts, and the first without saving."""
+        if self._requested_at is None:
+            self._requested_at = at
+        if not save and self._unsaved_at is None:
+            self._unsaved_at = at
+
+    def take_back(self) -> None:
+        """Note that a stop was refused, and the run goes on."""
+        self._requested_at = self._unsaved_at = None
+        self._alive_at = -math.inf
+
+    def state_changed(self, at: float) -> None:
+        """Note that the run is in a new state."""
+        self._changed_at = at
+
+    def note_life(self, at: float) -> None:
+        """Note that the run is at work, and so may still come to where it hears the request."""
+        if self._requested_at is not None and at < self._requested_at + LONGEST_WORK_S:
+            self._alive_at = at
+
+    def depends_on_life(self, state: State, now: float) -> bool:
+        """Tell whether force will soon be used, unless the run is at work."""
+        if self._requested_at is None or self._unsaved_at is not None or self.is_forced:
+            return False
+        since_s = now - self._requested_at
+        return state in ("running", "paused") and STOP_GRACE_S - LIFE_GRACE_S <= since_s < LONGEST_WORK_S
+
+    def is_overdue(self, now: float) -> bool:
+        """Tell whether the request should have been heard by now."""
+        return self._requested_at is not None and now > self._requested_at + STOP_GRACE_S
+
+    def note_saving(self, saving: Saving, at: float) -> None:
+        """Note how far the checkpoint is that is being written."""
+        if saving.num_bytes != self._saving.num_bytes:
+            self._grown_at = self._moved_at = at
+        elif saving.num_bytes and saving.is_at_disk and at - self._grown_at < FLUSH_S:
+            self._moved_at = at
+        self._saving = saving
+
+    def decide(self, state: State, now: float) -> Action:
+        """Say what is to be done now."""
+        if self._terminated_at is not None:
+            return "kill" if now - self._terminated_at > TERM_GRACE_S else "wait"
+        deadline = self._deadline(state)
+        if deadline is None or (now <= deadline and not self.was_told_to_end):
+            return "wait"
+        self._terminated_at = now
+        return "terminate"
+
+    def _deadline(self, state: State) -> float | None:
+        if state not in events.LIVE_STATES:
+            return self._exit_deadline()
+        if self._requested_at is None:
+            return None
+        if state in ("queued", "starting"):
+            return self._requested_at  # nothing has been trained that could be saved
+        if self._unsaved_at is not None:
+            return self._unsaved_at + STOP_GRACE_S
+        deadline = max(self._requested_at, self._moved_at) + STOP_GRACE_S
+        if state != "stopping":
+            return max(deadline, self._alive_at + LIFE_GRACE_S)
+        # One that was at work until it heard the request has its time to save from then.
+        is_late = self._changed_at > self._alive_at + LIFE_GRACE_S
+        latest = self._requested_at + LATEST_S if is_late else math.inf
+        return max(deadline, min(self._changed_at + SAVE_GRACE_S, latest))
+
+    def _exit_deadline(self) -> float:
+        if self._requested_at is None:
+            return self._changed_at + EXIT_GRACE_S
+        if self._changed_at > self._requested_at + LATEST_S:
+            return self._changed_at + STOPPED_EXIT_GRACE_S  # it was allowed to save for longer
+        return max(self._requested_at + STOPPED_EXIT_S, self._changed_at + LATE_EXIT_GRACE_S)
+
+
+log = logging.getLogger(__name__)
+
+
+def kill(run: RunDirectory, status: Status, rank: int) -> None:
+    """Record in the events that a user asked for it, then kill the process of a rank (SIGKILL).
+
+    The event comes first, so that whoever explains the end finds it. A full disk does not protect the rank.
+
+    Raises:
+        ValueError: when the run or the rank has no process here.
+    """
+    supervisor = supervisor_of(run, status)
+    process = None if supervisor is None else _process_of(run, supervisor, rank)
+    if process is None:
+        raise ValueError(f"rank {rank} of run {run.run_id} has no process on this machine now")
+    bits = ", with the same bits" if _repeats_bits(run) else ""
+    warning = {
+        "code": RANK_KILL_ASKED,
+        "message": f"Rank {rank} is killed (SIGKILL), as somebody asked on this page.",
+        "hint": f"The run fails now. Resume goes on from its newest checkpoint{bits}.",
+        "rank": rank,
+        "traceback": None,
+    }
+    try:
+        diagnosis.append_within_limits(run, [("warning", warning)])
+    except OSError as error:
+        log.warning("that rank %d is killed could not be recorded: %s", rank, explain(error))
+    try:
+        process.kill()  # psutil sees to it that the number is still this process's
+    except psutil.NoSuchProcess as error:
+        raise ValueError(f"rank {rank} of run {run.run_id} has just ended by itself") from error
+
+
+def _repeats_bits(run: RunDirectory) -> bool:
+    """Return True if Resume is known to compute the same bits."""
+    try:
+        config, ticket = run.read_config(), commands.read_granted(run)
+    except (OSError, ValueError):
+        return False
+    # Started by hand with device auto, it may be on GPUs.
+    kind = ticket.kind if ticket is not None else "cpu" if config.device == "cpu" else "cuda"
+    return config.repeats_bits(kind)
+
+
+def _process_of(run: RunDirectory, supervisor: psutil.Process, rank: int) -> psutil.Process | None:
+    """Return the process below the supervisor whose output goes to the rank's log, but no child of it."""
+    log = run.rank_log(rank).resolve()
+    try:
+        below = supervisor.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return None
+    found = {process.pid: process for process in below if processes.output_of(process.pid) == log}
+    for process in found.values():
+        try:
+            if process.ppid() not in found and process.status() != psutil.STATUS_ZOMBIE:
+                return process
+        except psutil.NoSuchProcess:
+            continue
+    return None
+
+
+# Whoever reads may have been asleep; more than this is the clock that was set, not time that passed.
+MOST_LATE_S = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopRequest:
+    """Somebody wants the run to stop; `late_s`: how long ago that was said."""
+
+    id: str
+    save: bool
+    late_s: float
+
+
+class StopRequests:
+    """Reads commands that are appended to a file from `offset` on."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.offset = path.stat().st_size if path.exists() else 0
+        self._is_refused = False
+
+    def read(self) -> list[StopRequest]:
+        """Return the stop requests that have come since the last read."""
+        try:
+            with open_own(self._path) as file:
+                lines, self.offset = read_lines(file, self.offset)
+        except FileNotFoundError:
+            return []
+        except ForeignFileError as error:
+            if not self._is_refused:
+                print(f"commands cannot be read: {error}", flush=True)
+            self._is_refused = True
+            return []
+        return [found for line in lines.split(b"\n") if (found := _stop_request(line)) is not None]
+
+
+def _stop_request(line: bytes) -> StopRequest | None:
+    try:
+        command = parse_json(line)
+        if command["name"] != "stop":
+            return None
+        late_s = time.time() - float(command.get("time_unix_s", time.time()))
+        return StopRequest(
+            id=str(command.get("id", "")),
+            save=bool(command.get("save", True)),
+            late_s=min(late_s, MOST_LATE_S) if late_s > 0 else 0.0,  # NaN is not above 0
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+SAVING_SAMPLE_S = 0.5
+LIFE_SAMPLE_S = 1.5
+NODE_LOST = "node_lost"
+NODES_CUT_OFF = "nodes_cut_off"
+
+
+class RunGuard:
+    """Reads the stop requests of a run and what its ranks do; `enforce` uses force when it is time.
+
+    Attributes:
+        commands_offset: from where in `commands.jsonl` this start of the run reads.
+        unanswered: ids of the stop requests that the run has not answered yet.
+        fatal: why it was ended, where it hung, or one of its machines was lost.
+    """
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._run = run
+        self._requests = StopRequests(run.commands)
+        self._escalation = Escalation(time.monotonic())
+        self._saving_sampled_at = self._life_sampled_at = 0.0
+        self._io_bytes = 0
+        self._ranks: Ranks | None = None
+        self._watch: HangWatch | None = None
+        self._waits_on_hang = False
+        self._has_said_it_waits = False
+        self.commands_offset = self._requests.offset
+        self.unanswered: list[str] = []
+        self.fatal: Cause | None = None
+
+    @property
+    def is_stop_requested(self) -> bool:
+        return self._escalation.is_stop_requested
+
+    @property
+    def is_forced(self) -> bool:
+        return self._escalation.is_forced
+
+    @property
+    def was_told_to_end(self) -> bool:
+        """Whether the system asked for the end, by SIGTERM."""
+        return self._escalation.was_told_to_end
+
+    def watch_ranks(self, config: Config, ranks: Ranks) -> None:
+        """Watch these ranks from now on."""
+        self._ranks = ranks
+        self._watch = HangWatch(self._run, config, ranks)
+        self._waits_on_hang = config.on_hang == "wait"
+
+    def tell_to_end(self) -> None:
+        """Note that the system wants the run to end: force is used at once."""
+        self._escalation.was_told_to_end = True
+        self._escalation.request_stop(time.monotonic(), save=False)
+
+    def read_requests(self) -> None:
+        """Note new stop requests: each sets the time after which force is used."""
+        for request in self._requests.read():
+            self.unanswered.append(request.id)
+            self._escalation.request_stop(time.monotonic() - request.late_s, save=request.save)
+
+    def note_events(self, batch: Sequence[Mapping[str, Any]], state: State) -> None:
+        """Note what the run has said since it was in this state: its answers, and its new states."""
+        answered = {event["id"] for event in batch if event["kind"] == "command"}
+        self.unanswered = [request for request in self.unanswered if request not in answered]
+        *earlier, newest = [state, *(event["state"] for event in batch if event["kind"] == "state")]
+        if "stopping" in earlier and newest in ("running", "paused"):
+            self._escalation.take_back()  # it could not save, so the stop was refused and it goes on
+        if newest != state:
+            self._escalation.state_changed(time.monotonic())
+
+    def enforce(self, state: State, torchrun: subprocess.Popen[bytes], tree: ProcessTree) -> None:
+        """Use force where a stop request was not obeyed in time, or where the run hangs."""
+        self._escalate(state, torchrun, tree)
+        self._check_for_lost_node(tree)
+        self._check_for_hang(state, tree)
+
+    def _escalate(self, state: State, torchrun: subprocess.Popen[bytes], tree: ProcessTree) -> None:
+        now = time.monotonic()
+        if self.is_stop_requested and now - self._saving_sampled_at >= SAVING_SAMPLE_S:
+            self._saving_sampled_at = now
+            self._escalation.note_saving(self._sample_saving(), now)
+        self._sample_life(state, now)
+        action = self._escalation.decide(state, now)
+        if action == "terminate":
+            tree.update(now=True)
+            torchrun.terminate()
+        elif action == "kill":
+            tree.kill()
+
+    def _sample_saving(self) -> Saving:
+        num_bytes = self._run.bytes_being_saved()
+        if num_bytes == 0 or self._ranks is None:
+            return Saving(num_bytes=num_bytes)
+        efforts = [found for rank in range(self._ranks.num_ranks) if (found := self._ranks.effort(rank))]
+        before, self._io_bytes = self._io_bytes, sum(found.io_bytes for found in efforts)
+        is_moving = self._io_bytes - before >= WORKING_BYTES_PER_S * SAVING_SAMPLE_S
+        return Saving(
+            num_bytes=num_bytes, is_at_disk=is_moving or any(found.waits_for_disk for found in efforts)
+        )
+
+    def _sample_life(self, state: State, now: float) -> None:
+        """See whether the run is at work, where that decides about force; say once that it is waited for."""
+        is_due = now - self._life_sampled_at >= LIFE_SAMPLE_S
+        if self._watch is None or not is_due or not self._escalation.depends_on_life(state, now):
+            return
+        self._life_sampled_at = now
+        if not self._watch.is_at_work():
+            return
+        self._escalation.note_life(now)
+        if self._escalation.is_overdue(now) and not self._has_said_it_waits:
+            self._has_said_it_waits = True
+            self._warn(diagnosis.stop_waits())
+
+    @property
+    def has_other_machines(self) -> bool:
+        return self._ranks is not None and self._ranks.num_machines > 1
+
+    def cut_off(self) -> Cause | None:
+        """Return that two machines cannot reach each other, where that was observed lately."""
+        if self._ranks is None or not (words := self._ranks.cut_off()):
+            return None
+        hint = "Look at the network between these machines."
+        return Cause(code=NODES_CUT_OFF, message=words, hint=hint)
+
+    def why_ended(self, rank: int) -> str:
+        """Return why the launcher of a rank's machine has killed it; empty where it has not."""
+        return "" if self._ranks is None else self._ranks.why_ended(rank)
+
+    def _check_for_lost_node(self, tree: ProcessTree) -> None:
+        """End a run of several machines when one of them is not heard any more: it never comes back."""
+        if self._ranks is None or self.fatal is not None or not (lost := self._ranks.lost_node()):
+            return
+        hint = "Look whether that machine is up, and whether its network and the shared folder are."
+        self.fatal = Cause(code=NODE_LOST, message=lost, hint=hint)
+        tree.kill()
+
+    def _check_for_hang(self, state: State, tree: ProcessTree) -> None:
+        """End a run that hangs, or say so and go on waiting, as its configuration says."""
+        watch = self._watch
+        if watch is None or state not in events.LIVE_STATES:
+            return
+        if self.is_stop_requested:
+            watch.follow()
+            return
+        found = watch.check()
+        if found is not None and (cut := self.cut_off()) is not None:
+            found = replace(found, code=cut.code, message=f"{cut.message} {found.message}", hint=cut.hint)
+        if found is not None and not self._waits_on_hang:
+            self.fatal = found
+            tree.kill()
+        elif found is not None:
+            hint = f"{found.hint} The run is set to wait on a hang: Stop ends it."
+            self._warn(replace(found, hint=hint))
+        elif watch.has_passed:
+            watch.forget()
+            message = "The run continues: every rank sends heartbeats again."
+            self._warn(Cause(code="hang_over", message=message, hint="No action is needed."))
+
+    def _warn(self, cause: Cause) -> None:
+        """Add a warning between rank 0's own events; where the disk does not take it, to the log alone."""
+        try:
+            diagnosis.append_within_limits(self._run, [("warning", cause.fields())])
+        except OSError as error:
+            print(
+                f"this could not be written to the events: {cause.message} ({explain(error)})",
+                flush=True,
+            )
+
+
+POLL_EVERY_S = 0.25
+# Twenty times a second it looks around; only reading stacks holds it up for some seconds.
+DEAF_AFTER_S = 9.0
+STAYS_STOPPED_S = 1.5
+WATCHED_S = 60.0
+
+DEAF_MESSAGE = "The supervisor of this run did not react to Stop and was killed."
+KILLED_MESSAGE = "The run was killed with all its processes."
+
+# Returns a run's true state.
+ReadStatus = Callable[[RunDirectory], Status]
+WatchAction = Literal["wait", "continue", "kill"]
+
+_watched: dict[Path, float] = {}
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sight:
+    """A supervisor at one moment; the signs of life change as long as it does anything."""
+
+    is_stopped: bool
+    signs_of_life: tuple[float, ...]
+
+
+class Patience:
+    """The rule: what to do with a supervisor, by what is seen of it over time."""
+
+    def __init__(self, now: float) -> None:
+        self._newest: Sight | None = None
+        self._alive_at = now
+        self._continued_at: float | None = None
+
+    def judge(self, sight: Sight, now: float) -> WatchAction:
+        """Take a look; say what is to be done."""
+        if self._newest is None or sight.signs_of_life != self._newest.signs_of_life:
+            self._alive_at = now
+        self._newest = sight
+        if sight.is_stopped and self._continued_at is None:
+            self._continued_at = now
+            return "continue"
+        if sight.is_stopped and self._continued_at is not None:
+            return "kill" if now - self._continued_at > STAYS_STOPPED_S else "wait"
+        return "kill" if now - self._alive_at > DEAF_AFTER_S else "wait"
+
+
+def watch_supervisor(run: RunDirectory, read_status: ReadStatus) -> None:
+    """Watch the supervisor of a run that was just told to stop; returns at once."""
+    with _lock:
+        is_watched = run.path in _watched
+        _watched[run.path] = time.monotonic()
+    if not is_watched:
+        threading.Thread(
+            target=_watch, args=(run, read_status), name=f"stop-{run.run_id}", daemon=True
+        ).start()
+
+
+def _watch(run: RunDirectory, read_status: ReadStatus) -> None:
+    patience = Patience(time.monotonic())
+    try:
+        while time.monotonic() - _watched[run.path] < WATCHED_S:
+            status = read_status(run)
+            supervisor = supervisor_of(run, status)
+            if supervisor is None:
+                return
+            action = _inspected(supervisor, lambda sight: patience.judge(sight, time.monotonic()))
+            if action == "continue":
+                log.warning("the supervisor of %s was suspended (SIGSTOP): resuming it", run.run_id)
+                supervisor.resume()
+            elif action == "kill":
+                log.warning("the supervisor of %s does not react: killing it", run.run_id)
+                end_supervisor(run, status, supervisor, read_status, DEAF_MESSAGE)
+                return
+            time.sleep(POLL_EVERY_S)
+    except psutil.NoSuchProcess:
+        return  # it has ended, as it should
+    except (private_files.ForeignFileError, FileNotFoundError) as error:
+        log.warning("the supervisor of %s cannot be watched: %s", run.run_id, error)
+    finally:
+        with _lock:
+            _watched.pop(run.path, None)
+
+
+def supervisor_of(run: RunDirectory, status: Status) -> psutil.Process | None:
+    """Return the process that owns the run; its number alone could be another's by now."""
+    if status.state not in events.LIVE_STATES or status.pid is None or not run.is_locked():
+        return None
+    private_files.require_ours(run.status)  # it names the process
+    process = psutil.Process(status.pid)
+    return process if process.create_time() == status.pid_start_time else None
+
+
+def _inspected(supervisor: psutil.Process, judge: Callable[[Sight], WatchAction]) -> WatchAction:
+    with supervisor.oneshot():
+        times, switches = supervisor.cpu_times(), supervisor.num_ctx_switches()
+        return judge(
+            Sight(
+                is_stopped=supervisor.status() == psutil.STATUS_STOPPED,
+                signs_of_life=(
+                    times.user,
+                    times.system,
+                    float(switches.voluntary),
+                    float(switches.involuntary),
+                ),
+            )
+        )
+
+
+def end_supervisor(
+    run: RunDirectory, status: Status, supervisor: psutil.Process, read_status: ReadStatus, message: str
+) -> None:
+    """Kill a supervisor and all below it, and say what it cannot say any more."""
+    ProcessTree(supervisor.pid).kill()
+    if read_status(run).state != "lost":
+        return  # the run had its last word
+    lock = run.acquire_lock()
+    try:
+        _say_last_words(run, status, message)
+    finally:
+        os.close(lock)
+
+
+def _say_last_words(run: RunDirectory, status: Status, message: str) -> None:
+    hint = RESUME_HINT if run.list_checkpoints() else NOTHING_SAVED_HINT
+    warning = {"code": "stop_forced", "message": message, "hint": hint, "rank": None, "traceback": None}
+    now = time.time()
+    file = EventFile(run.events)
+    try:
+        file.append([(now, "warning", warning), (now, "state", {"state": "stopped", "reason": message})])
+    finally:
+        file.close()
+    run.write_status(replace(status, state="stopped", error=None, ended_unix_s=now))

@@ -1,0 +1,663 @@
+"""Hosts without a shared folder: files are copied there and back."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import re
+import select
+import shlex
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from trainers.contract import commands, events
+from trainers.contract import status as status_file
+from trainers.contract.config import Config
+from trainers.contract.rundir import RunDirectory
+from trainers.contract.status import Handle, Status
+from trainers.engines.base import StartError
+from trainers.engines.local import diagnosis
+from trainers.engines.several_nodes import restarts
+from trainers.engines.ssh import scripts
+from trainers.engines.ssh.client import Ssh, SshError, UnreachableError
+from trainers.engines.ssh.engine import NAME, POLL_S, SshEngine, SshLaunch
+from trainers.engines.ssh.hosts import Hosts, Start
+from trainers.engines.ssh.site import SshHost
+from trainers.files import json_files
+from trainers.files.json_files import write_json_atomically
+from trainers.files.plain_files import REPOSITORY
+from trainers.machine import environment
+from trainers.machine.environment import hour_and_minute, now_unix_s
+from trainers.machine.os_errors import explain
+
+NOTHING_FOR_S = 20
+READ_BYTES = 4096
+RSYNC_POLL_S = 0.2
+_PERCENT = re.compile(rb"(\d{1,3})%")
+# So rsync ends when the connection failed or broke, or nothing came for too long.
+_NO_CONNECTION = (10, 12, 30, 35, 255)
+_NOT_THERE = 127
+# A file was deleted while it was read: the next call knows that.
+_VANISHED = 24
+
+
+class Rsync:
+    """Copies between this machine and hosts; safe to be used by several threads."""
+
+    def __init__(self, ssh: Ssh) -> None:
+        self._ssh = ssh
+
+    def send(
+        self,
+        host: SshHost,
+        sources: Sequence[str],
+        to: str,
+        *options: str,
+        here: Path | None = None,
+        say_percent: Callable[[int], None] | None = None,
+        is_cancelled: Callable[[], bool] | None = None,
+    ) -> None:
+        """Copy files or folders to a host; what exists there and is the same is not sent.
+
+        Args:
+            sources: one that ends in `/` is what is in that folder.
+            here: the folder that relative sources start from.
+            say_percent: hears how much of all bytes is there.
+            is_cancelled: is asked again and again; where it says so, this ends with an error.
+
+        Raises:
+            SshError: when not all of it is there.
+        """
+        progress = ["--info=progress2", "--no-inc-recursive"] if say_percent else []
+        words = ["--chmod=D700,F600", *progress, *options, "--", *sources, f"{_name(host)}:{to}"]
+        self._run(host, words, here, say_percent, is_cancelled)
+
+    def fetch(self, host: SshHost, what: str, to: Path, *options: str) -> None:
+        """Copy a file, or what is in a folder where it ends in `/`, from a host.
+
+        Raises:
+            SshError: when not all of it came.
+        """
+        self._run(host, [*options, "--", f"{_name(host)}:{what}", str(to)])
+
+    def _run(
+        self,
+        host: SshHost,
+        arguments: Sequence[str],
+        here: Path | None = None,
+        say_percent: Callable[[int], None] | None = None,
+        is_cancelled: Callable[[], bool] | None = None,
+    ) -> None:
+        shell = ["-e", self._ssh.remote_shell(), f"--timeout={NOTHING_FOR_S}"]
+        with tempfile.TemporaryFile() as errors:
+            try:
+                process = subprocess.Popen(
+                    ["rsync", "-rt", "--protect-args", *shell, *arguments],
+                    env=environment.for_a_child(self._ssh.variables, keep=("SSH_AUTH_SOCK",)),
+                    cwd=here,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    bufsize=0,
+                )
+            except FileNotFoundError as error:
+                raise SshError("there is no rsync here: install it") from error
+            with process:
+                assert process.stdout is not None
+                while True:
+                    if is_cancelled is not None and is_cancelled():
+                        process.terminate()
+                    if not select.select([process.stdout], [], [], RSYNC_POLL_S)[0]:
+                        continue
+                    if not (read := process.stdout.read(READ_BYTES)):
+                        break
+                    if say_percent is not None and (found := _PERCENT.findall(read)):
+                        say_percent(int(found[-1]))
+            errors.seek(0)
+            said = errors.read().decode("utf-8", "replace")
+        if process.returncode not in (0, _VANISHED):
+            raise _error(host, process.returncode, said)
+
+
+def _name(host: SshHost) -> str:
+    """Return the host as rsync takes it: an address with colons stands in brackets."""
+    user, at, name = host.name.rpartition("@")
+    return f"{user}{at}[{name}]" if ":" in name else host.name
+
+
+def _error(host: SshHost, code: int, said: str) -> SshError:
+    lines = [line for line in said.strip().splitlines() if not line.startswith("rsync error:")]
+    words = lines[0].strip() if lines else f"rsync ended with {code}"
+    if code == _NOT_THERE or "rsync: command not found" in said or "rsync: not found" in said:
+        return SshError(f"{host.name} has no rsync: install it there")
+    if code in _NO_CONNECTION:
+        return UnreachableError(f"the connection to {host.name} is lost: {words}")
+    return SshError(f"{host.name}: {words}")
+
+
+log = logging.getLogger(__name__)
+
+COPY_POLL_S = 0.2
+BACK_WITHIN_S = 120.0
+STOPPED_BEFORE = "Stopped before it began."
+
+
+class Journey:
+    """A run on its way to its host."""
+
+    def __init__(self, start: Start) -> None:
+        self.start = start
+        self.words = "Waiting to be brought."
+        self.is_cancelled = threading.Event()
+
+
+class Copies:
+    """Brings runs to hosts and follows them there; safe to be used by several threads.
+
+    Args:
+        hosts: by name.
+        layout: where things are on each.
+    """
+
+    def __init__(self, ssh: Ssh, hosts: Mapping[str, SshHost], layout: Layout) -> None:
+        self._ssh, self._rsync = ssh, Rsync(ssh)
+        self._hosts = hosts
+        self.layout = layout
+        self._journeys: dict[str, Journey] = {}
+        self._mirrors: dict[str, Mirror] = {}
+        self._lock = threading.Lock()
+
+    def send(self, run: RunDirectory, start: Start, start_there: Callable[[], None]) -> None:
+        """Bring a run to its host and start it there, in a thread.
+
+        Args:
+            start_there: raises SshError.
+        """
+        journey = Journey(start)
+        with self._lock:
+            self._journeys[start.tag] = journey
+        threading.Thread(
+            target=self._send, args=(run, journey, start_there), name=f"bring-{run.run_id}", daemon=True
+        ).start()
+
+    def words(self, handle: Handle) -> str | None:
+        """Return in words how far a run is on its way to its host; None: it is on no way."""
+        start = Start.of(handle)
+        journey = None if start is None else self._journeys.get(start.tag)
+        return None if journey is None else journey.words
+
+    def silence(self, handle: Handle) -> str | None:
+        """Return in words since when a run's host has not answered; None: it does."""
+        start = Start.of(handle)
+        mirror = None if start is None else self._mirrors.get(start.tag)
+        if start is None or mirror is None or mirror.silent_since_unix_s is None:
+            return None
+        return (
+            f"{start.hosts[0]} has not answered since {hour_and_minute(mirror.silent_since_unix_s)}. What is "
+            "shown here is from then; the run may well go on there, and what it does meanwhile will come."
+        )
+
+    def taken_hosts(self) -> Mapping[str, str]:
+        """Return the hosts that runs are being brought to, and the start of each."""
+        with self._lock:
+            return {journey.start.hosts[0]: tag for tag, journey in self._journeys.items()}
+
+    def cancel(self, start: Start) -> bool:
+        """Have a run not begin; tell whether it was still on its way."""
+        journey = self._journeys.get(start.tag)
+        if journey is None:
+            return False
+        journey.is_cancelled.set()
+        return True
+
+    def is_alive(self, run: RunDirectory, start: Start) -> bool | None:
+        """Tell whether a run is at work there, or not all of it is back; None where that is not known."""
+        if start.tag in self._journeys:
+            return True
+        mirror = self.mirror(run, start)
+        if mirror is None or mirror.is_back.is_set():
+            return False
+        return None if mirror.silent_since_unix_s is not None else True
+
+    def mirror(self, run: RunDirectory, start: Start) -> Mirror | None:
+        """Return what follows a start, from now on; None where its host or folder is not of this site file.
+
+        What is back is deleted there, so the folder is believed of nobody's status.
+        """
+        host = self._hosts.get(start.hosts[0])
+        if host is None or start.run_dir != self.layout.run(run.run_id):
+            return None
+        with self._lock:
+            mirror = self._mirrors.get(start.tag)
+            if mirror is None:
+                mirror = self._mirrors[start.tag] = Mirror(self._ssh, self._rsync, run, start, host)
+                mirror.begin()
+            return mirror
+
+    def wait_until_sent(self, start: Start) -> None:
+        """Wait until a run is on its way no more: it was started, or its status says why not."""
+        while start.tag in self._journeys:
+            time.sleep(COPY_POLL_S)
+
+    def wait_until_back(self, run: RunDirectory, start: Start) -> None:
+        """Wait until all that an ended run has written is here.
+
+        Raises:
+            SshError: when that takes too long.
+        """
+        mirror = self.mirror(run, start)
+        if mirror is not None and not mirror.is_back.wait(BACK_WITHIN_S):
+            raise SshError(f"what run {run.run_id} has written is not back from {start.hosts[0]} yet")
+
+    def _send(self, run: RunDirectory, journey: Journey, start_there: Callable[[], None]) -> None:
+        start = journey.start
+        host = self._hosts[start.hosts[0]]
+
+        def say(words: str) -> None:
+            journey.words = words
+
+        try:
+            bring_code(self._ssh, self._rsync, host, self.layout, run, say, journey.is_cancelled.is_set)
+            if journey.is_cancelled.is_set():
+                raise CancelledError(STOPPED_BEFORE)
+            say(f"Starting on {host.name} …")
+            start_there()
+            _note(run, start, "starting")
+            self.mirror(run, start)
+        except (OSError, ValueError) as error:
+            with contextlib.suppress(OSError):
+                # Half of it is no use; the next start brings all of it again.
+                self._ssh.ask(host, f"rm -rf -- {shlex.quote(start.run_dir)}\n")
+            is_stopped = journey.is_cancelled.is_set()
+            words = STOPPED_BEFORE if is_stopped else f"It could not be started: {explain(error)}."
+            try:
+                _note(run, start, "stopped" if is_stopped else "failed", words)
+            except (OSError, ValueError) as failed:
+                log.warning("that %s was not started could not be written: %s", run.run_id, explain(failed))
+        finally:
+            with self._lock:
+                del self._journeys[start.tag]
+
+
+def _note(run: RunDirectory, start: Start, state: events.State, error: str | None = None) -> None:
+    """Write down that a run begins, or why it does not; not where another start has taken it."""
+    lock = run.acquire_lock()
+    try:
+        recorded = status_file.read(run.status)
+        if recorded is None or recorded.handle != start.handle:
+            return
+        status = Status(state=state, engine=recorded.engine, handle=start.handle)
+        status = replace(status, last_seen_unix_s=now_unix_s())
+        if error is not None:
+            diagnosis.append_final_events(run, diagnosis.causes_of_end(state, error, None, (), is_said=False))
+            is_failed = state == "failed"
+            status = replace(status, error=error if is_failed else None, ended_unix_s=now_unix_s())
+        run.write_status(status)
+    finally:
+        os.close(lock)
+
+
+# What training needs of this project.
+CODE = ("trainers", "assets/data")
+PATH_FIELDS = ("data_path", "images_path", "pretrained_path")
+# Each side has its own.
+NOT_BROUGHT = ("config.json", "status.json", "queued.json", "granted.json", "run.lock")
+
+_MAKE_ROOM = """\
+umask 077
+command -v rsync >/dev/null || { echo "it has no rsync: install it there" >&2; exit 1; }
+mkdir -p {folders}
+"""
+
+
+class CancelledError(SshError):
+    """Somebody wants the run no more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Where things are on a host.
+
+    Attributes:
+        folder: all of them are below it.
+    """
+
+    folder: str
+
+    @property
+    def code(self) -> str:
+        return f"{self.folder}/code"
+
+    def run(self, run_id: str) -> str:
+        return f"{self.folder}/runs/{run_id}"
+
+    def data(self, path: str) -> str:
+        """Return the folder for what lies at a path here; the next run finds it there."""
+        return f"{self.folder}/data/{hashlib.sha256(path.encode()).hexdigest()[:16]}"
+
+
+def bring_code(
+    ssh: Ssh,
+    rsync: Rsync,
+    host: SshHost,
+    layout: Layout,
+    run: RunDirectory,
+    say: Callable[[str], None],
+    is_cancelled: Callable[[], bool],
+) -> None:
+    """Make a host ready to start a run.
+
+    Args:
+        say: hears in words what is being brought, and how far that is.
+
+    Raises:
+        SshError: when not all of it is there.
+        OSError: when something of it cannot be read here.
+    """
+    config = run.read_config()
+    paths = {name: str(path) for name in PATH_FIELDS if (path := _path_here(config, name)) is not None}
+    folders = [layout.code, layout.run(run.run_id), *map(layout.data, paths.values())]
+    ssh.ask(host, scripts.filled(_MAKE_ROOM, folders=shlex.join(folders)))
+
+    def send(what: str, sources: list[str], to: str, *options: str, here: Path | None = None) -> None:
+        if is_cancelled():
+            raise CancelledError(f"run {run.run_id} was stopped before it began")
+        say(f"Bringing {what} to {host.name} …")
+        rsync.send(
+            host,
+            sources,
+            to,
+            *options,
+            here=here,
+            say_percent=lambda percent: say(f"Bringing {what} to {host.name}: {percent}% …"),
+            is_cancelled=is_cancelled,
+        )
+
+    code = ("--relative", "--delete", "--exclude=__pycache__")
+    send("the code", list(CODE), f"{layout.code}/", *code, here=REPOSITORY)
+    for data in paths.values():
+        send(Path(data).name, [data], f"{layout.data(data)}/", "--delete", "--copy-unsafe-links")
+    left_out = [f"--exclude=/{name}" for name in NOT_BROUGHT]
+    send("the run", [f"{run.path}/"], f"{layout.run(run.run_id)}/", "--delete", *left_out)
+    there = {name: f"{layout.data(data)}/{Path(data).name}" for name, data in paths.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        # The run's own configuration, but for where its data is.
+        file = Path(folder) / run.config.name
+        write_json_atomically(file, {**config.to_json(), **there})
+        rsync.send(host, [str(file)], f"{layout.run(run.run_id)}/{run.config.name}")
+
+
+def _path_here(config: Config, name: str) -> Path | None:
+    """Return what a field names, where it is here; what is not, training will miss by its name."""
+    value = getattr(config, name)
+    path = Path(value).expanduser().absolute() if value else None
+    return path if path is not None and path.exists() else None
+
+
+MIRROR_POLL_S = 1.0
+# A slow connection is not kept busy.
+SHARE_OF_TIME = 0.5
+CHECKPOINTS_EVERY_S = 5.0
+
+# Written here, or meant for that side only.
+NOT_FETCHED = (
+    *NOT_BROUGHT,
+    *("commands.jsonl", "notes.json", "owner.json", "data.json", "references.json", "checkpoints"),
+)
+_GROWING = (
+    "--include=/events.jsonl",
+    "--include=/logs/",
+    "--include=/logs/**",
+    "--include=/recordings/",
+    "--include=/recordings/step_*.json",
+    "--exclude=*",
+    "--append",
+)
+
+_LOOK = """\
+{state}
+[ -d {run} ] || exit 0
+echo folder
+[ -f {run}/status.json ] || exit 0
+echo status
+cat {run}/status.json
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What a host says of a run.
+
+    Attributes:
+        is_at_work: its launcher lives.
+        has_folder: there is something to bring back.
+        status: of this start; None where there is none yet.
+    """
+
+    is_at_work: bool
+    has_folder: bool
+    status: dict[str, Any] | None
+
+
+class Mirror:
+    """One start of a run on one host."""
+
+    def __init__(self, ssh: Ssh, rsync: Rsync, run: RunDirectory, start: Start, host: SshHost) -> None:
+        self._ssh, self._rsync = ssh, rsync
+        self._run, self._start, self._host = run, start, host
+        self._num_bytes_sent = -1
+        self._checkpoints_lock = threading.Lock()
+        self.is_back = threading.Event()
+        self.silent_since_unix_s: float | None = None
+
+    def begin(self) -> None:
+        """Follow in threads, until all is back."""
+        for follow, what in ((self._follow, "events"), (self._follow_checkpoints, "checkpoints")):
+            name = f"{what}-{self._run.run_id}"
+            threading.Thread(target=follow, name=name, daemon=True).start()
+
+    def _follow(self) -> None:
+        while not self.is_back.is_set():
+            began = time.monotonic()
+            try:
+                self._follow_once()
+                self.silent_since_unix_s = None
+            except UnreachableError as error:
+                if self.silent_since_unix_s is None:
+                    self.silent_since_unix_s = now_unix_s()
+                    log.warning("%s goes on, and is not seen: %s", self._run.run_id, error)
+            except (OSError, ValueError) as error:
+                log.warning("what %s has written did not come back: %s", self._run.run_id, error)
+            took_s = time.monotonic() - began
+            self.is_back.wait(max(MIRROR_POLL_S, took_s / SHARE_OF_TIME) - took_s)
+
+    def _follow_once(self) -> None:
+        look = self.look()
+        if look.is_at_work:
+            self._send_commands()
+            self._fetch_growing()
+            # What says that it has ended waits until everything else is here.
+            if look.status is not None and look.status.get("state") in events.LIVE_STATES:
+                json_files.write_json_atomically(self._run.status, look.status)
+            return
+        if look.has_folder:
+            self._fetch_all()
+            if look.status is not None:
+                json_files.write_json_atomically(self._run.status, look.status)
+            self._delete_there()
+        self.is_back.set()
+
+    def look(self) -> Look:
+        """Ask the host.
+
+        Raises:
+            SshError: when it does not answer.
+            ValueError: when its answer makes no sense.
+        """
+        script = scripts.filled(_LOOK, state=scripts.state(), run=shlex.quote(self._start.run_dir))
+        said, _, status = self._ssh.ask(self._host, script).partition("status\n")
+        lines = said.splitlines()
+        raw = json_files.parse_json(status) if status else None
+        is_ours = isinstance(raw, dict) and raw.get("handle") == self._start.handle
+        return Look(
+            is_at_work=any(line.partition(" ")[0] == self._start.tag for line in lines),
+            has_folder="folder" in lines,
+            status=raw if is_ours else None,
+        )
+
+    def _follow_checkpoints(self) -> None:
+        while not self.is_back.wait(CHECKPOINTS_EVERY_S):
+            try:
+                self._fetch_checkpoints()
+            except OSError as error:
+                log.info("checkpoints of %s come later: %s", self._run.run_id, error)
+
+    def _send_commands(self) -> None:
+        try:
+            num_bytes = self._run.commands.stat().st_size
+        except FileNotFoundError:
+            return
+        if num_bytes != self._num_bytes_sent:
+            there = f"{self._start.run_dir}/{self._run.commands.name}"
+            self._rsync.send(self._host, [str(self._run.commands)], there, "--append")
+            self._num_bytes_sent = num_bytes
+
+    def _fetch_growing(self) -> None:
+        self._rsync.fetch(self._host, f"{self._start.run_dir}/", self._run.path, *_GROWING)
+
+    def _fetch_all(self) -> None:
+        """Fetch everything, and compare it by checksums with what is there."""
+        with self._checkpoints_lock:
+            self._fetch_checkpoints_now("--checksum")
+            left_out = [f"--exclude=/{name}" for name in NOT_FETCHED]
+            self._rsync.fetch(self._host, f"{self._start.run_dir}/", self._run.path, "--checksum", *left_out)
+
+    def _fetch_checkpoints(self) -> None:
+        with self._checkpoints_lock:
+            if not self.is_back.is_set():
+                self._fetch_checkpoints_now()
+
+    def _fetch_checkpoints_now(self, *options: str) -> None:
+        """Fetch the manifests last: a folder without one is no checkpoint. Delete what was deleted there."""
+        there, partial = f"{self._start.run_dir}/checkpoints/", "--exclude=.step_*"
+        to = self._run.checkpoints
+        self._rsync.fetch(self._host, there, to, partial, "--exclude=manifest.json", *options)
+        self._rsync.fetch(self._host, there, to, partial, "--delete", *options)
+
+    def _delete_there(self) -> None:
+        try:
+            self._ssh.ask(self._host, f"rm -rf -- {shlex.quote(self._start.run_dir)}\n")
+        except SshError as error:
+            log.warning("the copy of %s is left on its host: %s", self._run.run_id, error)
+
+
+AT_WORK_WITHIN_S = 60.0
+
+
+class UnsharedLaunch(SshLaunch):
+    """A start of a run that is brought to its host first."""
+
+    def __init__(self, engine: UnsharedSshEngine, copies: Copies, run: RunDirectory, start: Start) -> None:
+        super().__init__(engine, run, start)
+        self._copies = copies
+
+    def wait_until_owned(self) -> None:
+        """Return at once: its status says that it waits, and then what becomes of it."""
+
+    def wait_until_at_work(self) -> None:
+        """Wait until its launcher has written its own status.
+
+        Raises:
+            StartError: when it does not begin.
+        """
+        self._copies.wait_until_sent(self.start)
+        deadline = time.monotonic() + AT_WORK_WITHIN_S
+        while True:
+            recorded = status_file.read(self._run.status)
+            if recorded is not None and recorded.state not in events.LIVE_STATES and recorded.error:
+                raise StartError(recorded.error)
+            if recorded is not None and recorded.started_unix_s is not None:
+                return
+            if time.monotonic() > deadline:
+                raise StartError(f"{self.start.hosts[0]} said nothing for {AT_WORK_WITHIN_S:.0f} s")
+            time.sleep(POLL_S)
+
+    def wait_for_end(self) -> None:
+        """Wait until it has ended, and all it has written is here."""
+        while self._copies.is_alive(self._run, self.start) is not False:
+            time.sleep(POLL_S)
+
+
+class UnsharedSshEngine(SshEngine):
+    """Hosts of one site file that share no folder; each run has one of them."""
+
+    waits_where = "on its way to its host"
+    _why_no_more = "the hosts share no folder, and all ranks write their checkpoints into one"
+
+    def __init__(self, site_file: Path, hosts: Hosts, copies: Copies) -> None:
+        super().__init__(site_file, hosts)
+        self.copies = copies
+
+    def is_alive(self, run: RunDirectory, handle: Handle) -> bool | None:
+        """Tell whether it is on its way, at work, or not all of it is back; None while its host is silent."""
+        start = Start.of(handle)
+        return False if start is None else self.copies.is_alive(run, start)
+
+    def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
+        """Have a run end, or not begin; a host that is silent hears of it later."""
+        start = Start.of(self._status_of(run).handle)
+        if start is not None and self.copies.cancel(start):
+            return ""
+        return run.append_command("stop", save=save, **({"why": why, "anyway": True} if why else {}))
+
+    def is_waiting(self, handle: Handle) -> bool:
+        """Tell whether a run is being brought to its host."""
+        return self.copies.words(handle) is not None
+
+    def why_it_waits(self, handle: Handle) -> str | None:
+        """Return what is being brought to its host, and how far that is."""
+        return self.copies.words(handle)
+
+    def silence(self, handle: Handle) -> str | None:
+        """Return since when a run's host has not answered."""
+        return self.copies.silence(handle)
+
+    def links(self) -> Sequence[tuple[str, str]]:
+        """Return none: no run has two hosts."""
+        return ()
+
+    def _most_hosts(self) -> int:
+        return 1
+
+    def _users(self) -> Mapping[str, str | SshError]:
+        """Return which run has each host, those on their way there included."""
+        return {**self.hosts.users(), **self.copies.taken_hosts()}
+
+    def _begin(self, run: RunDirectory, start: Start, resume_step: int | None) -> UnsharedLaunch:
+        """Have a run brought to its host, and started there."""
+        start = replace(start, run_dir=self.copies.layout.run(run.run_id))
+        waiting = Status(state="queued", engine=NAME, handle=start.handle, last_seen_unix_s=now_unix_s())
+        run.write_status(waiting)
+        commands.leave_line(run)
+        self.copies.send(run, start, lambda: self._start_on_all(run, start, resume_step))
+        return UnsharedLaunch(self, self.copies, run, start)
+
+    def _end(self, run: RunDirectory, status: Status, message: str) -> None:
+        """Kill a run's processes, and write its final events and status, when all it has written is here."""
+        start = Start.of(status.handle)
+        assert start is not None, "a live run of this engine has a start"
+        if self.copies.cancel(start):
+            self.copies.wait_until_sent(start)
+            return
+        if silent := self.reap(start):  # then it may go on there for hours
+            raise SshError(f"run {run.run_id} cannot be killed now: {'; '.join(silent)}")
+        self.copies.wait_until_back(run, start)
+        restarts.say_stopped(run, status, message)

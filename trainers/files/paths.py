@@ -1,8 +1,0 @@
-"""Where the project lies."""
-
-from __future__ import annotations
-
-from pathlib import Path
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-ASSETS = REPOSITORY / "assets"

@@ -1,0 +1,75 @@
+"""Mistakes in what ranks share."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from trainers.checkpoint.snapshot import Progress
+from trainers.contract.config.options import Check
+from trainers.optimisation.optimizers import LearningRate
+from trainers.registry import register_mistake
+from trainers.strategies.ddp import Ddp
+
+DDP_COUNTS_ALL_REDUCES = Check(
+    holds="not static_graph",
+    field="static_graph",
+    allowed="false with the mistake {mistake}: DDP counts the all-reduces that are left out",
+)
+
+
+@register_mistake(
+    "no_gradient_averaging",
+    label="Gradients are not averaged",
+    description="Each rank takes its own gradients: the replicas begin alike and drift apart.",
+    checks=(DDP_COUNTS_ALL_REDUCES,),
+)
+class NeverAveraging(Ddp):
+    """Leaves the all-reduce out of every step (`no_sync`), not only where gradients are accumulated."""
+
+    @property
+    def all_reduce(self) -> None:
+        """Nothing is averaged, over nothing."""
+        return None
+
+    def gradient_sync(self, *, enabled: bool) -> contextlib.AbstractContextManager[None]:
+        del enabled
+        return super().gradient_sync(enabled=False)
+
+
+@register_mistake(
+    "sum_instead_of_mean",
+    label="Sum instead of mean",
+    description="Gradients of all ranks are added up, not averaged: N times as long a step. Adam hides it.",
+)
+class Summing(Ddp):
+    """Takes the division back that DDP's average has in it."""
+
+    @contextlib.contextmanager
+    def gradient_sync(self, *, enabled: bool) -> Iterator[None]:
+        with super().gradient_sync(enabled=enabled):
+            yield
+        if enabled:
+            for parameter in self.network.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.mul_(self.world.world_size)
+
+
+THERE_IS_A_SCHEDULE = Check(
+    holds="lr_schedule != 'constant' or warmup_steps > 0 or warmup_ratio > 0",
+    field="lr_schedule",
+    allowed="one that changes the learning rate, with the mistake {mistake}",
+)
+
+
+@register_mistake(
+    "scheduler_per_rank",
+    label="The schedule steps once a rank",
+    description="The learning rate follows its schedule as many times too fast as there are ranks.",
+    checks=(THERE_IS_A_SCHEDULE,),
+)
+class TooFast(LearningRate):
+    """Counts a step once for every rank."""
+
+    def position(self, progress: Progress) -> int:
+        return (super().position(progress) - 1) * self.num_replicas + 1

@@ -1,0 +1,100 @@
+"""Mistakes of work that only rank 0 does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from trainers.checkpoint.save_and_restore import Checkpointer
+from trainers.checkpoint.snapshot import Progress
+from trainers.data.dataset import DataSpec, Split
+from trainers.optimisation.objective import Evaluator, Objective
+from trainers.parallel.process_group import World
+from trainers.parallel.strategy import Strategy
+from trainers.registry import register_mistake
+from trainers.report.meter import StepMeter
+from trainers.report.metrics import Evaluation
+
+
+@register_mistake(
+    "rank0_loss_only",
+    label="Loss of rank 0 alone",
+    description="The reported training loss is of rank 0's samples, not the mean over all: it is noisier.",
+)
+class OwnLoss(StepMeter):
+    """Reports the mean over ranks of rank 0's loss, counted for all of them, and of nothing."""
+
+    def add_loss(self, share: Tensor) -> None:
+        is_main = self._world.is_main
+        super().add_loss(share * self._world.world_size if is_main else torch.zeros_like(share))
+
+
+class _NobodyElse(World):
+    """Takes rank 0's numbers for those of all: every rank hears the same, as decisions follow from them."""
+
+    def sum(self, values: Tensor) -> Tensor:
+        dist.broadcast(values, src=0)
+        return values
+
+
+@register_mistake(
+    "rank0_metrics",
+    label="Metrics of rank 0's share",
+    description="Each rank validates on its share, and rank 0 reports its own: one N-th of the samples.",
+)
+class OwnShare(Evaluator):
+    """Evaluates without adding up over the ranks."""
+
+    def __init__(self, strategy: Strategy, objective: Objective, spec: DataSpec, world: World) -> None:
+        super().__init__(strategy, objective, spec, _NobodyElse(**vars(world)))
+
+
+@register_mistake(
+    "rank0_saves_alone",
+    label="Rank 0 saves alone",
+    description="Only rank 0 saves, and waits until all ranks are ready for it: they never come.",
+    hangs=True,
+)
+class SavesOnRank0(Checkpointer):
+    """Saves on rank 0; the others train on."""
+
+    def save(self, progress: Progress, reason: str, *, value: float | None = None) -> float:
+        if not self._world.is_main:
+            return 0.0
+        # In a group of its own: in training's it might be taken for the next step's collective.
+        dist.barrier(self._world.slow_group)
+        return super().save(progress, reason, value=value)
+
+
+class _OtherGroup(World):
+    """Adds up in a group of its own: in training's it might be taken for the next step's collective."""
+
+    def sum(self, values: Tensor) -> Tensor:
+        values = values.cpu()
+        dist.all_reduce(values, group=self.slow_group)
+        return values
+
+
+@register_mistake(
+    "rank0_validates_alone",
+    label="Rank 0 validates alone",
+    description="Only rank 0 validates, and adds its numbers up over all ranks: it waits for them for ever.",
+    hangs=True,
+)
+class ValidatesOnRank0(Evaluator):
+    """Evaluates on rank 0; the others train on."""
+
+    def __init__(self, strategy: Strategy, objective: Objective, spec: DataSpec, world: World) -> None:
+        super().__init__(strategy, objective, spec, _OtherGroup(**vars(world)))
+
+    def evaluate(
+        self, split: Split, *, batch_size: int, should_break_off: Callable[[], bool]
+    ) -> Evaluation | None:
+        del should_break_off
+        if not self.world.is_main:
+            return Evaluation(loss=math.nan, metrics={})
+        return super().evaluate(split, batch_size=batch_size, should_break_off=lambda: False)

@@ -1,0 +1,106 @@
+"""Mistakes with samplers and batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+
+from trainers.data.dataset import Augmentation, Split
+from trainers.data.loading import MicroBatch, ShardedBatches
+from trainers.engines import heartbeats
+from trainers.optimisation.objective import Evaluator
+from trainers.registry import register_mistake
+from trainers.report.metrics import Evaluation
+
+
+@register_mistake(
+    "no_sampler",
+    label="No sampler",
+    description="Every rank sees all samples, in the same order: N ranks do the same work N times.",
+)
+class WholeDataSet(ShardedBatches):
+    """Deals the samples out to one rank, which every rank takes itself for."""
+
+    def __init__(
+        self, num_samples: int, batch_size: int, *, replica: int, num_replicas: int, **rest: Any
+    ) -> None:
+        del replica, num_replicas
+        super().__init__(num_samples, batch_size, replica=0, num_replicas=1, **rest)
+
+
+@register_mistake(
+    "no_set_epoch",
+    label="No set_epoch",
+    description="Every epoch goes through the samples in the order of the first, and deals them out alike.",
+)
+class SameOrderEachEpoch(ShardedBatches):
+    """Shuffles for the first epoch, whichever it is."""
+
+    def set_epoch(self, epoch: int) -> None:
+        del epoch
+        super().set_epoch(0)
+
+
+@register_mistake(
+    "uneven_batches",
+    label="Uneven batches",
+    description="The last rank has a batch less in each epoch: the others wait for its gradients for ever.",
+    hangs=True,
+)
+class OneLess(ShardedBatches):
+    """Leaves the last rank's last batch out; then, as programs do, all ranks meet at the epoch's end."""
+
+    def __init__(
+        self, num_samples: int, batch_size: int, *, replica: int, num_replicas: int, **rest: Any
+    ) -> None:
+        super().__init__(num_samples, batch_size, replica=replica, num_replicas=num_replicas, **rest)
+        self._has_one_less = replica == num_replicas - 1
+        # A group of its own: in training's it might be taken for the last step's collective.
+        # The others, which wait in training's own group, decide how long; torch's default is 30 minutes.
+        self._group = dist.new_group(backend="gloo", timeout=heartbeats.FOR_EVER)
+
+    def starting_at(self, first_sample: int) -> Iterator[MicroBatch]:
+        num_done = first_sample
+        for micro in super().starting_at(first_sample):
+            if self._has_one_less and num_done + micro.num_global >= self._num_samples:
+                break
+            yield micro
+            if micro.is_last:
+                num_done += micro.num_global
+        dist.barrier(self._group)
+
+
+class _Padded(Split):
+    """A split that goes on from its beginning, to a length that divides by the ranks."""
+
+    def __init__(self, split: Split, num_ranks: int) -> None:
+        self._split = split
+        self._length = -(-len(split) // num_ranks) * num_ranks
+        self.device = split.device
+
+    def __len__(self) -> int:
+        return self._length
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        return self._split.batch(indices % len(self._split))
+
+    def prepare(self, inputs: Tensor, augmentation: Augmentation | None = None) -> Tensor:
+        return self._split.prepare(inputs, augmentation)
+
+
+@register_mistake(
+    "padded_validation",
+    label="Validation with repeated samples",
+    description="Where the validation samples do not divide by the ranks, the first ones count twice.",
+)
+class Padding(Evaluator):
+    """Evaluates what torch's `DistributedSampler` (drop_last=False) would give each rank."""
+
+    def evaluate(
+        self, split: Split, *, batch_size: int, should_break_off: Callable[[], bool]
+    ) -> Evaluation | None:
+        padded = _Padded(split, self.strategy.num_replicas)
+        return super().evaluate(padded, batch_size=batch_size, should_break_off=should_break_off)
