@@ -342,7 +342,7 @@ class ProgressApi:
         register(self.keep_progress)
 
 
-def make_progress_router(files: ProgressFiles, library: Library, *, has_login: bool) -> Router:
+def make_router(files: ProgressFiles, library: Library, *, has_login: bool) -> Router:
     """Return the routes below `/live/learn`."""
     router = Router(prefix="/live/learn")
 

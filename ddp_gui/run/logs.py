@@ -93,7 +93,7 @@ _RANK = re.compile(r"\d{1,5}", re.ASCII)
 _OTHER = re.compile(r"(torchrun|supervisor)(_\d{1,5})?|slurm", re.ASCII)
 
 
-def make_log_router(store: RunStore) -> Router:
+def make_router(store: RunStore) -> Router:
     """Return the routes below `/live/runs/…/log`."""
     router = Router(prefix="/live/runs/{run_id}/log")
 

@@ -109,7 +109,7 @@ def _meta(pid: int, tid: int, name: str, value: str | int) -> TraceEvent:
     return {"ph": "M", "name": name, "pid": pid, "tid": tid, "ts": 0, "args": {key: value}}
 
 
-def make_recording_router(store: RunStore) -> Router:
+def make_router(store: RunStore) -> Router:
     """Return the routes below `/live/runs/…/recordings`."""
     router = Router(prefix="/live/runs/{run_id}/recordings")
 

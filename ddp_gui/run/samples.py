@@ -392,7 +392,7 @@ MOST = 2**53  # as far as a browser counts
 Number = Annotated[int, Query(ge=0, le=MOST)]
 
 
-def make_sample_router(store: RunStore) -> Router:
+def make_router(store: RunStore) -> Router:
     """Return the routes below `/live/runs/…/samples`."""
     router = Router(prefix="/live/runs/{run_id}/samples")
 

@@ -420,7 +420,7 @@ MEDIA_TYPES = {
 MAX_IN_ZIP = 200
 
 
-def make_export_router(store: RunStore) -> Router:
+def make_router(store: RunStore) -> Router:
     """Return the export routes below `/live/runs`."""
     router = Router(prefix="/live/runs")
 

@@ -64,7 +64,7 @@ MAX_COMPARED = 8
 COMPRESSED_FROM_BYTES = 10_000
 
 
-def make_list_router(store: RunStore, places_in_queue: Callable[[], Mapping[str, int]]) -> Router:
+def make_router(store: RunStore, places_in_queue: Callable[[], Mapping[str, int]]) -> Router:
     """Return the routes directly below `/live/runs`."""
     router = Router(prefix="/live/runs")
 

@@ -312,7 +312,7 @@ MAX_PARTS = 20_000
 MEDIA_TYPE = "text/html; charset=utf-8"
 
 
-def make_report_router(library: Library, store: RunStore) -> Router:
+def make_router(library: Library, store: RunStore) -> Router:
     """Return the routes of the report below `/live/learn`."""
     router = Router(prefix="/live/learn/report")
     source = Source(library=library, store=store)

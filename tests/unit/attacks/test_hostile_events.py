@@ -240,7 +240,7 @@ def test_a_stream_reads_and_encodes_off_the_event_loop(
 
     for owner, name in (
         (run_view, "message_for"),
-        (run_view, "encode"),
+        (run_view, "encode_message"),
         *((RunView, name) for name in ("catch_up", "has_grown", "unread", "status", "insights")),
     ):
         monkeypatch.setattr(owner, name, noting(getattr(owner, name)))

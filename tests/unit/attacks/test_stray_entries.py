@@ -86,7 +86,7 @@ def ask_everything(runs_dir: Path, catalogue: Any, line: Scheduler, run_ids: lis
     store = store_of(runs_dir, catalogue)
     view = QueuePresenter(line, store)
     app = FastAPI()
-    app.include_router(run_list_routes.make_list_router(store, view.places))
+    app.include_router(run_list_routes.make_router(store, view.places))
     for module in (exports, stream, logs, downloads):
         app.include_router(module.make_router(store))
     app.include_router(queue_routes.make_router(view, store))

@@ -39,7 +39,7 @@ def recorded(tmp_path: Path, golden: dict[str, Any]) -> RunDirectory:
 @pytest.fixture
 def client(recorded: RunDirectory, catalogue) -> TestClient:  # noqa: F811
     app = FastAPI()
-    app.include_router(recordings_module.make_recording_router(store_of(recorded.path.parent, catalogue)))
+    app.include_router(recordings_module.make_router(store_of(recorded.path.parent, catalogue)))
     return TestClient(app)
 
 

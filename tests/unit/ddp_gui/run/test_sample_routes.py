@@ -29,7 +29,7 @@ def write_plan(run: RunDirectory, num_train: int, **dealing: Any) -> None:
 @pytest.fixture
 def asking(tmp_path: Path, catalogue) -> TestClient:  # noqa: F811
     app = FastAPI()
-    app.include_router(samples.make_sample_router(store_of(tmp_path, catalogue)))
+    app.include_router(samples.make_router(store_of(tmp_path, catalogue)))
     return TestClient(app)
 
 

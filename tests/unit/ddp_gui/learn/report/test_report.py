@@ -230,7 +230,7 @@ def test_twelve_lessons_with_two_runs_each_stay_below_three_megabytes(source: So
 @pytest.fixture
 def asking(source: Source) -> TestClient:
     app = FastAPI()
-    app.include_router(request.make_report_router(source.library, source.store))
+    app.include_router(request.make_router(source.library, source.store))
     return TestClient(app)
 
 

@@ -49,7 +49,7 @@ def hostile(tmp_path: Path) -> RunDirectory:
 def asking(hostile: RunDirectory, catalogue: Catalogue) -> TestClient:
     app = FastAPI()
     store = store_of(hostile.path.parent, catalogue)
-    app.include_router(exports.make_export_router(store))
+    app.include_router(exports.make_router(store))
     app.include_router(downloads.make_download_router(store))
     return TestClient(app)
 
