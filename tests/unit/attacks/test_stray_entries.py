@@ -87,8 +87,9 @@ def ask_everything(runs_dir: Path, catalogue: Any, line: Scheduler, run_ids: lis
     view = QueuePresenter(line, store)
     app = FastAPI()
     app.include_router(run_list_routes.make_router(store, view.places))
-    for module in (exports, stream, logs, downloads):
+    for module in (exports, stream, logs):
         app.include_router(module.make_router(store))
+    app.include_router(downloads.make_download_router(store))
     app.include_router(queue_routes.make_router(view, store))
     client = TestClient(app)
     for route in (
