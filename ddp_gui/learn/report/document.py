@@ -1,4 +1,4 @@
-"""The lab report: one HTML file with runs and lessons."""
+"""The lab report document: one HTML file with lessons and runs."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from trainers.files.plain_files import ASSETS, REPOSITORY
 from trainers.machine import environment
 
 _BROKEN = "broken on purpose"
-# Of a note or a message: what a run wrote itself may have any length, and a report must not.
+# Limits notes and messages: a run can write text of any length, which must not inflate the report.
 _MAX_WORDS = 2_000
 
 
 def draw_run(run: Measured) -> Html:
-    """Return a run as an article."""
+    """Return a run as an HTML article."""
     about = run.about
     run_id = about["run_id"]
     heading = f"run-{run_id}"
@@ -60,7 +60,7 @@ def draw_run(run: Measured) -> Html:
 
 
 def hash_line(run: Measured, hashed: Hashed) -> str:
-    """Return a line that `sha256sum --check` reads, beside the folders of the runs."""
+    """Return a line in the format of `sha256sum --check`, run next to the folders of the runs."""
     return f"{hashed.sha256}  {run.about['run_id']}/events.jsonl"
 
 
@@ -117,7 +117,7 @@ def _run_numbers(run: Measured) -> Html:
 
 
 def _devices(run: Measured) -> str:
-    """Say what the ranks ran on, as the run's events have it."""
+    """Describe the ranks' devices, as recorded in the run's events."""
     seen: dict[str, int] = {}
     for device in run.devices:
         name = str(device.get("name") or ("GPU" if device.get("kind") == "cuda" else "CPU"))
@@ -182,9 +182,9 @@ def _hash_words(run: Measured) -> Html:
     )
 
 
-# By whether a choice is the right one, and whether it was chosen.
+# Labels of a choice, by (is right, was chosen).
 _OUTCOMES = {(True, True): "my answer, right", (True, False): "the right answer", (False, True): "my answer"}
-# By how far a drawn curve is away on average, as a share of the axis; as in `assets/js/learn/prediction.js`.
+# By the mean distance of a drawn curve, as a share of the axis; as in `assets/js/learn/prediction.js`.
 _CLOSENESS = ((0.06, "Very close"), (0.15, "The right shape"), (float("inf"), "It went another way"))
 
 _COMPARED_IN_LESSON = ("loss", "validation", "num_steps", "throughput", "took")
@@ -194,7 +194,7 @@ Runs = Mapping[str, Measured]
 
 
 def draw_lesson(lesson: Lesson, runs: Runs, max_points: int) -> Html:
-    """Return a lesson as a section."""
+    """Return a lesson as an HTML section."""
     own = _shown(lesson["runs"], runs, 0)
     tried = _shown(
         [{"name": each["choice"], "run_id": each["run_id"]} for each in lesson["attempts"]],
@@ -228,7 +228,7 @@ def _numbers(shown: Shown) -> RunNumbers:
 
 
 def _found(asked: Mapping[str, Any], runs: measures.Runs) -> Outcome:
-    """Return which of a question's choices these runs measured."""
+    """Return which choice of a question these runs show."""
     return outcome.of_choice(
         Choice(
             question=asked["question"],
@@ -241,12 +241,12 @@ def _found(asked: Mapping[str, Any], runs: measures.Runs) -> Outcome:
 
 
 def _right(asked: Mapping[str, Any], found: Outcome) -> int | None:
-    """Return the choice to mark as right: the measured one, or the lesson's where it has no condition."""
+    """Return the choice to mark as right: the measured one, or the lesson's if it has no condition."""
     return asked["right"] if found.verdict == "unchecked" else found.happened
 
 
 def _own_words() -> Html:
-    """Return room for the learner's own text: to type before printing, or to write by hand."""
+    """Return an empty box for the learner's own text, typed before printing or written on paper."""
     label = "In my own words"
     room = tag(
         "div",
@@ -260,7 +260,7 @@ def _own_words() -> Html:
 
 
 def num_right_answers(lesson: Lesson, runs: Runs) -> int:
-    """Return how many questions were answered as the runs showed, or as the lesson says where they do not."""
+    """Return the number of correct answers: as measured, or as the lesson says if not measured."""
     numbers = {shown.index: _numbers(shown) for shown in _shown(lesson["runs"], runs, 0)}
     return sum(
         question["answer"] is not None
@@ -270,7 +270,7 @@ def num_right_answers(lesson: Lesson, runs: Runs) -> int:
 
 
 def _found_of(lesson: Lesson, number: int, runs: Runs, own: Mapping[int, RunNumbers]) -> Outcome:
-    """Return what a lesson's runs and the attempts at a question showed."""
+    """Return the outcome of a question from the lesson's runs and the question's attempts."""
     attempts = [each for each in lesson["attempts"] if each["question"] == number]
     tried = _shown([{"name": each["choice"], "run_id": each["run_id"]} for each in attempts], runs, 0)
     together: dict[int | str, RunNumbers] = dict(own.items())
@@ -279,23 +279,23 @@ def _found_of(lesson: Lesson, number: int, runs: Runs, own: Mapping[int, RunNumb
 
 
 def _right_answer(question: Mapping[str, Any], found: Outcome) -> int | None:
-    """Return the answer to mark; what was not run here is as the lesson says."""
+    """Return the answer to mark as right: the measured one, or the lesson's if it was not measured."""
     return question["right"] if found.verdict in ("unchecked", "unmeasured") else found.happened
 
 
 def is_done(lesson: Lesson, runs: Runs) -> bool:
-    """True if the lesson was predicted, its runs have ended, and all its questions are answered."""
+    """Return True if the lesson was predicted, its runs have ended, and all questions are answered."""
     is_answered = all(question["answer"] is not None for question in lesson["questions"])
     return lesson["predicted"] is not None and is_answered and _is_revealed(lesson, runs)
 
 
 def lesson_id(lesson: Lesson) -> str:
-    """Return the id of a lesson's heading."""
+    """Return the HTML id of the lesson's heading."""
     return f"lesson-{lesson['key']}"
 
 
 def outcome_words(lesson: Lesson, runs: Runs) -> str:
-    """Say in a few words how a lesson went."""
+    """Summarize a lesson's result in one line."""
     questions = lesson["questions"]
     answered = [each for each in questions if each["answer"] is not None]
     num_right = num_right_answers(lesson, runs)
@@ -310,13 +310,13 @@ def outcome_words(lesson: Lesson, runs: Runs) -> str:
 
 
 def _is_revealed(lesson: Lesson, runs: Runs) -> bool:
-    """Tell whether all of a lesson's own runs have ended; one that was deleted had."""
+    """Return True if all of the lesson's own runs have ended; a deleted run counts as ended."""
     wanted = [each["run_id"] for each in lesson["runs"]]
     return None not in wanted and not any(runs[run_id].is_live for run_id in wanted if run_id in runs)
 
 
 def _shown(wanted: Sequence[Mapping[str, Any]], runs: Runs, first: int) -> list[Shown]:
-    # A run keeps its number where another one was deleted: conditions and pictures name runs by it.
+    # Deleted runs leave a gap in the numbering, because conditions and pictures refer to runs by number.
     return [
         Shown(name=each["name"], index=first + number, run=runs[each["run_id"]])
         for number, each in enumerate(wanted)
@@ -394,10 +394,10 @@ def _drawn_values(asked: Mapping[str, Any], values: Sequence[float]) -> Html:
 
 
 def _choices(asked: Mapping[str, Any], chosen: int | None, right: int | None) -> Html:
-    """Return the choices of a question.
+    """Return the choices of a question as a list.
 
     Args:
-        right: the choice that is marked as right; None: none is, because it is not known or not answered.
+        right: the choice to mark as right; None if it is unknown or the question was not answered.
     """
     items = []
     for number, words in enumerate(asked["choices"]):
@@ -444,7 +444,7 @@ def _measured(lesson: Lesson, runs: Sequence[Shown], max_points: int) -> Html:
 def _charts(
     lesson: Lesson, shown: Sequence[Mapping[str, Any]], runs: Sequence[Shown], max_points: int
 ) -> list[Html | None]:
-    """Return the charts of a lesson, the drawn prediction over the one that it is of, or by itself."""
+    """Return a lesson's charts. The drawn prediction is added to its curve's chart, or gets its own chart."""
     asked, predicted = lesson["prediction"], lesson["predicted"]
     is_drawn = asked["kind"] == "curve" and predicted is not None
     guess = _guess(asked, predicted) if is_drawn else None
@@ -493,12 +493,12 @@ def _listed(names: Sequence[str]) -> list[Html]:
 
 STYLE = ASSETS / "css" / "learn" / "report.css"
 SCRIPTS = ASSETS / "js"
-# In the order in which one uses the other.
+# In dependency order: a module comes after those that it imports.
 SCRIPT_NAMES = ("shared/format", *(f"learn/report/file/{name}" for name in ("axis", "points", "zoom")))
 _BETWEEN_MODULES = re.compile(r"^(?:import .*;$|export )", re.MULTILINE)
 MAX_BYTES = 3_000_000
 GIT_TIMEOUT_S = 5.0
-# All points of all curves: ten bytes each, which leaves more than half of the file to the words.
+# Total over all curves. A point takes ten bytes, so more than half of `MAX_BYTES` remains for text.
 MAX_POINTS_IN_ALL = 110_000
 MAX_POINTS, FEWEST_POINTS = 1_600, 60
 _CURVES_OF_A_RUN = 9
@@ -507,12 +507,12 @@ _COMPARED = ("loss", "validation", "num_steps", "global_batch", "throughput", "t
 
 
 def beside(gathered: Mapping[str, Any]) -> Iterator[bytes]:
-    """Yield the file, made by a process that nobody's click waits for."""
+    """Yield the file's bytes, made in a separate process so that the page stays responsive."""
     return printed_by("ddp_gui.learn.report.document", gathered)
 
 
 def made(gathered: Mapping[str, Any]) -> Iterator[bytes]:
-    """Yield the file from what `gather` gave; the events are read here."""
+    """Yield the file's parts from gathered inputs (`request.gather_inputs`); the events are read here."""
     runs, unread = _read(gathered["runs"])
     lessons = [lesson | {"key": number} for number, lesson in enumerate(gathered["lessons"], 1)]
     max_points = min(
@@ -590,7 +590,7 @@ def _title(
 def _total(
     gathered: Mapping[str, Any], lessons: Sequence[Mapping[str, Any]], runs: Mapping[str, Measured]
 ) -> Html:
-    """Return the learner's total over all lessons of the report."""
+    """Return the learner's total score over the report's lessons."""
     questions = [question for lesson in lessons for question in lesson["questions"]]
     num_right = sum(num_right_answers(lesson, runs) for lesson in lessons)
     num_done = sum(is_done(lesson, runs) for lesson in lessons)
@@ -602,7 +602,7 @@ def _total(
 
 
 def _others(runs: Sequence[Measured], max_points: int) -> Html:
-    """Return charts of runs that belong to no lesson, all in one as far as they can be told apart."""
+    """Return charts of runs without a lesson, grouped such that lines stay distinguishable."""
     shown = [Shown(name=run.about["name"], index=index, run=run) for index, run in enumerate(runs)]
     parts: list[Html | None] = []
     for first in range(0, len(shown), _MAX_OTHERS_IN_A_CHART):
@@ -656,7 +656,7 @@ def _made_with(gathered: Mapping[str, Any]) -> Html:
 
 
 def _program_version() -> str:
-    """Return the commit of this checkout, which is all that a version can say of it."""
+    """Return the checked-out commit, which identifies this version."""
     command = ["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
         answer = subprocess.run(
@@ -673,7 +673,7 @@ def _program_version() -> str:
 
 
 def _script() -> str:
-    """Return the modules as one: a file of its own has nothing to import from."""
+    """Return the JavaScript modules as one script, because a single file cannot import modules."""
     modules = [(SCRIPTS / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPT_NAMES]
     return "".join(_BETWEEN_MODULES.sub("", module) for module in modules)
 
