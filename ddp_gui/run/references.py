@@ -1,7 +1,7 @@
-"""Reference lines of the validation chart: the trivial predictor, and a linear model on the same split.
+"""Reference lines of the validation chart: a trivial predictor, and a linear model on the same split.
 
-The linear model is fitted once for a run by a short-lived process at the lowest priority, and kept in
-`references.json` of the run's directory.
+The linear model is fitted once per run by a short-lived process at the lowest priority, and stored in
+`references.json` in the run's directory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trainers.machine.os_errors import explain
 
 FILE = "references.json"
 MODULE = "trainers.plugins.references"
-# A process takes seconds of one core: little beside a run of a minute, much beside one of ten seconds.
+# Fitting takes seconds of one core: negligible for a run of a minute, but not for one of ten seconds.
 WHILE_IT_RUNS_FROM_S = 60.0
 MOST_LINES = 10
 MOST_LABEL = 100
@@ -54,16 +54,16 @@ def make_router(store: RunStore) -> Router:
 
 
 class References:
-    """The reference lines of runs, fitted where they are not there yet; thread-safe."""
+    """The reference lines of runs, fitted on first request; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._fitting: set[str] = set()
-        # Of runs whose directory cannot be written, and of those whose data cannot be read here: no lines.
+        # Results of runs whose directory cannot be written; empty if the run's data cannot be read here.
         self._unwritten: dict[str, Lines] = {}
 
     def of_run(self, view: RunView) -> dict[str, Any]:
-        """Return `lines`, each with `label`, `metric` and `value`, and `is_complete`: no more will come."""
+        """Return `lines` with `label`, `metric` and `value`; `is_complete` if no more will follow."""
         with view.lock:
             plan = dict(view.series.plan)
             active_s, newest = view.series.active_s(), view.series.evaluations.last
@@ -86,7 +86,7 @@ class References:
         try:
             return list(_lines_of(read_json(run.path / FILE)))
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
-            return None  # not fitted yet, or a copied run has something else by this name
+            return None  # not fitted yet, or a copied run contains a different file with this name
 
     def _begin(self, view: RunView, plan: dict[str, Any]) -> None:
         run_id = view.run.run_id
@@ -135,10 +135,10 @@ def _trivial_lines(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _lines_of(answer: Any) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a `references.json`; a copied run may hold anything.
+    """Yield the lines of a `references.json`. In a copied run it can contain anything.
 
     Raises:
-        ValueError, LookupError, TypeError, AttributeError: when it is not as the process prints it.
+        ValueError, LookupError, TypeError, AttributeError: if the content is invalid.
     """
     for reference in answer["references"][:MOST_LINES]:
         label = reference["label"]

@@ -1,4 +1,4 @@
-"""Live streams of a run's page."""
+"""Live streams for the page of a run."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from trainers.machine.os_errors import explain
 
 POLL_EVERY_S = 0.02
 SEND_EVERY_S = 0.1
-# The browser draws on the cores that train: fewer drawings there leave more for the ranks.
+# The browser draws on the cores that train: a lower update rate leaves more time for the ranks.
 SEND_EVERY_WHERE_CORES_ARE_FULL_S = 0.25
 NUM_CORES = os.cpu_count() or 1
-FREE_CORES = 0.25  # the cores are full when less than this of one of them is idle
+FREE_CORES = 0.25  # the cores count as full if less than this fraction of one core is idle
 HEAD_EVERY_S = 1.0
 CUT_OFF_AFTER_S = 10.0
-# More than this is read in a thread, in chunks; the page shows the progress.
+# Larger amounts are read in a thread, in chunks, while the page shows the progress.
 MUCH_BYTES = 2 * 1024 * 1024
 VERY_MUCH_BYTES = 16 * 1024 * 1024
 LOADING_PIECE_S = 0.3
@@ -49,13 +49,13 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
-# Separate, so that many settings of one viewer never delay the reading.
+# Separate pools, so that one viewer's many chart settings never delay reading.
 READERS = Workers("live runs", at_once=2, per_person=2, most_asked=1_000)
 ENCODERS = Workers("live charts", at_once=2, per_person=1, most_asked=1_000)
 
 
 class Update(NamedTuple):
-    """An encoded message, the cursor after it, what its viewers know then, and whether it is the last one."""
+    """An encoded message, its cursor, what viewers know after it, and whether it is the last message."""
 
     encoded: bytes
     cursor: int
@@ -64,8 +64,10 @@ class Update(NamedTuple):
 
 
 class _Shared:
-    """An update for several viewers, encoded at the turn of the first of them: nobody waits behind another
-    person's other encodings.
+    """An update that is encoded once for several viewers.
+
+    Each user queues the encoding in their own queue, and the first turn encodes it for all of them. Thus no
+    user waits for another user's other encodings.
     """
 
     def __init__(self, encode: Callable[[], Update]) -> None:
@@ -75,30 +77,30 @@ class _Shared:
         self._made: Future[Update] = Future()
 
     async def made(self) -> Update:
-        """Return the update when it is encoded.
+        """Return the update once it is encoded.
 
         Raises:
-            TooManyError: when the current user has too many encodings queued or running.
+            TooManyError: if the current user has too many encodings queued or running.
         """
         person = current_user().name
         if person not in self._asked and not self._made.done():
             ENCODERS.submit(self._make)
             self._asked.add(person)
-        # A viewer that leaves does not take it from the others.
+        # Shielded: a viewer that disconnects must not cancel it for the others.
         return await asyncio.shield(asyncio.wrap_future(self._made))
 
     def _make(self) -> None:
         if not self._begun.acquire(blocking=False):
-            return  # at the turn of somebody else
+            return  # another viewer's turn has started the encoding
         try:
-            # Without a current user: all get the same.
+            # Encode without a current user, because all viewers get the same bytes.
             self._made.set_result(contextvars.Context().run(self._encode))
-        except Exception as error:  # noqa: BLE001 - it is raised where somebody waits for it
+        except Exception as error:  # noqa: BLE001 - raised again in the waiting viewers
             self._made.set_exception(error)
 
 
 class Follower:
-    """Reads one run's files while it has viewers, and notifies them of changes."""
+    """Reads a run's files while it has viewers, and notifies them of changes."""
 
     def __init__(self, view: RunView, on_left_alone: Callable[[], None] = lambda: None) -> None:
         self.view = view
@@ -117,8 +119,8 @@ class Follower:
         return self._num_viewers > 0
 
     async def messages(self, since: int, look: ChartView) -> AsyncGenerator[bytes]:
-        """Yield a snapshot or the missing part, then updates, until the run has ended."""
-        if look.nodes is not None:  # machines that the run does not have make no difference
+        """Yield a snapshot or the missing events, then updates, until the run has ended."""
+        if look.nodes is not None:  # ignore nodes that the run does not have
             look = replace(look, nodes=look.nodes & set(range(self.view.config.num_nodes)))
         self._join()
         try:
@@ -154,7 +156,7 @@ class Follower:
             self._on_left_alone()
 
     async def _load(self, since: int) -> AsyncGenerator[bytes]:
-        """Read the existing events; yield a preview of a long file meanwhile."""
+        """Read the existing events; for a long file, yield a preview and the progress."""
         unread, _ = await CLICKS.run(self.view.unread)
         if since < 0 and unread > VERY_MUCH_BYTES:
             yield await CLICKS.run(
@@ -162,14 +164,14 @@ class Follower:
             )
         while unread > MUCH_BYTES:
             if not await CLICKS.run(self.view.catch_up, LOADING_PIECE_S):
-                break  # a last line without its end: there is no more to read
+                break  # only an unfinished last line is left
             unread, size = await CLICKS.run(self.view.unread)
             share = round(1 - unread / max(1, size), 3)
             yield _as_event(run_view.encode_message({"type": "loading", "loading": share}), since)
         await CLICKS.run(self.view.catch_up)
 
     async def _update(self, since: int, look: ChartView, known: Known | None) -> Update:
-        """Return the update for a cursor; equal ones are encoded once."""
+        """Return the update for a cursor. Viewers with equal settings share one encoding."""
         knows = None if known is None or self._now is None else known.same_as(self._now)
         key = (since, self.view.series.next_seq, look, knows)
         if key not in self._encoded:
@@ -198,7 +200,7 @@ class Follower:
                 self._tell()
 
     def _end_of_watching(self, watching: asyncio.Task[None]) -> None:
-        """End every viewer's connection after an error; each then polls, and the answer names it."""
+        """Close all viewers' connections after an error; they then poll, and the response reports it."""
         if not watching.cancelled() and isinstance(error := watching.exception(), Exception):
             self._failure = error
             self._tell()
@@ -224,7 +226,7 @@ class Follower:
 
 
 def cores_are_full(devices: events.Event | None, num_cores: int) -> bool:
-    """Tell by the newest `devices` event whether CPU ranks leave no core free."""
+    """Return True if the latest `devices` event shows that CPU ranks leave no core idle."""
     if devices is None or not devices["devices"] or devices["devices"][0].get("kind") != "cpu":
         return False
     idle_percent = devices.get("idle_cpu_percent")
@@ -238,7 +240,7 @@ class Followers:
         self._held: dict[str, Follower] = {}
 
     def of(self, view: RunView) -> Follower:
-        """Yield the follower of a run's view; the last viewer removes it, and its columns."""
+        """Return the follower of a run's view. It is removed when its last viewer leaves."""
         run_id = view.run.run_id
         follower = self._held.get(run_id)
         if follower is None or follower.view is not view:
@@ -252,7 +254,7 @@ class Followers:
 
 
 class EventStream(Response):
-    """A response that writes messages until they end, or the viewer disconnects or stops reading."""
+    """A response that sends messages until they end, or the viewer disconnects or stops reading."""
 
     def __init__(self, events_to_send: AsyncGenerator[bytes]) -> None:
         super().__init__()
@@ -285,7 +287,7 @@ class EventStream(Response):
                 async with asyncio.timeout(CUT_OFF_AFTER_S):
                     await send({"type": "http.response.body", "body": event, "more_body": True})
             except TimeoutError:
-                return  # it does not read; returning without the last chunk closes the connection
+                return  # the viewer does not read; returning without the last chunk closes the connection
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
@@ -298,20 +300,20 @@ def _as_event(data: bytes, cursor: int) -> bytes:
     return b"id: %d\ndata: %b\n\n" % (cursor, data)
 
 
-MAX_CURSOR = 2**53  # as far as a browser counts
+MAX_CURSOR = 2**53  # largest exact integer in a browser
 CHECK_AGAIN_AFTER_S = 1.0
 _EVENT_ID = re.compile(r"\d{1,15}", re.ASCII)
 
 
 def view_or_404(store: RunStore, run_id: str) -> RunView:
-    """Return a run's view, or answer that there is no such run."""
+    """Return a run's view, or raise a 404 error if it does not exist."""
     try:
         return store.view(run_id)
     except (OSError, ValueError) as error:
         raise HTTPException(status_code=404, detail=explain(error)) from error
 
 
-# The machines whose ranks are asked for one by one, such as 0,3; nothing: all.
+# Nodes whose ranks are requested individually, such as 0,3; None requests all.
 Nodes = Annotated[str | None, Query(pattern=r"^[\d,]*$", max_length=5_000)]
 
 
@@ -322,7 +324,7 @@ def view_from(
     smooth_throughput: bool = False,
     nodes: Nodes = None,
 ) -> ChartView:
-    """Return the chart settings in a request's query."""
+    """Return the chart settings from the query of a request."""
     smoothed = ("loss", "throughput") if smooth_throughput else ("loss",)
     shown = None if nodes is None else frozenset(int(node[:5]) for node in nodes.split(",") if node)
     smoothing = span_of(smoothing, smooth_over)
@@ -331,7 +333,7 @@ def view_from(
     return ChartView(axis=axis, smoothing=smoothing, smooth_over=smooth_over, smoothed=smoothed, nodes=shown)
 
 
-# The client's position in a file or in a run's events; -1: none yet.
+# The client's byte or event position; -1 if it has none.
 Cursor = Annotated[int, Query(ge=-1, le=MAX_CURSOR)]
 AskedView = Annotated[ChartView, Depends(view_from)]
 
@@ -378,7 +380,7 @@ def make_router(store: RunStore) -> Router:
             view = await CLICKS.run(view_of, run_id)
         except TooManyError as error:
             raise HTTPException(status_code=429, detail=str(error)) from error
-        # After a broken connection the browser sends its position by itself.
+        # After a broken connection the browser automatically sends its position.
         resumed_at = request.headers.get("last-event-id", "")
         cursor = int(resumed_at) if _EVENT_ID.fullmatch(resumed_at) else since
         messages_of_run = followers.of(view).messages(cursor, look)
@@ -388,7 +390,7 @@ def make_router(store: RunStore) -> Router:
 
 
 async def while_shown(messages: AsyncGenerator[bytes], is_shown: Callable[[], bool]) -> AsyncGenerator[bytes]:
-    """Yield messages while the current user may see the run: a teacher may hide it meanwhile."""
+    """Yield messages while the current user can see the run; a teacher may hide it at any time."""
     looked_s = time.monotonic()
     async with contextlib.aclosing(messages):
         async for message in messages:
