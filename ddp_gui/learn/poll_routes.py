@@ -99,7 +99,7 @@ NOT_FOR_YOU = "This page belongs to somebody else. Open a poll by its code."
 
 
 class PhoneGate:
-    """ASGI middleware in front of all that clients without a login can reach, which excludes Gradio."""
+    """ASGI middleware that limits clients without a login to polls; they cannot reach Gradio."""
 
     def __init__(self, app: App) -> None:
         self._app = app

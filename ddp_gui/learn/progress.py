@@ -165,7 +165,7 @@ _CHECKS: Mapping[str, Callable[[Any], bool]] = {
 FOLDER = "progress"
 # Lessons kept per learner; the least recently changed one is dropped first.
 MAX_LESSONS = 300
-# Per minute. A page reports a curve once a second while it is being drawn.
+# Maximum number of reports per minute; while a curve is drawn, the page sends one per second.
 MOST_CHANGES = 120
 # Time at which each flag was first set, for the teacher's table; by the server's clock, not the browser's.
 TIMES = {"isLocked": "predicted_unix_s", "isStarted": "started_unix_s", "isDone": "done_unix_s"}

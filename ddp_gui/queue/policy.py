@@ -393,6 +393,7 @@ def decide(situation: Situation, now_unix_s: float) -> list[Start]:
             starts.append(start)
             held[run.person] += run.num_ranks
         elif now_unix_s - run.asked_unix_s >= PATIENCE_S and could_fit(run, situation.capacity):
+            # Reserve its device kind, so that runs behind it cannot delay it any longer.
             free.closed.add(run.kind)
     return starts
 

@@ -55,7 +55,7 @@ def make_download_router(store: RunStore) -> Router:
 
 
 def zip_of(folder: Path, name: str) -> Iterator[bytes]:
-    """Yield an uncompressed zip of a folder, below a top-level folder with this name. Weights do not shrink.
+    """Yield a zip of a folder's files below a top-level folder `name`, uncompressed: weights do not shrink.
 
     Links, and files whose names are not valid in a checkpoint, are omitted.
 

@@ -337,7 +337,12 @@ KEPT = ("row", "marks", "facts", "folded", "created_unix_s")
 
 
 class Listing:
-    """The rows of all runs in a directory; thread-safe."""
+    """The rows of all runs in a directory; thread-safe.
+
+    Each refresh has a version. A page sends the last version that it has seen and receives the rows changed
+    since. The files of an ended run are read again only if their stat has changed; a live run is read at each
+    refresh.
+    """
 
     def __init__(
         self,

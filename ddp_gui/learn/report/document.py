@@ -60,7 +60,7 @@ def draw_run(run: Measured) -> Html:
 
 
 def hash_line(run: Measured, hashed: Hashed) -> str:
-    """Return a line in the format of `sha256sum --check`, run next to the folders of the runs."""
+    """Return a line for `sha256sum --check`, with a path relative to the folder that contains the runs."""
     return f"{hashed.sha256}  {run.about['run_id']}/events.jsonl"
 
 
