@@ -62,8 +62,8 @@ class Head:
         try:
             self.raw = tomllib.loads("\n".join(lines))
         except tomllib.TOMLDecodeError as error:
-            said = _TOML_LINE.search(str(error))
-            line = int(said[1]) + 1 if said else len(lines) + 1
+            position = _TOML_LINE.search(str(error))
+            line = int(position[1]) + 1 if position else len(lines) + 1
             words = _TOML_LINE.sub("", str(error)).strip().removesuffix(".")
             raise LessonError(f"the head is no TOML: {words}", line) from error
 

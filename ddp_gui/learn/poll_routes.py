@@ -239,10 +239,10 @@ async def _described(rooms: Rooms, room: Room, *, shows_early: bool) -> dict[str
 
 def _answered(rooms: Rooms, room: Room, body: bytes) -> dict[str, Any]:
     try:
-        told = front.parse_json_body(body)
-        if not isinstance(told, dict):
+        raw = front.parse_json_body(body)
+        if not isinstance(raw, dict):
             raise ValueError("an answer is an object of answer and token")
-        poll = rooms.answer(room.poll.poll_id, told.get("answer"), str(told.get("token", "")))
+        poll = rooms.answer(room.poll.poll_id, raw.get("answer"), str(raw.get("token", "")))
     except ValueError as error:
         raise HTTPException(status_code=422, detail=str(error)) from error
     return {"poll_id": poll.poll_id, "state": poll.state, "num_answers": len(poll.answers)}

@@ -265,8 +265,8 @@ class Room:
     def tell(self) -> None:
         """Wake all clients that follow the poll."""
         self.version += 1
-        self.news, told = asyncio.Event(), self.news
-        told.set()
+        self.news, previous = asyncio.Event(), self.news
+        previous.set()
 
 
 class Rooms:
@@ -300,7 +300,7 @@ class Rooms:
         room = self._rooms.get(poll_id)
         if room is None:
             raise NoSuchPollError(f"there is no poll {poll_id[:40]!r}, or it has ended")
-        self._go_on(room)
+        self._resume_runs(room)
         return room
 
     def listed(self) -> list[dict[str, Any]]:
@@ -344,7 +344,7 @@ class Rooms:
         room = self.find(poll_id)
         if action == "start" and room.trouble:
             room.trouble = ""
-            self._go_on(room)
+            self._resume_runs(room)
             self._changed(room)
             return room.poll
         room.poll.require(action)
@@ -368,7 +368,7 @@ class Rooms:
         room = self.find(poll_id)
         key = rights.current_user().name
         if not self.has_login:
-            key = self._counted(room, token)
+            key = self._rate_limited(room, token)
         elif not key:
             raise ValueError("log in to answer")
         room.poll.answer(key, value, time.time())
@@ -437,7 +437,7 @@ class Rooms:
             for name, each in room.poll.answers.items()
         ]
 
-    def _counted(self, room: Room, token: str) -> str:
+    def _rate_limited(self, room: Room, token: str) -> str:
         if not TOKEN.fullmatch(token):
             raise ValueError("token must be 32 hexadecimal digits: the page makes them")
         now, newest = time.monotonic(), room.newest
@@ -457,14 +457,14 @@ class Rooms:
             undo.callback(room.poll.take_back_runs)
             await self._start_next(room)
             undo.pop_all()
-        self._go_on(room)
+        self._resume_runs(room)
 
     async def _start_next(self, room: Room) -> None:
         run_id = await self._runs.start(room.poll.lesson, len(room.poll.run_ids))
         room.poll.note_run(run_id)
         self._store.shown_to_all.add(run_id)
 
-    def _go_on(self, room: Room) -> None:
+    def _resume_runs(self, room: Room) -> None:
         """Start the task that watches and starts the runs, unless it exists; also after a page restart."""
         if room.poll.state == "running" and room.poll.run_ids and room.running is None and not room.trouble:
             room.running = asyncio.create_task(self._run_all(room))
@@ -476,7 +476,7 @@ class Rooms:
         try:
             with rights.asked_by(teacher):
                 while not await asyncio.to_thread(self._has_ended, room.poll.run_ids[-1]):
-                    await asyncio.to_thread(self._tend, room.poll)
+                    await asyncio.to_thread(self._send_due_command, room.poll)
                     await asyncio.sleep(LOOK_AT_RUN_EVERY_S)
                 if len(room.poll.run_ids) < room.poll.num_runs:
                     await self._start_next(room)
@@ -486,7 +486,7 @@ class Rooms:
             room.trouble = explain(error)
         room.running = None
         self._changed(room)
-        self._go_on(room)
+        self._resume_runs(room)
 
     def _has_ended(self, run_id: str) -> bool:
         try:
@@ -494,7 +494,7 @@ class Rooms:
         except (OSError, ValueError):
             return True  # deleted
 
-    def _tend(self, poll: Poll) -> None:
+    def _send_due_command(self, poll: Poll) -> None:
         run_id = poll.run_ids[-1]
         try:
             self._runs.tend(poll.lesson, len(poll.run_ids) - 1, run_id)

@@ -75,33 +75,33 @@ def parse_record(raw: Any) -> Progress:
     return found
 
 
-def merge_records(known: Progress, told: Progress) -> Progress:
+def merge_records(known: Progress, reported: Progress) -> Progress:
     """Merge the stored progress with a page's report: the newer one wins, and no started run is lost.
 
     Restarting a lesson begins a new round; reports about an earlier round are outdated.
     """
-    if told["round"] != known["round"]:
-        return told if told["round"] > known["round"] else known
-    found = dict(told)
+    if reported["round"] != known["round"]:
+        return reported if reported["round"] > known["round"] else known
+    found = dict(reported)
     if known["isLocked"]:
         found |= {"isLocked": True, "prediction": known["prediction"], "poll": known["poll"]}
-    pairs = list(itertools.zip_longest(told["runs"], known["runs"]))
+    pairs = list(itertools.zip_longest(reported["runs"], known["runs"]))
     found["runs"] = [new if new is not None else old for new, old in pairs]
     # A page that does not know about a run cannot have stopped the lesson.
     knows_less = any(new is None and old is not None for new, old in pairs)
-    found["isStarted"] = told["isStarted"] or (known["isStarted"] and knows_less)
-    found["isDone"] = known["isDone"] or told["isDone"]
+    found["isStarted"] = reported["isStarted"] or (known["isStarted"] and knows_less)
+    found["isDone"] = known["isDone"] or reported["isDone"]
     found["attempts"] = {
-        number: _joined_attempts(known["attempts"].get(number, []), told["attempts"].get(number, []))
-        for number in {**known["attempts"], **told["attempts"]}
+        number: _joined_attempts(known["attempts"].get(number, []), reported["attempts"].get(number, []))
+        for number in {**known["attempts"], **reported["attempts"]}
     }
-    found["answers"] = {**told["answers"], **known["answers"]}
+    found["answers"] = {**reported["answers"], **known["answers"]}
     return found
 
 
-def _joined_attempts(known: list[Any], told: list[Any]) -> list[Any]:
-    ids = {each["runId"] for each in told}
-    return [*(each for each in known if each["runId"] not in ids), *told][-MAX_ATTEMPTS:]
+def _joined_attempts(known: list[Any], reported: list[Any]) -> list[Any]:
+    ids = {each["runId"] for each in reported}
+    return [*(each for each in known if each["runId"] not in ids), *reported][-MAX_ATTEMPTS:]
 
 
 def _is_choice(value: Any) -> bool:
@@ -185,7 +185,7 @@ class ProgressFiles:
         lessons = self._read(name)["lessons"] if name else {}
         return {lesson: about["progress"] for lesson, about in lessons.items()}
 
-    def keep(self, lesson: str, told: Any) -> Progress:
+    def keep(self, lesson: str, reported: Any) -> Progress:
         """Merge a page's report into the current user's progress on a lesson; return the result.
 
         Raises:
@@ -195,7 +195,7 @@ class ProgressFiles:
         name = rights.current_user().name
         if not name:
             raise ValueError("progress is kept in the browser where nobody logs in")
-        checked = parse_record(told)
+        checked = parse_record(reported)
         self._changes.count()
         with self._lock:
             content = self._read(name)
@@ -279,7 +279,7 @@ def _row(progress: Mapping[str, Any], times: Mapping[str, float], lesson: Lesson
     questions = lesson.questions if lesson is not None else ()
     answers = {int(number): index for number, index in progress["answers"].items()}
     right = [number for number, about in enumerate(questions) if answers.get(number) == about.right]
-    said = [
+    listed = [
         f"{number + 1}: {_choice(questions[number], index) if number < len(questions) else index + 1}"
         for number, index in sorted(answers.items())
     ]
@@ -291,7 +291,7 @@ def _row(progress: Mapping[str, Any], times: Mapping[str, float], lesson: Lesson
         len(answers),
         len(right) if lesson is not None else None,
         len(questions) if lesson is not None else None,
-        "; ".join(said),
+        "; ".join(listed),
         progress["poll"],
         " ".join(run_id for run_id in progress["runs"] if run_id),
     ]

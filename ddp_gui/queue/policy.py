@@ -95,7 +95,7 @@ class Devices:
             if run_id is not None:
                 runs.add(run_id)
             elif not _is_own(process.pid, own()):
-                others.append(_in_words(process))
+                others.append(_describe_process(process))
         return Users(runs=frozenset(runs), others=tuple(others))
 
 
@@ -105,7 +105,7 @@ def _is_own(pid: int, own: Mapping[int, float]) -> bool:
     return facts is not None and facts.started_unix_s == own.get(pid)
 
 
-def _in_words(process: hardware.GpuProcess) -> str:
+def _describe_process(process: hardware.GpuProcess) -> str:
     facts = processes.inspect(process.pid)
     name = (process.name if facts is None else facts.name) or "a process"
     user = None if facts is None else facts.user
@@ -401,9 +401,9 @@ def decide(situation: Situation, now_unix_s: float) -> list[Start]:
 def in_order(situation: Situation, now_unix_s: float) -> list[Waiting]:
     """Return the queue in order: runs that a teacher moved to the head, then by least usage."""
     by_id = {run.run_id: run for run in situation.waiting}
-    line = [by_id.pop(run_id) for run_id in situation.first if run_id in by_id]
+    order = [by_id.pop(run_id) for run_id in situation.first if run_id in by_id]
     held = ranks_held(situation.running)
-    for run in line:
+    for run in order:
         held[run.person] += run.num_ranks
     used = used_lately(situation, now_unix_s)
     queues: dict[str, list[Waiting]] = {}
@@ -412,11 +412,11 @@ def in_order(situation: Situation, now_unix_s: float) -> list[Waiting]:
     while queues:
         person = min(queues, key=lambda who: (held[who], used[who], queues[who][-1].asked_unix_s, who))
         run = queues[person].pop()
-        line.append(run)
+        order.append(run)
         held[person] += run.num_ranks
         if not queues[person]:
             del queues[person]
-    return line
+    return order
 
 
 def ranks_held(running: Iterable[Running]) -> Counter[str]:

@@ -148,7 +148,7 @@ class QueuePresenter:
         """Return the queue as the user may see it; runs are named only if `may_see(run_id)` is True."""
         view = self.view()
         situation = view.snapshot.situation
-        shown = _Shown(self._store, person, may_see)
+        shown = _RunLabels(self._store, person, may_see)
         waiting = [
             {
                 **shown.of(run),
@@ -195,7 +195,7 @@ class QueuePresenter:
         return found | (situation.rules.to_json() if person.is_teacher else {})
 
 
-class _Shown:
+class _RunLabels:
     """Describes runs, without names that the user may not see."""
 
     def __init__(self, store: RunStore, person: Person, may_see: MaySee) -> None:
@@ -219,7 +219,7 @@ class _Shown:
             return run_id
 
 
-def _devices(snapshot: Snapshot, shown: _Shown) -> dict[str, Any]:
+def _devices(snapshot: Snapshot, shown: _RunLabels) -> dict[str, Any]:
     """Return the users of each GPU, and the number of allocated CPU ranks."""
     running = snapshot.situation.running
     has = {uuid: run for run in running for uuid in run.gpus}

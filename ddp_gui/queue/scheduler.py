@@ -66,15 +66,15 @@ class Scheduler:
         self.cpu_ranks = devices.cpu_ranks
         self._has_login = has_login
         self._runs_dir = runs_dir
-        self._keeper = QueueStore(runs_dir)
+        self._queue_store = QueueStore(runs_dir)
         self._reader = SnapshotReader(runs_dir, devices, self._given_threads)
         self._engine = engine or LocalEngine()
         self._starter = Starter(self._engine, self._on_end)
         self._on_change = on_change
         self._passes = Passes("queue", self._pass)
         self._searched_at = float("-inf")
-        self._has_to_watch = True
-        self._told_to_stop: set[str] = set()
+        self._must_poll = True
+        self._stopped_for_time: set[str] = set()
         # A change by a user that is not stored yet, because the disk may be full.
         self._unstored_pause: bool | None = None
         # Number of queued runs at the last snapshot; available without I/O.
@@ -125,9 +125,9 @@ class Scheduler:
             StartError: if the engine refuses it.
         """
         self.refuse_for_engine(plan)
-        starter.refuse_for_disk(self._runs_dir, owner, self._keeper.read().rules)
+        starter.refuse_for_disk(self._runs_dir, owner, self._queue_store.read().rules)
         ticket = replace(self._ticket(plan, owner), uses_occupied_gpus=uses_occupied_gpus)
-        with self._keeper.open() as state:
+        with self._queue_store.open() as state:
             snapshot = self._snapshot_into(state)
             starter.refuse(snapshot.situation, ticket)
             placed: list[Ticket] = []
@@ -137,7 +137,7 @@ class Scheduler:
                 commands.write_queued(run, placed[0])
 
             run = launcher.create(self._runs_dir, plan, owner, fill)
-        return self._go(run, placed[0])
+        return self._launch_if_granted(run, placed[0])
 
     def resume(self, run: RunDirectory, resume_step: int, plan: Plan, owner: str) -> Placed:
         """Resume an ended run from a checkpoint, or queue it.
@@ -150,7 +150,7 @@ class Scheduler:
         before = run.read_config()
         kept = None if plan.config == before else before.to_json()
         ticket = replace(self._ticket(plan, owner), resume_step=resume_step, config_before=kept)
-        with self._keeper.open() as state:
+        with self._queue_store.open() as state:
             # Take the snapshot before locking the run: a locked run counts as live.
             snapshot = self._snapshot_into(state)
             starter.refuse(snapshot.situation, ticket)
@@ -161,7 +161,7 @@ class Scheduler:
                 if kept is not None:
                     json_files.write_json_atomically(run.config, plan.config.to_json())
                 commands.write_queued(run, placed)
-        return self._go(run, placed)
+        return self._launch_if_granted(run, placed)
 
     def _ticket(self, plan: Plan, owner: str) -> Ticket:
         kind = self.kind_to_wait_for("cuda" if plan.device_kind == "cuda" else "cpu")
@@ -173,7 +173,7 @@ class Scheduler:
         if problems := self._engine.check(plan.config):
             raise ConfigError(problems)
 
-    def _go(self, run: RunDirectory, ticket: Ticket) -> Placed:
+    def _launch_if_granted(self, run: RunDirectory, ticket: Ticket) -> Placed:
         """Start a run that has a grant; otherwise return its place in the queue."""
         if ticket.grant is None:
             self._passes.wake()
@@ -254,7 +254,7 @@ class Scheduler:
     @contextlib.contextmanager
     def _changing(self) -> Iterator[QueueState]:
         """Yield the queue's state for changes, then run one scheduling pass."""
-        with self._keeper.open() as state:
+        with self._queue_store.open() as state:
             yield state
         self.tick()
 
@@ -266,7 +266,7 @@ class Scheduler:
         Raises:
             ValueError: if the stored queue is invalid.
         """
-        with self._keeper.open() as state:
+        with self._queue_store.open() as state:
             snapshot = self._snapshot_into(state)
             granted = {uuid for run in snapshot.situation.running for uuid in run.gpus}
             return start(
@@ -281,7 +281,7 @@ class Scheduler:
         Raises:
             QueueStoreError: if the stored queue is invalid.
         """
-        state = self._keeper.read()
+        state = self._queue_store.read()
         self._add_unstored(state)
         return self._reader.take(state, time.time())
 
@@ -327,7 +327,7 @@ class Scheduler:
     def tick(self) -> None:
         """Run one pass: record ended runs, start runs by the rule, stop runs over their time limit."""
         begun = dict[str, Ticket]()
-        with self._keeper.open() as state:
+        with self._queue_store.open() as state:
             snapshot = self._snapshot_into(state)
             unstored = self._unstored_pause
             for run_id, error in snapshot.broken.items():
@@ -349,7 +349,7 @@ class Scheduler:
             self.num_waiting = len(state.waiting)
             may_be_overdue = bool(state.running) and state.rules.limit_time
             self._note_running(bool(state.running))
-            self._has_to_watch = bool(state.waiting) or bool(snapshot.starting) or may_be_overdue
+            self._must_poll = bool(state.waiting) or bool(snapshot.starting) or may_be_overdue
         if self._unstored_pause is unstored:  # not changed during the pass, which has stored it
             self._unstored_pause = None
         for run_id, ticket in begun.items():
@@ -366,8 +366,8 @@ class Scheduler:
             if minutes is None or now - running.began_unix_s < 60 * minutes:
                 continue
             start = f"{running.run_id} {running.began_unix_s}"
-            if start not in self._told_to_stop:
-                self._told_to_stop.add(start)
+            if start not in self._stopped_for_time:
+                self._stopped_for_time.add(start)
                 why = f"A run may take at most {minutes:g} minutes here: a teacher set this limit."
                 with contextlib.suppress(ValueError, OSError):  # it may end at this moment
                     launcher.stop_surely(self._run(running.run_id), why)
@@ -379,12 +379,12 @@ class Scheduler:
             self._search()
         self.tick()
         # The end of a run started here wakes this thread; other runs and time limits need polling.
-        return POLL_EVERY_S if self._has_to_watch else SEARCH_EVERY_S
+        return POLL_EVERY_S if self._must_poll else SEARCH_EVERY_S
 
     def _search(self) -> None:
         """Find queued and live runs missing from the state: started manually, or by a killed page."""
         found = self._reader.search()
-        with self._keeper.open() as state:
+        with self._queue_store.open() as state:
             state.waiting += sorted(found - {*state.waiting, *state.running})
 
     def _note_running(self, is_anything_running: bool) -> None:

@@ -176,7 +176,7 @@ class SnapshotReader:
         self._num_threads = num_threads
         self._read: dict[str, tuple[tuple[int, int], Ticket]] = {}
         # Live runs that were started without a page, and are not in the stored state.
-        self._by_hand: set[str] = set()
+        self._started_manually: set[str] = set()
         self._searched: dict[str, int] = {}
         # Queued runs that could not be started: the time until which they are skipped, and the reason.
         self._stuck: dict[str, tuple[float, str]] = {}
@@ -186,7 +186,7 @@ class SnapshotReader:
         waiting, running, broken = dict[str, Ticket](), list[Running](), dict[str, str]()
         starting = set()
         devices = self._devices.sample()
-        for run_id in dict.fromkeys([*state.waiting, *state.running, *self._by_hand]):
+        for run_id in dict.fromkeys([*state.waiting, *state.running, *self._started_manually]):
             run = RunDirectory(self._runs_dir / run_id)
             if (why := self._why_stuck(run_id)) is not None:
                 broken[run_id] = why
@@ -221,14 +221,14 @@ class SnapshotReader:
 
     def note(self, state: QueueState, snapshot: Snapshot, now_unix_s: float) -> None:
         """Update the state from a snapshot: queued and live runs, and the usage of ended runs."""
-        going_on = {run.run_id for run in snapshot.situation.running}
+        live = {run.run_id for run in snapshot.situation.running}
         for run_id in state.running:
-            if run_id not in going_on and (span := self._span_of(run_id, now_unix_s)) is not None:
+            if run_id not in live and (span := self._span_of(run_id, now_unix_s)) is not None:
                 state.ended.append(span)
         state.running = [run.run_id for run in snapshot.situation.running]
         state.waiting = [*snapshot.tickets, *snapshot.broken]
         state.first = [run_id for run_id in state.first if run_id in snapshot.tickets]
-        self._by_hand &= going_on
+        self._started_manually &= live
         self._read = {run_id: read for run_id, read in self._read.items() if run_id in snapshot.tickets}
 
     def search(self) -> set[str]:
@@ -244,7 +244,7 @@ class SnapshotReader:
                     found.add(name)
         settled_before = time.time_ns() - SETTLED_AFTER_NS
         self._searched = {name: mark for name, mark in marks.items() if mark < settled_before}
-        self._by_hand |= found
+        self._started_manually |= found
         return found
 
     def note_stuck(self, run_id: str, error: OSError) -> None:

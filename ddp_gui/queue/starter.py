@@ -1,9 +1,9 @@
 """Starts runs that have a grant, and checks whether a run is allowed to start.
 
-A queued run has a ticket in its folder, `queued.json`. To start the run, the scheduler writes a grant (devices and
-a token) into the ticket, and the run's supervisor claims it by renaming it to `granted.json`. A run whose grant
-was not claimed within `snapshot.STARTING_S` counts as queued again, so a page that is killed in between loses no
-run.
+A queued run has a ticket in its folder, `queued.json`. To start the run, the scheduler writes a grant (devices
+and a token) into the ticket, and the run's supervisor claims it by renaming it to `granted.json`. A run whose
+grant was not claimed within `snapshot.STARTING_S` counts as queued again, so a page that is killed in between
+loses no run.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _largest(runs_dir: Path, sizes: dict[str, int]) -> str:
     largest = sorted(ended, key=lambda name: -sizes[name])[:MAX_NAMED]
     if not largest:
         return "All of them are still running."
-    named = [f"{_in_words(name)} ({_size(sizes[name])})" for name in largest]
+    named = [f"{_display_name(name)} ({_size(sizes[name])})" for name in largest]
     return f"The largest: {', '.join(named)}."
 
 
@@ -129,7 +129,7 @@ def _has_ended(run: RunDirectory) -> bool:
         return False  # its files are invalid
 
 
-def _in_words(name: str) -> str:
+def _display_name(name: str) -> str:
     folder, _, run_id = name.rpartition("/")
     return f"{run_id} in the bin" if folder else run_id
 
@@ -204,7 +204,7 @@ def take_out(run: RunDirectory) -> bool:
             ticket = _readable_ticket(run)
             if not run.queued.exists():
                 return False
-            _go_back(run, ticket, "stopped", None, TAKEN_OUT)
+            _withdraw(run, ticket, "stopped", None, TAKEN_OUT)
             return True
     except ValueError:
         return False  # the supervisor holds the lock: the run has started
@@ -221,7 +221,7 @@ def set_aside(run: RunDirectory, error: str, token: str | None = None) -> None:
         if token is not None and (ticket is None or ticket.grant is None or ticket.grant.token != token):
             return
         if run.queued.exists():
-            _go_back(run, ticket, "failed", error, error)
+            _withdraw(run, ticket, "failed", error, error)
 
 
 class Starter:
@@ -265,7 +265,7 @@ class Starter:
         self._on_end()
 
 
-def _go_back(run: RunDirectory, ticket: Ticket | None, state: State, error: str | None, reason: str) -> None:
+def _withdraw(run: RunDirectory, ticket: Ticket | None, state: State, error: str | None, reason: str) -> None:
     """Record why a queued run does not run, then remove its ticket.
 
     If the disk is full, the ticket's file becomes the status file, which needs no space: the run must not
@@ -278,7 +278,7 @@ def _go_back(run: RunDirectory, ticket: Ticket | None, state: State, error: str 
         if ticket is not None and ticket.config_before is not None:
             json_files.write_json_atomically(run.config, ticket.config_before)
         if has_no_end:
-            _say(run, state, reason)
+            _append_state_event(run, state, reason)
             run.write_status(status)
     except OSError as failed:
         if failed.errno not in os_errors.NO_SPACE:
@@ -289,7 +289,7 @@ def _go_back(run: RunDirectory, ticket: Ticket | None, state: State, error: str 
     run.queued.unlink(missing_ok=True)
 
 
-def _say(run: RunDirectory, state: State, reason: str) -> None:
+def _append_state_event(run: RunDirectory, state: State, reason: str) -> None:
     words: list[tuple[float, str, dict[str, Any]]] = [
         (time.time(), "state", {"state": state, "reason": reason})
     ]

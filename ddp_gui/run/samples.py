@@ -132,7 +132,7 @@ def sample_picture(sampling: Sampling, epoch: int, by: By, first: int, end: int)
     steps = _steps_of(sampling, epoch, order, columns)
     rows = Bins.of(*steps, MOST_ROWS)
     counts = np.zeros((rows.number * columns.number, groups.number), np.int64)
-    for looks in _looks(sampling, epoch, order, columns):
+    for looks in _accesses(sampling, epoch, order, columns):
         cells = (looks.step - rows.first) // rows.size * columns.number + looks.column // columns.size
         if looks.replica is None:
             counts += np.bincount(cells, minlength=len(counts))[:, np.newaxis] * groups.sizes()
@@ -182,12 +182,12 @@ def _steps_of(sampling: Sampling, epoch: int, order: Order | None, columns: Bins
         return pieces[0].first_step, pieces[-1].first_step + pieces[-1].num_steps
     spans = [
         (int(looks.step.min()), int(looks.step.max()) + 1)
-        for looks in _looks(sampling, epoch, order, columns)
+        for looks in _accesses(sampling, epoch, order, columns)
     ]
     return min((low for low, _ in spans), default=1), max((high for _, high in spans), default=1)
 
 
-def _looks(sampling: Sampling, epoch: int, order: Order | None, columns: Bins) -> Iterator[Looks]:
+def _accesses(sampling: Sampling, epoch: int, order: Order | None, columns: Bins) -> Iterator[Looks]:
     """Yield all accesses to the columns in chunks; column numbers are relative to the first column."""
     for piece in sampling.pieces(epoch):
         first, end = piece.first_place, piece.end_place
@@ -357,12 +357,12 @@ def sampling_of(config: Config, plans: Iterable[Event], num_replicas: int) -> Sa
     dealings: list[Dealing] = []
     num_samples = 0
     for plan in plans:
-        said, num_samples = plan.get("dealing"), plan["num_train"]
-        if said is None and not dealings:
-            said = _from_configuration(config, num_replicas)
-        elif said is None:
+        raw, num_samples = plan.get("dealing"), plan["num_train"]
+        if raw is None and not dealings:
+            raw = _from_configuration(config, num_replicas)
+        elif raw is None:
             return None
-        dealing = Dealing(**{name: int(said[name]) for name in Dealing.__dataclass_fields__})
+        dealing = Dealing(**{name: int(raw[name]) for name in Dealing.__dataclass_fields__})
         # A start from an earlier step discards all later ones.
         dealings = [earlier for earlier in dealings if earlier.step < dealing.step] + [dealing]
     if not dealings or num_samples < 1 or not all(map(_is_possible, dealings)):

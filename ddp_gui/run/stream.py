@@ -102,26 +102,26 @@ class _Shared:
 class Follower:
     """Reads a run's files while it has viewers, and notifies them of changes."""
 
-    def __init__(self, view: RunView, on_left_alone: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, view: RunView, on_last_left: Callable[[], None] = lambda: None) -> None:
         self.view = view
-        self._on_left_alone = on_left_alone
+        self._on_last_left = on_last_left
         self._num_viewers = 0
         self._watching: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
         self._encoded: dict[tuple[Any, ...], _Shared] = {}
         self._now: Known | None = None
         self._state = ""
-        self._told_at = 0.0
+        self._notified_at = 0.0
         self._failure: Exception | None = None
 
     @property
     def is_watched(self) -> bool:
         return self._num_viewers > 0
 
-    async def messages(self, since: int, look: ChartView) -> AsyncGenerator[bytes]:
+    async def messages(self, since: int, chart_view: ChartView) -> AsyncGenerator[bytes]:
         """Yield a snapshot or the missing events, then updates, until the run has ended."""
-        if look.nodes is not None:  # ignore nodes that the run does not have
-            look = replace(look, nodes=look.nodes & set(range(self.view.config.num_nodes)))
+        if chart_view.nodes is not None:  # ignore nodes that the run does not have
+            chart_view = replace(chart_view, nodes=chart_view.nodes & set(range(self.view.config.num_nodes)))
         self._join()
         try:
             async for loading in self._load(since):
@@ -129,7 +129,7 @@ class Follower:
             cursor, known = since, None
             while True:
                 news = self._news
-                update = await self._update(cursor, look, known)
+                update = await self._update(cursor, chart_view, known)
                 yield update.encoded
                 cursor, known = update.cursor, update.known
                 if update.is_last:
@@ -153,7 +153,7 @@ class Follower:
             self._watching.cancel()
             self._watching = None
             self._encoded.clear()
-            self._on_left_alone()
+            self._on_last_left()
 
     async def _load(self, since: int) -> AsyncGenerator[bytes]:
         """Read the existing events; for a long file, yield a preview and the progress."""
@@ -170,19 +170,19 @@ class Follower:
             yield _as_event(run_view.encode_message({"type": "loading", "loading": share}), since)
         await CLICKS.run(self.view.catch_up)
 
-    async def _update(self, since: int, look: ChartView, known: Known | None) -> Update:
+    async def _update(self, since: int, chart_view: ChartView, known: Known | None) -> Update:
         """Return the update for a cursor. Viewers with equal settings share one encoding."""
         knows = None if known is None or self._now is None else known.same_as(self._now)
-        key = (since, self.view.series.next_seq, look, knows)
+        key = (since, self.view.series.next_seq, chart_view, knows)
         if key not in self._encoded:
-            self._encoded[key] = _Shared(functools.partial(self._encode, since, look, known))
+            self._encoded[key] = _Shared(functools.partial(self._encode, since, chart_view, known))
         return await self._encoded[key].made()
 
-    def _encode(self, since: int, look: ChartView, known: Known | None) -> Update:
+    def _encode(self, since: int, chart_view: ChartView, known: Known | None) -> Update:
         is_last = self.view.status().state not in events.LIVE_STATES and not self.view.has_grown()
         with self.view.lock:
             now = Known(self.view)
-            message = run_view.message_for(self.view, since, look, known)
+            message = run_view.message_for(self.view, since, chart_view, known)
         encoded = _as_event(run_view.encode_message(message), message["cursor"])
         return Update(encoded, message["cursor"], now, is_last)
 
@@ -194,21 +194,21 @@ class Follower:
                 if cores_are_full(self.view.series.latest.get("devices"), NUM_CORES)
                 else SEND_EVERY_S
             )
-            rest_s = self._told_at + every_s - time.monotonic()
+            rest_s = self._notified_at + every_s - time.monotonic()
             await asyncio.sleep(max(POLL_EVERY_S, rest_s))
-            if await READERS.run(self._is_news):
-                self._tell()
+            if await READERS.run(self._has_changed):
+                self._notify()
 
     def _end_of_watching(self, watching: asyncio.Task[None]) -> None:
         """Close all viewers' connections after an error; they then poll, and the response reports it."""
         if not watching.cancelled() and isinstance(error := watching.exception(), Exception):
             self._failure = error
-            self._tell()
+            self._notify()
 
-    def _is_news(self) -> bool:
+    def _has_changed(self) -> bool:
         state = self.view.status().state
         is_live = state in events.LIVE_STATES
-        is_news = state != self._state or (is_live and time.monotonic() - self._told_at >= HEAD_EVERY_S)
+        is_news = state != self._state or (is_live and time.monotonic() - self._notified_at >= HEAD_EVERY_S)
         self._state = state
         has_grown = self.view.has_grown()
         if has_grown:
@@ -218,11 +218,11 @@ class Follower:
                 self._now = Known(self.view)
         return has_grown or is_news
 
-    def _tell(self) -> None:
-        self._told_at = time.monotonic()
+    def _notify(self) -> None:
+        self._notified_at = time.monotonic()
         self._encoded.clear()
-        self._news, told = asyncio.Event(), self._news
-        told.set()
+        self._news, previous = asyncio.Event(), self._news
+        previous.set()
 
 
 def cores_are_full(devices: events.Event | None, num_cores: int) -> bool:
@@ -356,13 +356,13 @@ def make_router(store: RunStore) -> Router:
         return describe_configuration(view_of(run_id).run, store)
 
     @router.get("/{run_id}/poll")
-    def poll(run_id: str, look: AskedView, since: Cursor = -1) -> Response:
+    def poll(run_id: str, chart_view: AskedView, since: Cursor = -1) -> Response:
         view = view_of(run_id)
         view.catch_up()
-        return _json(run_view.message_for(view, since, look))
+        return _json(run_view.message_for(view, since, chart_view))
 
     @router.get("/{run_id}/view")
-    def zoomed(run_id: str, look: AskedView, request: Request) -> Response:
+    def zoomed(run_id: str, chart_view: AskedView, request: Request) -> Response:
         view = view_of(run_id)
         try:
             low, high = float(request.query_params["from"]), float(request.query_params["to"])
@@ -372,10 +372,10 @@ def make_router(store: RunStore) -> Router:
             raise HTTPException(status_code=422, detail="from and to must be finite numbers")
         view.catch_up()
         with view.lock:
-            return _json({"traces": view.series.range(low, high, look)})
+            return _json({"traces": view.series.range(low, high, chart_view)})
 
     @router.get("/{run_id}/stream")
-    async def stream(run_id: str, look: AskedView, request: Request, since: Cursor = -1) -> Response:
+    async def stream(run_id: str, chart_view: AskedView, request: Request, since: Cursor = -1) -> Response:
         try:
             view = await CLICKS.run(view_of, run_id)
         except TooManyError as error:
@@ -383,7 +383,7 @@ def make_router(store: RunStore) -> Router:
         # After a broken connection the browser automatically sends its position.
         resumed_at = request.headers.get("last-event-id", "")
         cursor = int(resumed_at) if _EVENT_ID.fullmatch(resumed_at) else since
-        messages_of_run = followers.of(view).messages(cursor, look)
+        messages_of_run = followers.of(view).messages(cursor, chart_view)
         return EventStream(while_shown(messages_of_run, lambda: store.is_shown(run_id)))
 
     return router
@@ -391,11 +391,11 @@ def make_router(store: RunStore) -> Router:
 
 async def while_shown(messages: AsyncGenerator[bytes], is_shown: Callable[[], bool]) -> AsyncGenerator[bytes]:
     """Yield messages while the current user can see the run; a teacher may hide it at any time."""
-    looked_s = time.monotonic()
+    checked_at = time.monotonic()
     async with contextlib.aclosing(messages):
         async for message in messages:
-            if time.monotonic() - looked_s > CHECK_AGAIN_AFTER_S:
-                looked_s = time.monotonic()
+            if time.monotonic() - checked_at > CHECK_AGAIN_AFTER_S:
+                checked_at = time.monotonic()
                 if not await CLICKS.run(is_shown):
                     return
             yield message

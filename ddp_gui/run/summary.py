@@ -40,10 +40,10 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
     size = model.size(config.model_size) if model else None
     num_replicas = config.num_replicas(strategy.ranks_per_replica if strategy else "one")
     run_dir = shown_run_dir(view.run.path)
-    said = _plan(view)
+    plan = _plan(view)
     expected_train = dataset.num_train if dataset else None
-    num_train = said.get("num_train", expected_train)
-    num_steps = said.get("num_steps", view.total_steps)
+    num_train = plan.get("num_train", expected_train)
+    num_steps = plan.get("num_steps", view.total_steps)
     expected_size = size.num_parameters.get(config.dataset) if size else None
     return {
         "run_id": view.run.run_id,
@@ -54,7 +54,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "config": config.to_json(),
         "model_label": model.label if model else config.model,
         "dataset_label": listing.dataset_label(config, catalogue),
-        "num_parameters": said.get("num_parameters", expected_size),
+        "num_parameters": plan.get("num_parameters", expected_size),
         "task": dataset.task if dataset else None,
         "loss_words": task.loss_words if task else None,
         "first_metric": task.first_metric if task else None,
@@ -153,8 +153,8 @@ def _run_before(run: RunDirectory, store: RunStore) -> tuple[RunDirectory, Confi
 
 def _sharing(config: Config, strategy: Strategy | None, mistake: Mapping[str, str] | None) -> str:
     """Describe what the ranks share in a step, and any intentional mistake in it."""
-    said = strategy.sharing if strategy else f"The strategy {config.strategy} is not installed here."
-    return said if mistake is None else f"{said} But this run is broken on purpose: {mistake['description']}"
+    text = strategy.sharing if strategy else f"The strategy {config.strategy} is not installed here."
+    return text if mistake is None else f"{text} But this run is broken on purpose: {mistake['description']}"
 
 
 def _no_fingerprints(config: Config, strategy: Strategy | None) -> str | None:

@@ -138,9 +138,9 @@ Facts = dict[str, Any]
 def known_to(run: RunDirectory, config: Config, catalogue: Catalogue, own_data: OwnData) -> Catalogue:
     """Return the catalogue with the run's data set as recorded at its start, or as inspected here."""
     if config.dataset in catalogue.own_data:
-        look = own_data.remembered(config)
-        if look is not None and look.dataset is not None:
-            catalogue = catalogue.with_dataset(look.dataset, look.counts)
+        inspection = own_data.remembered(config)
+        if inspection is not None and inspection.dataset is not None:
+            catalogue = catalogue.with_dataset(inspection.dataset, inspection.counts)
     return plan.with_noted_data(run, catalogue)
 
 
@@ -197,8 +197,8 @@ Row = dict[str, Any]
 
 def row_of(run: RunDirectory, facts: Facts, digest: Digest, created_unix_s: float) -> Row:
     """Return a run's row with its current state."""
-    status, said = liveness.read_status(run), dict(facts)
-    expected_steps, config_name = said.pop("expected_steps"), said.pop("config_name")
+    status, columns = liveness.read_status(run), dict(facts)
+    expected_steps, config_name = columns.pop("expected_steps"), columns.pop("config_name")
     return {
         "run_id": run.run_id,
         **shown_name(run, config_name),
@@ -209,7 +209,7 @@ def row_of(run: RunDirectory, facts: Facts, digest: Digest, created_unix_s: floa
         "state": status.state,
         "error": status.error,
         "detail": liveness.detail(status),
-        **said,
+        **columns,
         "device": digest.device_kind,
         "step": digest.step,
         "num_steps": digest.num_steps or expected_steps,

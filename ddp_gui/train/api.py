@@ -36,18 +36,18 @@ class Api:
     """The endpoints of one runs directory. Results are JSON values."""
 
     def __init__(self, store: RunStore, line: Scheduler, view: QueuePresenter, access: DataAccess) -> None:
-        self._line = line
+        self._scheduler = line
         self._view = view
         self.access = access
         self._starts = RateLimit("a start", MOST_STARTS, 60.0)
-        self._looks = RateLimit("an inspection of data", MOST_LOOKS, 60.0)
+        self._inspections = RateLimit("an inspection of data", MOST_LOOKS, 60.0)
         self._catalogue = store.catalogue
         self._store = store
         self._own_data = store.own_data
 
     def machine(self, config: Config | None = None) -> Machine:
         """Return the resources that are available to this configuration; None asks for any run."""
-        return self._line.capacity(config)
+        return self._scheduler.capacity(config)
 
     def plan(self, raw: dict[str, Any]) -> Plan:
         """Validate a configuration and plan its run. Own data must have been inspected before.
@@ -57,7 +57,7 @@ class Api:
         """
         config, catalogue, here = self._with_data(raw)
         planned = plan.make(recipe.complete(config, catalogue, raw), catalogue, here)
-        self._line.refuse_for_engine(planned)
+        self._scheduler.refuse_for_engine(planned)
         return planned
 
     def recipe(self, raw: dict[str, Any]) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Api:
 
     def _with_data(self, raw: dict[str, Any]) -> tuple[Config, Catalogue, Machine]:
         """Return the configuration, the catalogue with the user's own data, if any, and the machine."""
-        here = self._line.capacity(config_module.parse(raw))
+        here = self._scheduler.capacity(config_module.parse(raw))
         config = plan.parse(raw, here)
         self.access.check(config)
         catalogue = self._catalogue.get()
@@ -97,7 +97,7 @@ class Api:
         config = config_module.parse(raw)
         await CLICKS.run(self.access.check, config)
         if anew:
-            self._looks.count()
+            self._inspections.count()
         return await self._own_data.inspect(config, anew=anew)
 
     def largest_batch(self, raw: dict[str, Any], known: Inspection) -> int | None:
@@ -133,7 +133,7 @@ class Api:
         def start_now() -> dict[str, Any]:
             planned, owner = self.plan(config), rights.current_user().name
             self._starts.count()
-            placed = self._line.start(planned, owner, uses_occupied_gpus=bool(use_occupied_gpus))
+            placed = self._scheduler.start(planned, owner, uses_occupied_gpus=bool(use_occupied_gpus))
             return self._answer_placed(placed, "Started.")
 
         return await waiting_in_plain_words(start())
@@ -144,7 +144,7 @@ class Api:
         def stop() -> dict[str, Any]:
             run = self._store.open_to_change(run_id)
             command_id, message = None, "Removed from the queue."
-            if not (run.queued.exists() and self._line.take_out(run)):
+            if not (run.queued.exists() and self._scheduler.take_out(run)):
                 is_waiting = liveness.read_status(run).state == "queued"  # in the engine's queue
                 command_id = launcher.stop(run, save=save)
                 if is_waiting:
@@ -232,7 +232,7 @@ class Api:
                 checked = self.plan(before.to_json() | changes)
             checkpoint = launcher.checkpoint_to_go_on_from(run, step, checked)
             self._starts.count()
-            placed = self._line.resume(run, checkpoint.step, checked, rights.owner_of(run) or "")
+            placed = self._scheduler.resume(run, checkpoint.step, checked, rights.owner_of(run) or "")
             is_end = checkpoint.step >= launcher.num_steps_from(checkpoint, checked)
             words = "All steps are done: the run finishes" if is_end else "Going on"
             return self._answer_placed(placed, f"{words} from step {checkpoint.step:,}.")
@@ -309,8 +309,8 @@ class Api:
         """Return the result of a start: the run's state, or its place in the queue and expected start."""
         place = placed.place
         if place is not None:
-            said = self._view.place(placed.run.run_id, afresh=True)
-            words = said["words"] or presenter.in_words(place, None)
+            place_values = self._view.place(placed.run.run_id, afresh=True)
+            words = place_values["words"] or presenter.in_words(place, None)
             message = f"Waiting: {words}."
         return _answer(placed.run, message) | {"place": place, "num_waiting": placed.num_waiting}
 

@@ -280,29 +280,29 @@ def _counts(preview: Mapping[str, Any]) -> str:
 
 def _measures(inspection: Inspection) -> str:
     """Render the sizes that determine batch, sequence length and model."""
-    preview, said = inspection.preview, []
+    preview, parts = inspection.preview, []
     if shape := preview.get("shape"):
         channels, height, width = shape
-        said.append(
+        parts.append(
             f"Every image becomes {width} × {height} pixels, {'grey' if channels == 1 else 'in colour'}."
         )
     if rows := preview.get("num_rows"):
         label = (
             f"; to be predicted: <b>{_cell(inspection.label_column)}</b>" if inspection.label_column else ""
         )
-        said.append(f"{rows:,} rows{label}.")
+        parts.append(f"{rows:,} rows{label}.")
     if target := preview.get("target"):
-        said.append(
+        parts.append(
             f"It goes from {target['min']:.4g} to {target['max']:.4g}, median {target['median']:.4g}."
         )
     if words := preview.get("num_words"):
-        said.append(
+        parts.append(
             f"Texts of {words['shortest']:,} to {words['longest']:,} words, half of them at most "
             f"{words['median']:,}."
         )
     if characters := preview.get("num_characters"):
-        said.append(f"{characters:,} characters, {preview['num_distinct']:,} different ones.")
-    return f"<p>{' '.join(said)}</p>" if said else ""
+        parts.append(f"{characters:,} characters, {preview['num_distinct']:,} different ones.")
+    return f"<p>{' '.join(parts)}</p>" if parts else ""
 
 
 def _text(preview: Mapping[str, Any]) -> str:

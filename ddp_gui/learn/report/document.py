@@ -173,10 +173,10 @@ def _value(value: Any) -> str:
 def _hash_words(run: Measured) -> Html:
     if run.hashed is None:
         return joined("It has no events yet.")
-    went_on = " that there were, while it went on" if run.is_live else ""
+    note = " that there were, while it went on" if run.is_live else ""
     return joined(
         [
-            f"SHA-256 of the {run.hashed.num_bytes:,} bytes of events.jsonl{went_on}: ",
+            f"SHA-256 of the {run.hashed.num_bytes:,} bytes of events.jsonl{note}: ",
             tag("code", run.hashed.sha256),
         ]
     )
@@ -402,13 +402,13 @@ def _choices(asked: Mapping[str, Any], chosen: int | None, right: int | None) ->
     items = []
     for number, words in enumerate(asked["choices"]):
         is_chosen, is_right = number == chosen, number == right
-        said = _OUTCOMES.get((is_right, is_chosen))
-        state = ("right" if is_right else "wrong") if said and right is not None else None
+        label = _OUTCOMES.get((is_right, is_chosen))
+        state = ("right" if is_right else "wrong") if label and right is not None else None
         items.append(
             tag(
                 "li",
                 tag("span", inlines(words)),
-                tag("span", said, class_="said") if said else None,
+                tag("span", label, class_="said") if label else None,
                 data_state=state,
                 data_chosen=is_chosen,
             )
@@ -619,11 +619,11 @@ def _hashes(runs: Sequence[Measured]) -> Html:
         "All that is said of a run here was read from its events.jsonl. Whoever has the folders of the runs "
         "can check that these are the events: save the lines below as hashes.txt beside the folders, and run "
     )
-    went_on = f" Of a run that went on ({', '.join(live)}) the file has grown since." if live else ""
+    note = f" Of a run that went on ({', '.join(live)}) the file has grown since." if live else ""
     return tag(
         "section",
         tag("h2", "Where the numbers come from"),
-        tag("p", words, tag("code", "sha256sum --check hashes.txt"), f".{went_on}"),
+        tag("p", words, tag("code", "sha256sum --check hashes.txt"), f".{note}"),
         tag("pre", tag("code", "\n".join(lines))),
         class_="hashes",
     )
