@@ -331,7 +331,7 @@ class Rooms:
         while len(self._rooms) >= MAX_POLLS:
             self._end(next(iter(self._rooms.values())))
         room = self._rooms[made.poll_id] = Room(made)
-        self._changed(room)
+        self._notify_and_save(room)
         return made
 
     async def change(self, poll_id: str, action: str) -> Poll:
@@ -345,7 +345,7 @@ class Rooms:
         if action == "start" and room.trouble:
             room.trouble = ""
             self._resume_runs(room)
-            self._changed(room)
+            self._notify_and_save(room)
             return room.poll
         room.poll.require(action)
         if action == "close":
@@ -356,7 +356,7 @@ class Rooms:
             await self._begin_runs(room)
         else:
             self._end(room)
-        self._changed(room)
+        self._notify_and_save(room)
         return room.poll
 
     def answer(self, poll_id: str, value: Any, token: str) -> Poll:
@@ -372,7 +372,7 @@ class Rooms:
         elif not key:
             raise ValueError("log in to answer")
         room.poll.answer(key, value, time.time())
-        self._changed(room)
+        self._notify_and_save(room)
         return room.poll
 
     def describe(self, room: Room, *, shows_early: bool) -> dict[str, Any]:
@@ -485,7 +485,7 @@ class Rooms:
         except SAID as error:
             room.trouble = explain(error)
         room.running = None
-        self._changed(room)
+        self._notify_and_save(room)
         self._resume_runs(room)
 
     def _has_ended(self, run_id: str) -> bool:
@@ -510,7 +510,7 @@ class Rooms:
             room.running.cancel()
         room.tell()
 
-    def _changed(self, room: Room) -> None:
+    def _notify_and_save(self, room: Room) -> None:
         room.tell()
         if room.saving is None or room.saving.done():
             room.saving = asyncio.create_task(self._save(room))

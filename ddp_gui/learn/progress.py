@@ -343,7 +343,7 @@ class ProgressApi:
 
 
 def make_progress_router(files: ProgressFiles, library: Library, *, has_login: bool) -> Router:
-    """Return the progress routes below `/live/learn`."""
+    """Return the routes below `/live/learn`."""
     router = Router(prefix="/live/learn")
 
     @router.get("/progress")

@@ -67,7 +67,7 @@ class Scheduler:
         self._has_login = has_login
         self._runs_dir = runs_dir
         self._queue_store = QueueStore(runs_dir)
-        self._reader = SnapshotReader(runs_dir, devices, self._given_threads)
+        self._reader = SnapshotReader(runs_dir, devices, self._threads_per_rank)
         self._engine = engine or LocalEngine()
         self._starter = Starter(self._engine, self._on_end)
         self._on_change = on_change
@@ -133,7 +133,7 @@ class Scheduler:
             placed: list[Ticket] = []
 
             def fill(run: RunDirectory) -> None:
-                placed.append(self._place(state, snapshot, run, ticket))
+                placed.append(self._allocate_or_queue(state, snapshot, run, ticket))
                 commands.write_queued(run, placed[0])
 
             run = launcher.create(self._runs_dir, plan, owner, fill)
@@ -157,7 +157,7 @@ class Scheduler:
             with starter.holding(run):
                 if run.queued.exists():
                     raise ValueError(f"run {run.run_id} is already in the queue")
-                placed = self._place(state, snapshot, run, ticket)
+                placed = self._allocate_or_queue(state, snapshot, run, ticket)
                 if kept is not None:
                     json_files.write_json_atomically(run.config, plan.config.to_json())
                 commands.write_queued(run, placed)
@@ -334,7 +334,7 @@ class Scheduler:
                 starter.set_aside(self._run(run_id), error)
             in_use = _cores_in_use(snapshot)
             for start in decide(snapshot.situation, time.time()):
-                ticket = self._granted(
+                ticket = self._with_grant(
                     self._run(start.run_id), snapshot.tickets[start.run_id], start, snapshot, in_use
                 )
                 if ticket.kind == "cpu" and ticket.grant is not None:
@@ -396,7 +396,9 @@ class Scheduler:
     def _run(self, run_id: str) -> RunDirectory:
         return RunDirectory(self._runs_dir / run_id)
 
-    def _place(self, state: QueueState, snapshot: Snapshot, run: RunDirectory, ticket: Ticket) -> Ticket:
+    def _allocate_or_queue(
+        self, state: QueueState, snapshot: Snapshot, run: RunDirectory, ticket: Ticket
+    ) -> Ticket:
         """Add a new run to the queue's state; return its ticket, with a grant if it can start now."""
         waiting = [*snapshot.situation.waiting, waiting_with(run.run_id, ticket)]
         starts = decide(replace(snapshot.situation, waiting=waiting), time.time())
@@ -405,9 +407,9 @@ class Scheduler:
             state.waiting.append(run.run_id)
             return ticket
         state.running.append(run.run_id)
-        return self._granted(run, ticket, start, snapshot, _cores_in_use(snapshot))
+        return self._with_grant(run, ticket, start, snapshot, _cores_in_use(snapshot))
 
-    def _granted(
+    def _with_grant(
         self, run: RunDirectory, ticket: Ticket, start: Start, snapshot: Snapshot, in_use: int
     ) -> Ticket:
         """Return a ticket with a grant of devices, threads and disk space.
@@ -428,7 +430,7 @@ class Scheduler:
         share = self._share_of_disk(ticket.person, snapshot) if self._has_login else None
         return starter.granted(ticket, start, snapshot.devices, num_threads, share)
 
-    def _given_threads(self) -> int:
+    def _threads_per_rank(self) -> int:
         """Return OMP_NUM_THREADS, which applies to each CPU rank here; 1 if it is not set."""
         return (threads.given() or 1) if self._engine.name == LOCAL else 1
 

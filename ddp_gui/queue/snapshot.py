@@ -174,7 +174,7 @@ class SnapshotReader:
         self._runs_dir = runs_dir
         self._devices = devices
         self._num_threads = num_threads
-        self._read: dict[str, tuple[tuple[int, int], Ticket]] = {}
+        self._tickets_read: dict[str, tuple[tuple[int, int], Ticket]] = {}
         # Live runs that were started without a page, and are not in the stored state.
         self._started_manually: set[str] = set()
         self._searched: dict[str, int] = {}
@@ -229,7 +229,9 @@ class SnapshotReader:
         state.waiting = [*snapshot.tickets, *snapshot.broken]
         state.first = [run_id for run_id in state.first if run_id in snapshot.tickets]
         self._started_manually &= live
-        self._read = {run_id: read for run_id, read in self._read.items() if run_id in snapshot.tickets}
+        self._tickets_read = {
+            run_id: read for run_id, read in self._tickets_read.items() if run_id in snapshot.tickets
+        }
 
     def search(self) -> set[str]:
         """Find queued and live runs, including those started manually. Only changed folders are read."""
@@ -265,14 +267,14 @@ class SnapshotReader:
         except FileNotFoundError:
             return None
         mark = (about.st_ino, about.st_mtime_ns)
-        known = self._read.get(run.run_id)
+        known = self._tickets_read.get(run.run_id)
         if known is not None and known[0] == mark:
             return known[1]
         if not run.config.exists():
             return None  # the page was killed before it finished creating the run
         ticket = commands.read_queued(run)
         if ticket is not None:
-            self._read[run.run_id] = (mark, ticket)
+            self._tickets_read[run.run_id] = (mark, ticket)
         return ticket
 
     def _span_of(self, run_id: str, now_unix_s: float) -> Span | None:

@@ -1,9 +1,9 @@
 """Starts runs that have a grant, and checks whether a run is allowed to start.
 
-A queued run has a ticket in its folder, `queued.json`. To start the run, the scheduler writes a grant (devices
-and a token) into the ticket, and the run's supervisor claims it by renaming it to `granted.json`. A run whose
-grant was not claimed within `snapshot.STARTING_S` counts as queued again, so a page that is killed in between
-loses no run.
+A queued run has a ticket in its folder, `queued.json`. To start the run, the scheduler writes a grant (the
+devices and a token) into it, and the run's supervisor claims it by renaming it to `granted.json`. A run
+whose grant was not claimed within `snapshot.STARTING_S` counts as queued again, so a page that is killed in
+between loses no run.
 """
 
 from __future__ import annotations

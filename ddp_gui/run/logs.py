@@ -110,20 +110,20 @@ def make_log_router(store: RunStore) -> Router:
 
     @router.get("/{source}")
     def log(run_id: str, source: str, offset: Cursor = -1) -> dict[str, Any]:
-        with _plainly():
+        with _answering_404():
             return read(path_of(run_id, source), offset)
 
     @router.get("/{source}/search")
     @SLOW.handler
     def search(run_id: str, source: str, words: str) -> dict[str, Any]:
-        with _plainly():
+        with _answering_404():
             return search_beside(path_of(run_id, source), words)
 
     return router
 
 
 @contextlib.contextmanager
-def _plainly() -> Iterator[None]:
+def _answering_404() -> Iterator[None]:
     """Answer 404 if a log cannot be read, for example because it is a link or a directory."""
     try:
         yield

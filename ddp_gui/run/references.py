@@ -71,15 +71,15 @@ class References:
         metric = events.primary_metric(newest.get("metrics", {}))
         if metric not in (None, "accuracy", "rmse") or not plan.get("num_train"):
             return {"lines": lines, "is_complete": True}
-        found = self._found(view.run)
+        found = self._stored_lines(view.run)
         if found is not None:
             return {"lines": [*lines, *found], "is_complete": True}
         is_over = view.status().state not in events.LIVE_STATES
         if metric is not None and (is_over or active_s >= WHILE_IT_RUNS_FROM_S):
-            self._begin(view, plan)
+            self._submit_fit(view, plan)
         return {"lines": lines, "is_complete": False}
 
-    def _found(self, run: RunDirectory) -> Lines | None:
+    def _stored_lines(self, run: RunDirectory) -> Lines | None:
         with self._lock:
             if run.run_id in self._unwritten:
                 return self._unwritten[run.run_id]
@@ -88,7 +88,7 @@ class References:
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return None  # not fitted yet, or a copied run contains a different file with this name
 
-    def _begin(self, view: RunView, plan: dict[str, Any]) -> None:
+    def _submit_fit(self, view: RunView, plan: dict[str, Any]) -> None:
         run_id = view.run.run_id
         with self._lock:
             if run_id in self._fitting:
@@ -113,12 +113,12 @@ class References:
             print(
                 f"{run.run_id}: no linear model beside the validation metric ({explain(error)}).", flush=True
             )
-            self._keep(run.run_id, lines)
+            self._remember(run.run_id, lines)
         finally:
             with self._lock:
                 self._fitting.discard(run.run_id)
 
-    def _keep(self, run_id: str, lines: Lines) -> None:
+    def _remember(self, run_id: str, lines: Lines) -> None:
         with self._lock:
             while len(self._unwritten) >= MOST_KEPT:
                 del self._unwritten[next(iter(self._unwritten))]

@@ -419,7 +419,7 @@ def make_sample_router(store: RunStore) -> Router:
             "mistake": sampling.mistake,
             "is_shuffled_anew": sampling.mistake != NO_SET_EPOCH,
             "times_seen": times_seen(sampling, epoch),
-            "pieces": [_said(piece) for piece in sampling.pieces(epoch)],
+            "pieces": [_piece_values(piece) for piece in sampling.pieces(epoch)],
             "ways": ways,
             "by": by,
             "picture": None if by is None else sample_picture(sampling, epoch, by, first, end),
@@ -458,7 +458,7 @@ def _sampling(store: RunStore, view: RunView) -> Sampling:
     return sampling
 
 
-def _said(piece: Piece) -> dict[str, Any]:
+def _piece_values(piece: Piece) -> dict[str, Any]:
     return vars(piece) | {
         "num_steps": piece.num_steps,
         "global_batch": piece.global_batch,

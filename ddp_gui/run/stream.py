@@ -63,7 +63,7 @@ class Update(NamedTuple):
     is_last: bool
 
 
-class _Shared:
+class _SharedUpdate:
     """An update that is encoded once for several viewers.
 
     Each user queues the encoding in their own queue, and the first turn encodes it for all of them. Thus no
@@ -72,9 +72,9 @@ class _Shared:
 
     def __init__(self, encode: Callable[[], Update]) -> None:
         self._encode = encode
-        self._asked: set[str] = set()
+        self._queued_by: set[str] = set()
         self._begun = threading.Lock()
-        self._made: Future[Update] = Future()
+        self._future: Future[Update] = Future()
 
     async def made(self) -> Update:
         """Return the update once it is encoded.
@@ -83,20 +83,20 @@ class _Shared:
             TooManyError: if the current user has too many encodings queued or running.
         """
         person = current_user().name
-        if person not in self._asked and not self._made.done():
+        if person not in self._queued_by and not self._future.done():
             ENCODERS.submit(self._make)
-            self._asked.add(person)
+            self._queued_by.add(person)
         # Shielded: a viewer that disconnects must not cancel it for the others.
-        return await asyncio.shield(asyncio.wrap_future(self._made))
+        return await asyncio.shield(asyncio.wrap_future(self._future))
 
     def _make(self) -> None:
         if not self._begun.acquire(blocking=False):
             return  # another viewer's turn has started the encoding
         try:
             # Encode without a current user, because all viewers get the same bytes.
-            self._made.set_result(contextvars.Context().run(self._encode))
+            self._future.set_result(contextvars.Context().run(self._encode))
         except Exception as error:  # noqa: BLE001 - raised again in the waiting viewers
-            self._made.set_exception(error)
+            self._future.set_exception(error)
 
 
 class Follower:
@@ -108,7 +108,7 @@ class Follower:
         self._num_viewers = 0
         self._watching: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
-        self._encoded: dict[tuple[Any, ...], _Shared] = {}
+        self._encoded: dict[tuple[Any, ...], _SharedUpdate] = {}
         self._now: Known | None = None
         self._state = ""
         self._notified_at = 0.0
@@ -175,7 +175,7 @@ class Follower:
         knows = None if known is None or self._now is None else known.same_as(self._now)
         key = (since, self.view.series.next_seq, chart_view, knows)
         if key not in self._encoded:
-            self._encoded[key] = _Shared(functools.partial(self._encode, since, chart_view, known))
+            self._encoded[key] = _SharedUpdate(functools.partial(self._encode, since, chart_view, known))
         return await self._encoded[key].made()
 
     def _encode(self, since: int, chart_view: ChartView, known: Known | None) -> Update:
@@ -270,7 +270,7 @@ class EventStream(Response):
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         sending = asyncio.create_task(self._send_all(send))
-        leaving = asyncio.create_task(_until_gone(receive))
+        leaving = asyncio.create_task(_wait_for_disconnect(receive))
         try:
             await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -291,7 +291,7 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _until_gone(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -235,9 +235,9 @@ def json_pieces(run: RunDirectory, about: Mapping[str, Any]) -> Pieces:
             )
         head = orjson.dumps(about)[1:-1]
         yield b"{" + (head + b"," if head else b"") + b'"steps":{'
-        yield from _gathered(steps.pieces())
+        yield from _merged(steps.pieces())
         yield b'},"evaluations":{'
-        yield from _gathered(evaluations.pieces())
+        yield from _merged(evaluations.pieces())
         yield b"}}\n"
 
 
@@ -272,14 +272,14 @@ def overview(rows: Iterable[Mapping[str, Any]]) -> bytes:
     table = [list(columns)]
     for row in rows:
         best = row["best_metric"] or {}
-        said = dict(row) | {
+        row_values = dict(row) | {
             "tags": ", ".join(row["tags"]),
             "best_metric": best.get("name"),
             "best_value": best.get("value"),
             "best_step": best.get("step"),
             "broken_on_purpose": (row.get("mistake") or {}).get("name"),
         }
-        table.append([said[name] for name in columns])
+        table.append([row_values[name] for name in columns])
     return csv_rows(table)
 
 
@@ -358,7 +358,7 @@ def _step_values(event: Event) -> list[float | None]:
     return [event.get(name) for name in events.FIELDS["step"][1:]]
 
 
-def _gathered(pieces: Pieces) -> Pieces:
+def _merged(pieces: Pieces) -> Pieces:
     """Merge pieces into larger ones, because each piece costs a turn of the server."""
     held = bytearray()
     for piece in pieces:

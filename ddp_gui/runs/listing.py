@@ -363,8 +363,8 @@ class Listing:
         self._refreshed_all_at = -REFRESH_ALL_EVERY_S
         self._dir_mark: FileStat | None = None
         self._is_loaded = False
-        self._has_news_for_cache = False
-        self._facts_of: Catalogue | None = None
+        self._is_cache_outdated = False
+        self._facts_catalogue: Catalogue | None = None
 
     def rows(self) -> list[Row]:
         """Return the current rows of all runs, most recent first."""
@@ -438,7 +438,7 @@ class Listing:
                 catalogue = self._checked_catalogue()
                 self._read_all(catalogue)
             else:
-                catalogue = self._facts_of or self._checked_catalogue()
+                catalogue = self._facts_catalogue or self._checked_catalogue()
                 for run_id, entry in list(self._entries.items()):
                     if entry.is_live or not entry.is_settled:
                         self._read_if_changed(run_id, catalogue)
@@ -451,9 +451,9 @@ class Listing:
             OSError, ForeignFileError: if it cannot be written; the next start then reads all runs again.
         """
         with self._lock:
-            if not self._has_news_for_cache or self._unread:
+            if not self._is_cache_outdated or self._unread:
                 return
-            self._has_news_for_cache = False
+            self._is_cache_outdated = False
             catalogue_key = key_of(self._checked_catalogue())
             runs = {
                 run_id: {name: getattr(entry, name) for name in KEPT}
@@ -480,10 +480,10 @@ class Listing:
     def _checked_catalogue(self) -> Catalogue:
         """Return the catalogue. If it has changed, mark everything derived from it as outdated."""
         catalogue = self._catalogue()
-        if self._facts_of is not None and catalogue is not self._facts_of:
+        if self._facts_catalogue is not None and catalogue is not self._facts_catalogue:
             for entry in self._entries.values():
                 entry.facts, entry.is_settled = None, False
-        self._facts_of = catalogue
+        self._facts_catalogue = catalogue
         return catalogue
 
     def _read_all(self, catalogue: Catalogue) -> None:
@@ -531,7 +531,7 @@ class Listing:
         entry = self._entries.pop(run_id, None)
         if entry is not None:
             self._gone[entry.row["run_id"]] = self._version, entry.row["owner"]
-            self._has_news_for_cache = True
+            self._is_cache_outdated = True
 
     def _read(self, run_id: str, marks: FileStats, catalogue: Catalogue) -> None:
         """Read a run's changes. If its row differs, set its version to the current one."""
@@ -545,7 +545,7 @@ class Listing:
                 entry.created_unix_s = run.config.stat().st_mtime
                 config = run.read_config()
                 entry.facts = facts_of(config, self._known_to(run, config, catalogue))
-            digest = _unfolded(entry.folded)
+            digest = _deserialised(entry.folded)
             if digest.is_of_another_file(run.events):
                 digest = Digest()
             is_read = digest.catch_up(run.events, READ_AT_MOST_S)
@@ -566,10 +566,10 @@ class Listing:
             entry.row, entry.version = row, self._version
         self._entries[run_id] = entry
         self._gone.pop(run_id, None)
-        self._has_news_for_cache = True
+        self._is_cache_outdated = True
 
 
-def _unfolded(text: str | None) -> Digest:
+def _deserialised(text: str | None) -> Digest:
     """Deserialise a digest to continue with it; return a new one if it is invalid."""
     try:
         return Digest() if text is None else Digest.unfolded(text)

@@ -224,7 +224,7 @@ class Api:
             before = run.read_config()
             changes = launcher.other_ranks(before, self._catalogue.get(), nproc_per_node, global_batch)
             checked = self.plan(before.to_json() | changes)
-            step = _whole_step(checkpoint_step)
+            step = _parse_step(checkpoint_step)
             if more_epochs is not None:
                 end = launcher.pick_checkpoint(run, step)
                 stopped_early = state == "finished" and end.step < launcher.num_steps_from(end, checked)
@@ -324,7 +324,7 @@ def _checked(arguments: Sequence[Argument], values: Sequence[Any]) -> dict[str, 
     return {argument.name: argument.checked(value) for argument, value in given}
 
 
-def _whole_step(step: Any) -> int | None:
+def _parse_step(step: Any) -> int | None:
     if step is None or step == "":
         return None
     if isinstance(step, bool) or not isinstance(step, int | float | str) or not str(step).isdecimal():

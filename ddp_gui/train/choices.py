@@ -247,18 +247,18 @@ def pick(catalogue: Catalogue, raw: dict[str, Any], num_parameters: int | None =
     """Describe the selected data set and model in Markdown, without details of own data."""
     dataset = catalogue.datasets.get(str(raw["dataset"]))
     model = catalogue.models.get(str(raw["model"]))
-    said = []
+    paragraphs = []
     if dataset is not None:
-        said.append(f"{dataset.description} ({dataset.source})")
+        paragraphs.append(f"{dataset.description} ({dataset.source})")
     if model is not None:
         counted = f" {num_parameters:,} parameters." if num_parameters else ""
-        said.append(f"**{model.label}**: {model.description}{counted}")
+        paragraphs.append(f"**{model.label}**: {model.description}{counted}")
         if model.missing_packages:
             packages = " and ".join(model.missing_packages)
-            said.append(
+            paragraphs.append(
                 f"It needs {packages}: `{plan_module.INSTALL_FINE_TUNING}`, then start the page again."
             )
-    return "\n\n".join(said)
+    return "\n\n".join(paragraphs)
 
 
 # Warm-up suggested when the learning rate is scaled up, as a share of the run.

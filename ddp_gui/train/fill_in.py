@@ -90,14 +90,16 @@ MAX_SHOWN_PROBLEMS = 60
 def problem_text(error: ConfigError, form: Form) -> str:
     """Return the problems as text, one per line."""
     return visible(
-        "\n".join(f"{label}: {words}" if label else words for label, words, _ in _said(error, form))
+        "\n".join(
+            f"{label}: {words}" if label else words for label, words, _ in _labelled_problems(error, form)
+        )
     )
 
 
 def problem_html(error: ConfigError, form: Form) -> str:
     """Return the problems as a list; assets/js/train/problems.js marks the fields that it names."""
     lines = []
-    for label, words, problem in _said(error, form):
+    for label, words, problem in _labelled_problems(error, form):
         kind = "ddp-missing" if _is_missing(problem) else "ddp-wrong"
         name = html.escape(problem.field, quote=True)
         begin = f'<button type="button" data-go-to="{name}">{as_html(label)}</button>: ' if label else ""
@@ -113,7 +115,7 @@ def problem_html(error: ConfigError, form: Form) -> str:
     )
 
 
-def _said(error: ConfigError, form: Form) -> Iterator[tuple[str, str, Problem]]:
+def _labelled_problems(error: ConfigError, form: Form) -> Iterator[tuple[str, str, Problem]]:
     """Yield each problem with its field's label (empty if it is not in the form) and its text."""
     for problem in error.problems:
         label = str(getattr(form.controls.get(problem.field), "label", "") or "")
@@ -198,7 +200,7 @@ def changes_html(
         f'data-preset="{chosen}" data-topics="{html.escape(json.dumps(topics), quote=True)}" '
         f'data-values="{html.escape(json.dumps(values), quote=True)}"'
     )
-    words = _words(form, catalogue, from_defaults, filled_from, now)
+    words = _summary(form, catalogue, from_defaults, filled_from, now)
     return f'<p class="ddp-changes" role="status" {attributes}>{words}</p>'
 
 
@@ -210,7 +212,7 @@ def topic_of(name: str) -> str:
     return "main" if setting.topic == "where" and name not in FOLDED_WHERE else setting.topic
 
 
-def _words(
+def _summary(
     form: Form,
     catalogue: Catalogue,
     from_defaults: list[Change],
@@ -218,17 +220,17 @@ def _words(
     now: Mapping[str, Any],
 ) -> str:
     if filled_from is None:
-        return f"Changed from the defaults: {_listed(from_defaults, catalogue)}" if from_defaults else ""
+        return f"Changed from the defaults: {_change_list(from_defaults, catalogue)}" if from_defaults else ""
     name, before = filled_from
     changes = list_changes(form, catalogue, before, now)
     was_left_out = before.get("mistake", NO_MISTAKE) != NO_MISTAKE and now.get("mistake") == NO_MISTAKE
     note = " " + LEFT_OUT if was_left_out else ""
     if not changes:
         return f"The same settings as {as_html(name)}."
-    return f"As {as_html(name)}, but: {_listed(changes, catalogue)}{note}"
+    return f"As {as_html(name)}, but: {_change_list(changes, catalogue)}{note}"
 
 
-def _listed(changes: list[Change], catalogue: Catalogue) -> str:
+def _change_list(changes: list[Change], catalogue: Catalogue) -> str:
     listed = [
         f"<span><b>{as_html(change.label)}</b> {_value(change.before, change.name, catalogue)} "
         f"→ {_value(change.now, change.name, catalogue)}</span>"

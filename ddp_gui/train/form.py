@@ -273,7 +273,7 @@ class Form:
         return [(mistake.label, mistake.name) for mistake in self.catalogue.mistakes.values()]
 
     def _control(self, name: str, setting: Setting) -> Control:
-        label, help_text = self._words(name, setting)
+        label, help_text = self._label_and_help(name, setting)
         common: dict[str, Any] = {
             "label": label,
             "info": help_text,
@@ -307,7 +307,7 @@ class Form:
             return gr.Textbox(**{**common, "value": "" if default is None else f"{default:g}"}, max_lines=1)
         return gr.Textbox(max_lines=1, max_length=setting.max_length, **common)
 
-    def _words(self, name: str, setting: Setting) -> tuple[str, str]:
+    def _label_and_help(self, name: str, setting: Setting) -> tuple[str, str]:
         if name == "nproc_per_node":
             return self.words_of_ranks(self._machine)
         if name == "num_workers":

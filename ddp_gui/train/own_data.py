@@ -49,14 +49,14 @@ NOT_INSPECTED = (
     "a table (CSV, Excel, Parquet, JSON Lines) or a text. What it was taken for is then shown here, before "
     "anything is trained.</p></div>"
 )
-_BESIDE_START = '<div class="ddp-problems" role="group" aria-label="This cannot be started"><ul>{}</ul></div>'
-NOT_YET = _BESIDE_START.format(
+_NEAR_START = '<div class="ddp-problems" role="group" aria-label="This cannot be started"><ul>{}</ul></div>'
+NOT_YET = _NEAR_START.format(
     '<li class="ddp-missing" data-field="data_path"><span class="ddp-not-inspected">Your data is '
     "not inspected yet. That happens when you leave the field of its path, or press “Inspect”.</span>"
     '<span class="ddp-being-inspected">Your data is being inspected…</span></li>'
 )
 # Without a span, problems.js marks the field but adds no text: the full text is below the field.
-_FAULTY = _BESIDE_START.format(
+_FAULTY = _NEAR_START.format(
     '<li class="ddp-wrong" data-field="data_path">'
     '<button type="button" data-go-to="data_path">{}</button>: '
     "the data cannot be used as it is. What is wrong is listed there.</li>"
@@ -90,18 +90,18 @@ def own_data(inspection: Inspection, note: str = "", *, may_install: bool = Fals
     def kind(problem: Mapping[str, Any]) -> str:
         return "ddp-fatal" if problem["is_fatal"] else "ddp-harmless"
 
-    parts = [f"<p>{_taken_for(inspection)}</p>"]
+    parts = [f"<p>{_detected_task(inspection)}</p>"]
     if note:
         parts.append(f"<p>{as_html(note)}</p>")
     if inspection.problems:
         lines = "".join(
-            f'<li class="{kind(problem)}">{as_html(problem_in_words(problem))} {_suggested(problem)}'
+            f'<li class="{kind(problem)}">{as_html(problem_in_words(problem))} {_remedy_button(problem)}'
             f"{install_button(problem['package']) if may_install and problem.get('package') else ''}</li>"
             for problem in inspection.problems[:MAX_PROBLEMS_SHOWN]
         )
         more = inspection.num_problems - min(len(inspection.problems), MAX_PROBLEMS_SHOWN)
         rest = f"<li>and {more:,} more</li>" if more > 0 else ""
-        parts.append(f'<ul class="ddp-faults">{lines}{rest}</ul>{_leave_out(inspection)}')
+        parts.append(f'<ul class="ddp-faults">{lines}{rest}</ul>{_exclude_button(inspection)}')
     parts += [
         _pictures(inspection.preview),
         _decisions(inspection),
@@ -109,11 +109,11 @@ def own_data(inspection: Inspection, note: str = "", *, may_install: bool = Fals
         _counts(inspection.preview),
         _text(inspection.preview),
     ]
-    parts.append(_measures(inspection))
+    parts.append(_size_summary(inspection))
     return f'<div class="ddp-own">{"".join(parts)}</div>'
 
 
-def _taken_for(inspection: Inspection) -> str:
+def _detected_task(inspection: Inspection) -> str:
     if inspection.task is None:
         return "<b>This data cannot be used as it is.</b>"
     task = f"<b>{as_html(inspection.task.replace('_', ' '))}</b>"
@@ -122,7 +122,7 @@ def _taken_for(inspection: Inspection) -> str:
     return f"Recognised as {task}. {_sizes(inspection)}"
 
 
-def _leave_out(inspection: Inspection) -> str:
+def _exclude_button(inspection: Inspection) -> str:
     """Return a button that excludes all unreadable samples; empty if that would not help."""
     num = inspection.num_to_leave_out
     if not num:
@@ -138,7 +138,7 @@ def _leave_out(inspection: Inspection) -> str:
     return fill_in.suggestion_button({"skip_unreadable": True}, words)
 
 
-def _suggested(problem: Mapping[str, Any]) -> str:
+def _remedy_button(problem: Mapping[str, Any]) -> str:
     """Return a button that applies a problem's suggested remedy; empty without one."""
     values = dict(problem.get("suggested", {}))
     if not values:
@@ -207,13 +207,13 @@ def _decisions(inspection: Inspection) -> str:
         lines.append(
             f'<li class="{kind}"><span><b>{_cell(name)}</b>{what}: '
             f"{as_html(str(each['decision'])[:MAX_DECISION])}</span>"
-            f"{_kinds(name, is_chosen=bool(each.get('is_chosen')))}</li>"
+            f"{_kind_menu(name, is_chosen=bool(each.get('is_chosen')))}</li>"
         )
     more = f"<li>and {len(columns) - len(lines):,} more</li>" if len(columns) > len(lines) else ""
     return f'<ul class="ddp-decisions" aria-label="What each column holds">{"".join(lines)}{more}</ul>'
 
 
-def _kinds(name: str, *, is_chosen: bool) -> str:
+def _kind_menu(name: str, *, is_chosen: bool) -> str:
     """Return a menu for a column's content; its options are suggestions."""
     options = []
     for kind in (None, *COLUMN_KINDS):
@@ -278,7 +278,7 @@ def _counts(preview: Mapping[str, Any]) -> str:
     return f"<p>{len(shown):,} classes: {', '.join(shown[:MAX_CLASSES_SHOWN])}{more}.</p>"
 
 
-def _measures(inspection: Inspection) -> str:
+def _size_summary(inspection: Inspection) -> str:
     """Render the sizes that determine batch, sequence length and model."""
     preview, parts = inspection.preview, []
     if shape := preview.get("shape"):

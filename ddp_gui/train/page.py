@@ -160,7 +160,7 @@ class TrainPage:
         gr.HTML(shell.navigation(""), elem_classes="ddp-nav-place")
         gr.HTML(HERO)
         gr.HTML('<div id="ddp-live"></div>')
-        self._not_filled = _problem_box("The form could not be filled in")
+        self._fill_problem = _problem_box("The form could not be filled in")
         self.form = Form(self.source.get(), self.machine, self.engine.asks())
         self._where = WhereGroup(self.form, self.api, self.engine)
         self.preset_buttons = self._add_presets()
@@ -171,7 +171,7 @@ class TrainPage:
             with gr.Column(scale=4, min_width=320, elem_id="what-start-does"):
                 self._add_what_start_does()
         self._started_run = gr.Textbox(visible=False)
-        self._again = gr.Textbox(visible=False)  # a change updates the preview
+        self._preview_trigger = gr.Textbox(visible=False)  # a change updates the preview
         self._filled_from = gr.Textbox(visible=False)  # id of the run that filled in the form
         self._kept = gr.Textbox(visible=False)  # receives the result of KEPT
         self._preview_for_user = as_current_user(self._preview)
@@ -277,7 +277,7 @@ class TrainPage:
         raw = self.form.to_raw(*values)
         defaults = fill_in.defaults_for(self.form, self.api.recipe, raw)
         changed = fill_in.changes_html(
-            self.form, self.form.catalogue, raw, self._before(filled_from), defaults=defaults
+            self.form, self.form.catalogue, raw, self._run_values(filled_from), defaults=defaults
         )
         try:
             planned = self.api.plan(raw)
@@ -301,7 +301,7 @@ class TrainPage:
             changed,
         )
 
-    def _before(self, run_id: str) -> tuple[str, dict[str, Any]] | None:
+    def _run_values(self, run_id: str) -> tuple[str, dict[str, Any]] | None:
         """Return name and configuration of the run that filled in the form; None if it was deleted."""
         try:
             config = self.store.open(run_id).read_config() if run_id else None
@@ -319,7 +319,7 @@ class TrainPage:
         return self.store.predicted_memory(planned.config, catalogue, is_on_gpu=is_on_gpu)
 
     @property
-    def _said(self) -> list[Any]:
+    def _preview_outputs(self) -> list[Any]:
         """Outputs of `_preview`."""
         return [
             self._machine_words,
@@ -334,13 +334,13 @@ class TrainPage:
         ]
 
     def _connect_preview(self) -> None:
-        # A change of `_filled_from` triggers an inspection, which changes `_again` (`_connect_own_data`).
+        # A change of `_filled_from` triggers an inspection, which then changes `_preview_trigger`.
         # It does not trigger the preview itself: of two concurrent results, the older could arrive last.
         gr.on(
-            [self.demo.load, self._again.change, *(control.change for control in self._controls)],
+            [self.demo.load, self._preview_trigger.change, *(control.change for control in self._controls)],
             self._preview_for_user,
             self._previewed,
-            self._said,
+            self._preview_outputs,
             trigger_mode="always_last",
             **QUIET,
         )
@@ -356,7 +356,7 @@ class TrainPage:
             self._choices.filled,
         ):
             fitted = self._choices.fit_model_after(inspected.then)
-            fitted.then(None, None, self._again, js=ANEW, **QUIET)
+            fitted.then(None, None, self._preview_trigger, js=ANEW, **QUIET)
 
     # Filling in the form, and Start
 
@@ -365,7 +365,7 @@ class TrainPage:
             button.click(
                 partial(self._fill_from_preset, name), None, [self._choices.filled, *self._previewed], **QUIET
             )
-        outputs = [self._not_filled, self._choices.filled, *self._previewed]
+        outputs = [self._fill_problem, self._choices.filled, *self._previewed]
         self.demo.load(as_current_user(self._fill_at_load), self._kept, outputs, js=KEPT, **QUIET)
 
     def _fill_from_preset(self, name: str) -> list[Any]:
@@ -419,7 +419,7 @@ class TrainPage:
             api_visibility="private",
         )
         # A refused start may have inspected own data.
-        started.failure(None, None, self._again, js=ANEW, **QUIET)
+        started.failure(None, None, self._preview_trigger, js=ANEW, **QUIET)
         started.failure(None, js=START_IS_FREE, **QUIET)
         started.success(None, self._started_run, None, js=OPEN_RUN)
 

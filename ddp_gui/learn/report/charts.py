@@ -271,13 +271,13 @@ def draw_chart(chart: Chart, max_points: int) -> Html | None:
         tag("span", chart.x_words, class_="x-title"),
         class_="frame",
         role="img",
-        aria_label=_spoken(chart, lines),
+        aria_label=_aria_label(chart, lines),
     )
     return tag(
         "figure",
         tag(
             "figcaption",
-            tag("strong", _capital(chart.title)),
+            tag("strong", _capitalized(chart.title)),
             tag(
                 "ul",
                 [tag("li", line_sample(line.index), name_of(line.name)) for line in lines],
@@ -376,14 +376,14 @@ def _x_labels(x: Axis) -> Html:
     return tag("svg", texts, class_="x-ticks", aria_hidden="true")
 
 
-def _spoken(chart: Chart, lines: Sequence[Line]) -> str:
+def _aria_label(chart: Chart, lines: Sequence[Line]) -> str:
     """Return an accessible label with the first and last value of each curve."""
     parts = []
     for line in lines:
         y = line.curve.y[np.isfinite(line.curve.y)]
         first, last = (_value(chart, float(value)) for value in (y[0], y[-1]))
         parts.append(f"{line.name}: from {first} to {last}")
-    return f"{_capital(chart.title)} over {chart.x_words}. {'; '.join(parts)}."
+    return f"{_capitalized(chart.title)} over {chart.x_words}. {'; '.join(parts)}."
 
 
 def _value(chart: Chart, value: float) -> str:
@@ -402,7 +402,7 @@ def _percent(share: float) -> str:
     return f"{share * 100:.3f}".rstrip("0").rstrip(".") + "%"
 
 
-def _capital(words: str) -> str:
+def _capitalized(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 

@@ -44,7 +44,7 @@ def draw_run(run: Measured) -> Html:
             tag("span", about["state"], class_="state", data_state=about["state"]),
             tag("span", _BROKEN, class_="state", data_state="broken") if _is_broken(about) else None,
         ),
-        tag("p", _words(run), class_="soft"),
+        tag("p", _subtitle(run), class_="soft"),
         _verdict(run),
         _remarks(run),
         _run_numbers(run),
@@ -53,7 +53,7 @@ def draw_run(run: Measured) -> Html:
         tag("details", tag("summary", "The whole configuration"), _configuration(about["fields"])),
         tag("h4", "The command that trains the same"),
         tag("pre", tag("code", about["command"])),
-        tag("p", _hash_words(run), class_="hash"),
+        tag("p", _hash_note(run), class_="hash"),
         class_="card run",
         aria_labelledby=heading,
     )
@@ -68,7 +68,7 @@ def _is_broken(about: Mapping[str, Any]) -> bool:
     return about["mistake"] not in ("none", "", None)
 
 
-def _words(run: Measured) -> Html:
+def _subtitle(run: Measured) -> Html:
     about = run.about
     model, dataset, strategy = about["labels"]
     num_ranks = about["num_ranks"]
@@ -89,17 +89,17 @@ def _verdict(run: Measured) -> Html | None:
 
 def _remarks(run: Measured) -> Html | None:
     problem = run.series.problem.get("message") or run.about["error"]
-    remarks = [tag("li", tag("strong", "It failed: "), _cut(problem))] if problem else []
+    remarks = [tag("li", tag("strong", "It failed: "), _shortened(problem))] if problem else []
     if _is_broken(run.about):
         words = f"{_BROKEN.capitalize()}: the configuration has the mistake "
         remarks.append(tag("li", words, tag("code", run.about["mistake"]), "."))
-    remarks += [tag("li", _cut(words)) for words in run.warnings]
+    remarks += [tag("li", _shortened(words)) for words in run.warnings]
     if run.about["note"]:
-        remarks.append(tag("li", "Note: ", tag("bdi", _cut(run.about["note"]), class_="note")))
+        remarks.append(tag("li", "Note: ", tag("bdi", _shortened(run.about["note"]), class_="note")))
     return tag("ul", remarks, class_="remarks") if remarks else None
 
 
-def _cut(words: object) -> str:
+def _shortened(words: object) -> str:
     text = str(words)
     return text if len(text) <= _MAX_WORDS else f"{text[:_MAX_WORDS]} …"
 
@@ -170,7 +170,7 @@ def _value(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _hash_words(run: Measured) -> Html:
+def _hash_note(run: Measured) -> Html:
     if run.hashed is None:
         return joined("It has no events yet.")
     note = " that there were, while it went on" if run.is_live else ""
@@ -213,7 +213,7 @@ def draw_lesson(lesson: Lesson, runs: Runs, max_points: int) -> Html:
         _measured(lesson, [*own, *tried], max_points),
         tag("h3", "Questions"),
         [
-            _question(lesson, number, _found_of(lesson, number, runs, numbers))
+            _question(lesson, number, _outcome_of_question(lesson, number, runs, numbers))
             for number, question in enumerate(lesson["questions"])
         ],
         _own_words(),
@@ -227,7 +227,7 @@ def _numbers(shown: Shown) -> RunNumbers:
     return RunNumbers.of(shown.name, about["state"], about["num_ranks"], shown.run.series)
 
 
-def _found(asked: Mapping[str, Any], runs: measures.Runs) -> Outcome:
+def _outcome_of_choice(asked: Mapping[str, Any], runs: measures.Runs) -> Outcome:
     """Return which choice of a question these runs show."""
     return outcome.of_choice(
         Choice(
@@ -264,18 +264,18 @@ def num_right_answers(lesson: Lesson, runs: Runs) -> int:
     numbers = {shown.index: _numbers(shown) for shown in _shown(lesson["runs"], runs, 0)}
     return sum(
         question["answer"] is not None
-        and question["answer"] == _right_answer(question, _found_of(lesson, number, runs, numbers))
+        and question["answer"] == _right_answer(question, _outcome_of_question(lesson, number, runs, numbers))
         for number, question in enumerate(lesson["questions"])
     )
 
 
-def _found_of(lesson: Lesson, number: int, runs: Runs, own: Mapping[int, RunNumbers]) -> Outcome:
+def _outcome_of_question(lesson: Lesson, number: int, runs: Runs, own: Mapping[int, RunNumbers]) -> Outcome:
     """Return the outcome of a question from the lesson's runs and the question's attempts."""
     attempts = [each for each in lesson["attempts"] if each["question"] == number]
     tried = _shown([{"name": each["choice"], "run_id": each["run_id"]} for each in attempts], runs, 0)
     together: dict[int | str, RunNumbers] = dict(own.items())
     together |= {shown.name: _numbers(shown) for shown in tried}
-    return _found(lesson["questions"][number], together)
+    return _outcome_of_choice(lesson["questions"][number], together)
 
 
 def _right_answer(question: Mapping[str, Any], found: Outcome) -> int | None:
@@ -306,7 +306,7 @@ def outcome_words(lesson: Lesson, runs: Runs) -> str:
         return f"not predicted; {answers}"
     if not _is_revealed(lesson, runs):
         return f"predicted, not run to the end; {answers}"
-    return f"{_outcome(lesson, _shown(lesson['runs'], runs, 0))} {answers[0].upper()}{answers[1:]}."
+    return f"{_outcome_sentence(lesson, _shown(lesson['runs'], runs, 0))} {answers[0].upper()}{answers[1:]}."
 
 
 def _is_revealed(lesson: Lesson, runs: Runs) -> bool:
@@ -329,7 +329,7 @@ def _prediction(lesson: Lesson, own: Sequence[Shown], *, is_revealed: bool) -> H
     is_drawn = asked["kind"] == "curve"
     parts = [tag("h3", "Prediction"), tag("p", inlines(asked["question"]), class_="question")]
     if not is_drawn:
-        found = _found(asked, {shown.index: _numbers(shown) for shown in own})
+        found = _outcome_of_choice(asked, {shown.index: _numbers(shown) for shown in own})
         right = _right(asked, found) if is_revealed and predicted is not None else None
         parts.append(_choices(asked, predicted, right))
     elif predicted is not None:
@@ -339,7 +339,7 @@ def _prediction(lesson: Lesson, own: Sequence[Shown], *, is_revealed: bool) -> H
     elif not is_revealed:
         parts.append(tag("p", "The lesson's runs have not all come to their end.", class_="soft"))
     else:
-        parts.append(tag("p", _outcome(lesson, own), class_="outcome"))
+        parts.append(tag("p", _outcome_sentence(lesson, own), class_="outcome"))
         if not is_drawn:
             parts += [tag("p", words, class_="soft") for words in found.reasons]
             if right == asked["right"]:
@@ -347,10 +347,10 @@ def _prediction(lesson: Lesson, own: Sequence[Shown], *, is_revealed: bool) -> H
     return tag("div", parts, class_="card")
 
 
-def _outcome(lesson: Lesson, own: Sequence[Shown]) -> str:
+def _outcome_sentence(lesson: Lesson, own: Sequence[Shown]) -> str:
     asked, predicted = lesson["prediction"], lesson["predicted"]
     if asked["kind"] == "choice":
-        right = _right(asked, _found(asked, {shown.index: _numbers(shown) for shown in own}))
+        right = _right(asked, _outcome_of_choice(asked, {shown.index: _numbers(shown) for shown in own}))
         if right is None:
             return "These runs do not show which prediction was right."
         return (

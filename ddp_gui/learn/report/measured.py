@@ -79,7 +79,7 @@ class Measured:
     @property
     def global_batch(self) -> int | None:
         """Number of samples per step over all ranks."""
-        return _whole(self.series.plan.get("global_batch"))
+        return _sample_count(self.series.plan.get("global_batch"))
 
     @property
     def most_memory_bytes(self) -> int | None:
@@ -169,7 +169,7 @@ def _warnings(series: Series, found: list[insights.Insight]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(each.message for each in found), *own]))[:MAX_WARNINGS]
 
 
-def _whole(value: object) -> int | None:
+def _sample_count(value: object) -> int | None:
     """Return a positive number of samples, or None. A damaged file can contain any type."""
     is_number = isinstance(value, int) and not isinstance(value, bool) and value > 0
     return int(value) if is_number and isinstance(value, int) else None

@@ -313,7 +313,7 @@ MEDIA_TYPE = "text/html; charset=utf-8"
 
 
 def make_report_router(library: Library, store: RunStore) -> Router:
-    """Return the report routes below `/live/learn`."""
+    """Return the routes of the report below `/live/learn`."""
     router = Router(prefix="/live/learn/report")
     source = Source(library=library, store=store)
 
