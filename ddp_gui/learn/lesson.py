@@ -239,7 +239,7 @@ class Picture:
         curve: a chart of all runs.
         numbers: a table with one column per run.
         bars: one bar per rank of each run.
-        waterfall: run (from 0) whose speed-up over the first run is divided into its losses.
+        waterfall: index (from 0) of the run whose gap to an ideal speed-up is divided by causes.
         instrument: a panel of "Look closer" on a run's page, for each run or only for `run`.
     """
 

@@ -131,7 +131,7 @@ def of_choice(about: Choice, runs: Runs) -> Outcome:
 
 
 def of_picture(about: Picture, runs: Runs) -> Outcome:
-    """Return whether the runs show a picture's finding; without one, whether its times were disturbed."""
+    """Return the outcome of a picture's finding; without one, whether its times were disturbed."""
     if about.when:
         return _compared([about.when], [about.when], runs, also=_timed_of(about, runs))
     reasons = _doubts(_timed_of(about, runs), runs)

@@ -57,7 +57,10 @@ class Answer:
 
 @dataclass(kw_only=True)
 class Poll:
-    """A poll about one lesson. Answers are keyed by account name, or by a random browser token."""
+    """A poll about one lesson. Answers are keyed by account name, or by a random browser token.
+
+    Its states are "open", "closed", "running" and "revealed", in this order; a closed poll can be reopened.
+    """
 
     poll_id: str
     lesson: str
@@ -251,7 +254,7 @@ class Room:
     """A poll and the state needed to serve it."""
 
     poll: Poll
-    # Why the next run could not be started; empty if there is no problem.
+    # Why the runs do not continue; empty without a problem.
     trouble: str = ""
     version: int = 0
     news: asyncio.Event = field(default_factory=asyncio.Event)

@@ -241,7 +241,7 @@ def _number(name: str, value: Any) -> float | None:
     return number
 
 
-# Runs further back may overtake a run that does not fit for this long; then its devices are reserved.
+# How long runs further back may overtake a run that does not fit; after that its device kind is reserved.
 PATIENCE_S = 600.0
 # Earlier usage does not affect the order of the queue.
 LATELY_S = 3600.0
@@ -399,7 +399,11 @@ def decide(situation: Situation, now_unix_s: float) -> list[Start]:
 
 
 def in_order(situation: Situation, now_unix_s: float) -> list[Waiting]:
-    """Return the queue in order: runs that a teacher moved to the head, then by least usage."""
+    """Return the queue in order: runs that a teacher moved to the head, then by least usage.
+
+    The rule repeatedly takes the oldest run of the user who holds the fewest ranks, where runs already placed
+    in the queue count as held. Ties go to the user with less usage in the last hour, then to the older request.
+    """
     by_id = {run.run_id: run for run in situation.waiting}
     order = [by_id.pop(run_id) for run_id in situation.first if run_id in by_id]
     held = ranks_held(situation.running)

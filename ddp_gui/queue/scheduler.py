@@ -38,13 +38,13 @@ Result = TypeVar("Result")
 
 POLL_EVERY_S = 1.0
 SEARCH_EVERY_S = 30.0
-# With logins, a run's checkpoints can use one n-th of the disk space that is free at its start.
+# With logins, a run's checkpoints may use 1 / SHARES_OF_DISK of the space that is free at its start.
 SHARES_OF_DISK = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class Placed:
-    """The result of a start: the run and its place in the queue (1 is next), or None if it has started."""
+    """The result of a start. `place` is the place in the queue (1 is next), or None if the run has started."""
 
     run: RunDirectory
     place: int | None
@@ -259,7 +259,7 @@ class Scheduler:
         self.tick()
 
     def with_gpus(self, start: Callable[[Collection[str], Collection[str]], Result]) -> Result:
-        """Return `start(free, granted)`, called with the UUIDs of GPUs without and with a run.
+        """Call `start(free, granted)` with the UUIDs of GPUs without and with a run, and return its result.
 
         No GPU is allocated during the call.
 

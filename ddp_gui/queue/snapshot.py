@@ -84,6 +84,8 @@ def waiting_times(
 ) -> dict[str, float]:
     """Return the estimated seconds until each queued run starts; runs without an estimate are omitted.
 
+    Simulates the scheduling rule: starts all runs that fit, then advances to the next expected end of a run.
+
     Args:
         remaining_s: remaining duration of each live run; None if unknown.
         usual_s: recent median duration, assumed for queued runs; None if no run has ended.

@@ -1,4 +1,8 @@
-"""Live streams for the page of a run."""
+"""Live streams for the page of a run.
+
+Each viewed run has one `Follower`. It reads the run's files in a worker thread and wakes its viewers after
+changes. Viewers with equal chart settings share one encoded update.
+"""
 
 from __future__ import annotations
 

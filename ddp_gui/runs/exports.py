@@ -84,6 +84,7 @@ def scalar_records(
     """
     times, numbers = np.asarray(times_unix_s, dtype="<f8"), np.asarray(steps, dtype=np.uint64)
     scalars = np.asarray(values, dtype="<f4").reshape(len(numbers), len(tags))
+    # Bytes of each step's varint. Events of equal length are encoded together, as rows of one array.
     lengths = 1 + sum((numbers >= 1 << bits).astype(np.int64) for bits in range(7, 64, 7))
     records: list[bytes] = [b""] * len(numbers)
     for length in np.unique(lengths).tolist():

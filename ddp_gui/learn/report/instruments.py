@@ -213,6 +213,7 @@ def _parts_of(run: Measured) -> dict[str, float] | None:
 def _divided(part: Mapping[str, Any], *, has_others: bool) -> dict[str, float]:
     """Divide a step's time by cost. A single rank neither waits nor communicates."""
     waiting = (part["wait"] or 0.0) if has_others else 0.0
+    # Exposed communication: the part of the all-reduce that was not hidden behind the backward pass.
     seen = waiting
     if has_others and part["all_reduce"] is not None:
         seen = max(waiting, part["all_reduce"] - (part["hidden"] or 0.0))
