@@ -402,7 +402,8 @@ def in_order(situation: Situation, now_unix_s: float) -> list[Waiting]:
     """Return the queue in order: runs that a teacher moved to the head, then by least usage.
 
     The rule repeatedly takes the oldest run of the user who holds the fewest ranks, where runs already placed
-    in the queue count as held. Ties go to the user with less usage in the last hour, then to the older request.
+    in the queue count as held. Ties go to the user with less usage in the last hour, then to the older
+    request.
     """
     by_id = {run.run_id: run for run in situation.waiting}
     order = [by_id.pop(run_id) for run_id in situation.first if run_id in by_id]

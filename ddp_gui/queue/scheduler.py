@@ -44,7 +44,7 @@ SHARES_OF_DISK = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Placed:
-    """The result of a start. `place` is the place in the queue (1 is next), or None if the run has started."""
+    """The result of a start. `place` is the place in the queue (1 is next), or None if the run started."""
 
     run: RunDirectory
     place: int | None
