@@ -1,1 +1,1 @@
-"""Learn: lessons in which somebody predicts what a run will do, starts it, and sees why."""
+"""Lessons: a learner predicts what a run will do, starts it, and sees why it did so."""

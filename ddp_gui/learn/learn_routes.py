@@ -1,4 +1,4 @@
-"""The library of lessons, its endpoints and routes."""
+"""The lesson library, its endpoints and its routes."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from trainers.files.plain_files import open_plain
 from trainers.machine.os_errors import explain
 
 MAX_FILES = 200
-# What tells that a file has changed.
+# Inode, modification time and size: a file is parsed again only if one of them differs.
 FileMark = tuple[int, int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Broken:
-    """A file that is no lesson, and why."""
+    """A file that is not a valid lesson, and the reason."""
 
     file: str
     words: str
 
 
 class Library:
-    """The lessons of some folders, in the order of their files' names; safe to be used by several threads.
+    """The lessons of some folders, in the order of their file names; thread-safe.
 
     Args:
-        folders: of two lessons of one name that of the later folder counts.
+        folders: if two lessons have the same name, the one in the later folder is used.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
@@ -53,7 +53,7 @@ class Library:
         self._lock = threading.Lock()
 
     def read(self) -> tuple[list[Lesson], list[Broken]]:
-        """Return all lessons, and the files that are none; what has changed is read again."""
+        """Return all lessons and all invalid files. Only changed files are parsed again."""
         with self._lock:
             found, broken = dict[str, Lesson](), list[Broken]()
             for folder in self._folders:
@@ -71,10 +71,10 @@ class Library:
             return list(found.values()), broken
 
     def find(self, name: str) -> Lesson:
-        """Return the lesson of a name.
+        """Return the lesson with this name.
 
         Raises:
-            ValueError: when there is none.
+            ValueError: if it does not exist.
         """
         for lesson in self.read()[0]:
             if lesson.name == name:
@@ -101,7 +101,7 @@ TAG = "lesson"
 
 
 class LearnApi:
-    """The endpoint over the lessons; results are JSON values."""
+    """Endpoint that starts a lesson's runs. Results are JSON values."""
 
     def __init__(self, library: Library, api: Api, store: RunStore) -> None:
         self._library = library
@@ -111,9 +111,9 @@ class LearnApi:
     async def start_lesson_run(
         self, lesson: str, run: int, question: int | None = None, choice: str | None = None
     ) -> dict[str, Any]:
-        """Start one of a lesson's runs, counted from 0, now or when its turn comes; it is tagged.
+        """Start or queue one of a lesson's runs (counted from 0) and tag it with the lesson's name.
 
-        With a `question` it is the run of that question, with what was chosen there.
+        With a `question` (from 0), start that question's attempt with the given `choice`.
         """
         config = await CLICKS.run(in_plain_words, lambda: self._config(lesson, run, question, choice))
         answer = await self._api.start_run(config)
@@ -121,10 +121,10 @@ class LearnApi:
         return answer
 
     def tend(self, lesson: str, run: int, run_id: str) -> None:
-        """Send a run the next command that the lesson has for it, as soon as it is far enough.
+        """Send a run the lesson's next command once the run has reached the command's step.
 
         Raises:
-            ValueError: when it is refused: the run has ended meanwhile, or is not the current user's.
+            ValueError: if it is refused, because the run has ended or belongs to another user.
         """
         commands = self._library.find(lesson).runs[run].commands
         view = self._store.view(run_id)
@@ -170,8 +170,8 @@ def _nth(items: tuple[Any, ...], what: str, number: int) -> Any:
 
 MAX_ATTEMPTS = 60
 RunIds = Annotated[tuple[str, ...], Query(max_length=MAX_RUNS)]
-# Each `question:choice:run`, the first two counted from 0. Matched in the handler, off the loop: FastAPI
-# describes each of thousands of wrong ones on it.
+# Each item is `question:choice:run`, the first two counted from 0. The format is checked in the handler,
+# in a worker thread: FastAPI would report thousands of invalid items on the event loop.
 AttemptIds = Annotated[tuple[str, ...], Query(max_length=MAX_ATTEMPTS)]
 _ATTEMPT = re.compile(r"\d{1,3}:\d{1,3}:.{1,290}")
 
@@ -223,11 +223,11 @@ def make_router(library: Library, api: Api, store: RunStore) -> Router:
 def outcome_of(
     lesson: Lesson, store: RunStore, run_ids: Sequence[str], attempts: Sequence[tuple[str, ...]] = ()
 ) -> dict[str, Any]:
-    """Return what the runs of a lesson showed, of those that have ended and that the current user may see.
+    """Return the measured outcome of a lesson, from ended runs that the current user can see.
 
     Args:
         run_ids: in the order of the lesson's runs.
-        attempts: question, choice (both counted from 0) and run of each, oldest first.
+        attempts: question, choice (both from 0) and run id of each attempt, oldest first.
     """
     own: dict[measures.RunName, RunNumbers] = {
         number: numbers

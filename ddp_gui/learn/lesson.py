@@ -1,4 +1,4 @@
-"""Lessons and their Markdown as the page shows them."""
+"""Lesson data classes, and the Markdown subset in which lessons are written."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _WRAPPERS = {"strong": "b", "em": "i"}
 
 
 class MarkdownError(ValueError):
-    """Text that a lesson may not have.
+    """Markdown that lessons do not support.
 
     Attributes:
-        line: where it is, from 1.
+        line: line number, from 1.
     """
 
     def __init__(self, words: str, line: int) -> None:
@@ -29,22 +29,22 @@ class MarkdownError(ValueError):
 
 
 def parse_blocks(text: str, is_term: Callable[[str], bool]) -> Tree:
-    """Return the blocks of a text.
+    """Parse Markdown text into blocks.
 
     Args:
-        is_term: whether the glossary has a term.
+        is_term: returns True if the glossary has the term.
 
     Raises:
-        MarkdownError: naming what is not allowed, and its line.
+        MarkdownError: naming the unsupported element and its line.
     """
     return _Reader(is_term).blocks(SyntaxTreeNode(_parser().parse(text)).children)
 
 
 def parse_inlines(text: str, is_term: Callable[[str], bool]) -> Tree:
-    """Return the inlines of one paragraph.
+    """Parse a single paragraph into inline elements.
 
     Raises:
-        MarkdownError: where it is more than one, or has what is not allowed.
+        MarkdownError: if it is more than one paragraph or contains unsupported elements.
     """
     found = parse_blocks(text, is_term)
     if len(found) != 1 or found[0][0] != "p":
@@ -54,7 +54,7 @@ def parse_inlines(text: str, is_term: Callable[[str], bool]) -> Tree:
 
 
 def _parser() -> MarkdownIt:
-    # What is refused is found first: HTML, and links that its own rules would leave as text.
+    # Parse HTML and links that markdown-it would otherwise leave as text, so that they can be refused.
     made = MarkdownIt("commonmark", {"html": True})
     made.validateLink = lambda url: True  # type: ignore[method-assign]  # noqa: ARG005
     return made
@@ -125,9 +125,9 @@ class _Reader:
         return MarkdownError(f"there is a part of the kind {what!r}, but allowed are: {allowed}", self._line)
 
 
-# What a chart of a lesson can be drawn over.
+# X axes of a lesson's charts.
 AXES = ("step", "samples", "time")
-# What is measured of a run, and can be a row of a lesson's table.
+# Measured numbers of a run that a lesson's table can show as rows.
 NUMBERS = (
     "loss",
     "loss_exact",
@@ -143,21 +143,21 @@ NUMBERS = (
     "learning_rate",
     "took",
 )
-# What can be drawn as a curve; what evaluations measure is `metric:NAME`.
+# Curves of a lesson's charts; an evaluation metric is written `metric:NAME`.
 CURVES = ("loss", "throughput", "learning_rate", "grad_norm", "validation_loss")
 METRIC = "metric:"
-# What can be drawn as a bar for each rank.
+# Quantities that can be drawn as one bar per rank.
 BARS = ("memory", "wait")
-# How a run is meant to end.
+# How a run is expected to end.
 ENDS = ("finished", "failed")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SentCommand:
-    """A command that the lesson sends to a run: an endpoint, and its values behind the run's id.
+    """A command that the lesson sends to a run: an endpoint and its arguments after the run id.
 
     Attributes:
-        at_step: as soon as the page sees the run at this step, or behind it.
+        at_step: the command is sent once the page sees the run at or after this step.
     """
 
     at_step: int
@@ -168,11 +168,11 @@ class SentCommand:
 
 @dataclass(frozen=True, kw_only=True)
 class LessonRun:
-    """One run: what it is called in the lesson, and its configuration; missing fields have their defaults.
+    """A run of a lesson: its display name and configuration; missing fields get their defaults.
 
     Attributes:
-        expect: how it is meant to end; one that is to fail shows a hang or an error.
-        commands: what the lesson does to it while it trains; also to the attempts that are made from it.
+        expect: expected final state; a run that is expected to fail demonstrates a hang or an error.
+        commands: commands that the lesson sends while the run trains; also sent to attempts based on it.
     """
 
     name: str
@@ -183,13 +183,13 @@ class LessonRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A question with one right answer, counted from 0.
+    """A multiple-choice question with one correct answer.
 
     Attributes:
-        right: the answer that the lesson explains.
-        because: what is said when it was answered.
-        measured: for each choice the condition under which the runs show it (`conditions`), empty where no
-            measurement shows it; no conditions at all where the question is not about the runs.
+        right: index of the answer that the lesson explains, from 0.
+        because: explanation shown after the question was answered.
+        measured: one condition per choice under which the runs show that choice (see `measures`), empty if
+            no measurement shows it; an empty tuple if the question is not about the runs.
     """
 
     question: Tree
@@ -201,12 +201,13 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnCurve:
-    """A question whose answer is drawn: the course of a curve, between two values, over a range.
+    """A question answered by drawing a curve.
 
     Attributes:
-        run: the run whose curve it is, counted from 0.
-        until: where the axis ends; it begins at 0.
-        smoothing: of the measured curve that it is compared with, in the unit of the axis.
+        run: index of the run whose curve is predicted, from 0.
+        until: end of the x axis, which begins at 0.
+        low, high: limits of the y axis.
+        smoothing: smoothing of the measured curve, in units of the x axis.
     """
 
     question: Tree
@@ -221,7 +222,7 @@ class DrawnCurve:
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """What to look at: a place on a chart's axis, and words."""
+    """A labelled position on a chart's x axis."""
 
     x: float
     words: str
@@ -229,17 +230,17 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """What is shown of the runs: one of `curve`, `numbers`, `bars`, `waterfall` and `instrument`.
+    """A figure of the runs. One of `curve`, `numbers`, `bars`, `waterfall` and `instrument` is set.
 
     Attributes:
-        caption: what it shows.
-        see: what to look at in it, once the runs have ended; may be empty.
-        finding: what the runs show in it, said only where they meet the condition `when`; may be empty.
+        caption: text that describes the figure.
+        see: text shown with the figure after the runs have ended; may be empty.
+        finding: text shown only if the runs meet the condition `when`; may be empty.
         curve: a chart of all runs.
-        numbers: a table with a column for each run.
-        bars: a bar for each rank of each run.
-        waterfall: the run (counted from 0) whose speed-up over the first is divided into what it cost.
-        instrument: a part of "Look closer" on a run's page, for each run or for `run` alone.
+        numbers: a table with one column per run.
+        bars: one bar per rank of each run.
+        waterfall: index (from 0) of the run whose gap to an ideal speed-up is divided by causes.
+        instrument: a panel of "Look closer" on a run's page, for each run or only for `run`.
     """
 
     caption: Tree
@@ -260,11 +261,11 @@ class Picture:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """A setting that the learner changes, and runs again.
+    """A setting that the learner changes to run the lesson's run again.
 
     Attributes:
-        run: whose configuration is changed, counted from 0.
-        choices: what can be chosen: its words, and the fields that change.
+        run: index of the run whose configuration is changed, from 0.
+        choices: configuration changes by the choice's label.
     """
 
     run: int
@@ -274,18 +275,18 @@ class Attempt:
 
 @dataclass(frozen=True, kw_only=True)
 class Question(Choice):
-    """A question at the end; with an attempt it can be answered only when that was run."""
+    """A question at the end of a lesson. If it has an attempt, that must be run before answering."""
 
     attempt: Attempt | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lesson:
-    """One lesson.
+    """A lesson.
 
     Attributes:
-        name: as in its address.
-        before, see, explain: its text: before the prediction, with the pictures (may be empty), behind them.
+        name: identifier in the URL.
+        before, see, explain: text before the prediction, with the figures (may be empty), and after them.
     """
 
     name: str

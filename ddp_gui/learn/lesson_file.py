@@ -1,4 +1,4 @@
-"""Lesson files: front matter, text and their checks."""
+"""Parser of lesson files: TOML front matter and Markdown text."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from trainers.contract.config import Config, ConfigError
 MAX_CHOICES = 6
 _HEADER = re.compile(r"\s*\[+\s*([\w.]+)\s*\]+\s*(?:#.*)?$")
 _TOML_LINE = re.compile(r"\(at line (\d+), column \d+\)")
-# The tables around a value: the name of each, and which of several it is.
+# Path to a TOML table: the name of each enclosing table and its index in an array of tables.
 Place = tuple[tuple[str, int], ...]
 
 
 class LessonError(ValueError):
-    """A file that is no lesson; the text names its line and says why."""
+    """A file that is not a valid lesson; the message names the line and the reason."""
 
     def __init__(self, words: str, line: int) -> None:
         super().__init__(f"line {line}: {words}")
@@ -51,10 +51,10 @@ class LessonError(ValueError):
 
 
 class Head:
-    """The lines of a head, which begins in the file's second line.
+    """The front matter of a lesson file. It begins in the file's second line.
 
     Raises:
-        LessonError: when they are no TOML.
+        LessonError: if it is not valid TOML.
     """
 
     def __init__(self, lines: Sequence[str]) -> None:
@@ -62,28 +62,28 @@ class Head:
         try:
             self.raw = tomllib.loads("\n".join(lines))
         except tomllib.TOMLDecodeError as error:
-            said = _TOML_LINE.search(str(error))
-            line = int(said[1]) + 1 if said else len(lines) + 1
+            position = _TOML_LINE.search(str(error))
+            line = int(position[1]) + 1 if position else len(lines) + 1
             words = _TOML_LINE.sub("", str(error)).strip().removesuffix(".")
             raise LessonError(f"the head is no TOML: {words}", line) from error
 
     @property
     def top(self) -> Table:
-        """Return what stands in no table, and the tables themselves."""
+        """Return the root table."""
         return Table(self, self.raw, ())
 
     def line_of(self, place: Place, key: str) -> int:
-        """Return the line of a key, or of the table that should have it."""
+        """Return the file's line of a key, or of its table if the key is missing."""
         matches = ((line, _HEADER.match(text)) for line, text in enumerate(self._lines))
         headers = [(line, found[1]) for line, found in matches if found]
-        # The first table ends what stands in none.
+        # The keys of the root table end at the first table header.
         begin, path = -1, ""
         end = len(self._lines) if place or not headers else headers[0][0]
         for name, index in place:
             path = f"{path}.{name}".lstrip(".")
             begins = [line for line, header in headers if header == path and begin <= line < end]
             if index >= len(begins):
-                continue  # it is written inline
+                continue  # an inline table has no header
             begin = begins[index]
             after = (line for line, header in headers if line > begin and not header.startswith(f"{path}."))
             end = min(end, next(after, end))
@@ -94,12 +94,12 @@ class Head:
 
 
 def is_term(name: str) -> bool:
-    """Tell whether the glossary explains a term."""
+    """Return True if the glossary explains the term."""
     return name in shell.definitions()
 
 
 class Table:
-    """One table of the head; what was read of it is noted."""
+    """A table of the front matter. It tracks which keys were read, so that unknown keys can be refused."""
 
     def __init__(self, head: Head, raw: Any, place: Place) -> None:
         self._head = head
@@ -111,7 +111,7 @@ class Table:
         self._left = dict.fromkeys(raw)
 
     def refuse(self, key: str, words: str) -> NoReturn:
-        """Raise a LessonError about a key."""
+        """Raise a LessonError about a key, with its line."""
         raise LessonError(f"{key}: {words}", self._head.line_of(self._place, key))
 
     def _refuse_value(self, key: str, allowed: str) -> NoReturn:
@@ -138,7 +138,7 @@ class Table:
             self.refuse(key, str(error))
 
     def optional_inlines(self, key: str) -> Tree:
-        """Return a paragraph's inside; empty where the key is missing."""
+        """Return the inline elements of a paragraph; empty if the key is missing."""
         return self.inlines(key) if key in self.raw else []
 
     def whole(self, key: str, low: int, high: int) -> int:
@@ -160,14 +160,14 @@ class Table:
         return bool(value)
 
     def one_of(self, key: str, allowed: Sequence[str]) -> str:
-        """Return one of some words; the first where the key is missing."""
+        """Return a value out of `allowed`; the first one if the key is missing."""
         value = self.take(key) if key in self.raw else allowed[0]
         if value not in allowed:
             self._refuse_value(key, f"one of {', '.join(allowed)}")
         return str(value)
 
     def names(self, key: str, allowed: Sequence[str]) -> tuple[str, ...]:
-        """Return some of the words that are allowed, at least one."""
+        """Return a non-empty list of values out of `allowed`."""
         value = self.take(key)
         if not isinstance(value, list) or not value or not all(name in allowed for name in value):
             self._refuse_value(key, f"some of {', '.join(allowed)}")
@@ -209,11 +209,11 @@ class Table:
 
 MAX_BYTES = 200_000
 MAX_RUNS = 6
-# A run that hangs on purpose must be found and ended while its learner waits.
+# A run that hangs on purpose must be detected and ended while the learner waits.
 MAX_HANG_S = 10.0
 MAX_MINUTES = 240
 MAX_SMOOTHING = 10_000
-# Of the loss that a drawn prediction is compared with, in steps.
+# Smoothing, in steps, of the measured curve that a drawn prediction is compared with.
 PREDICTED_SMOOTHING = 20
 MAX_STEP = 1_000_000
 PARTS = ("Before", "See", "Explain")
@@ -223,11 +223,11 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,59}")
 
 
 def read(path: Path) -> Lesson:
-    """Return the lesson of a file.
+    """Read and parse a lesson file.
 
     Raises:
         LessonError: naming the line.
-        OSError: when it cannot be read.
+        OSError: if it cannot be read.
     """
     with path.open("rb") as file:
         raw = file.read(MAX_BYTES + 1)
@@ -240,12 +240,12 @@ def read(path: Path) -> Lesson:
 
 
 def name_of(path: Path) -> str:
-    """Return a lesson's name: that of its file, without the number that sorts it."""
+    """Return the lesson's name: the file name without its sort number and extension."""
     return _NUMBER.sub("", path.stem)
 
 
 def parse(name: str, text: str) -> Lesson:
-    """Return the lesson of a file's text.
+    """Parse the text of a lesson file.
 
     Raises:
         LessonError: naming the line.
@@ -257,7 +257,7 @@ def parse(name: str, text: str) -> Lesson:
     if len(fences) < 2 or fences[0] != 0:
         raise LessonError(f"the file must begin with a head between two lines {_FENCE}", 1)
     top = Head(lines[1 : fences[1]]).top
-    # A lesson whose pictures say what to look at may leave out the part that says it of all.
+    # The part "See" is optional if a picture has its own "see" text.
     optional = ("See",) if any("see" in each for each in _tables_of(top.raw.get("pictures"))) else ()
     texts = _texts(lines, fences[1] + 1, optional)
     runs = tuple(_run(table) for table in top.tables("runs", least=1, most=MAX_RUNS))
@@ -283,7 +283,7 @@ def _tables_of(value: Any) -> list[dict[str, Any]]:
 
 
 def _texts(lines: list[str], first: int, optional: Collection[str]) -> Mapping[str, Tree]:
-    """Return the parts of the text behind the head, each below its heading."""
+    """Parse the text after the front matter into its parts, one per heading."""
     begins: dict[str, int] = {}
     for number in range(first, len(lines)):
         line = lines[number]
@@ -352,11 +352,11 @@ def _prediction(table: Table, num_runs: int) -> Choice | DrawnCurve:
 
 
 def _choice(table: Table, num_runs: int, attempts: Collection[str] = ()) -> dict[str, Any]:
-    """Return the fields of a question with choices.
+    """Parse a multiple-choice question into the fields of a `Choice`.
 
     Args:
-        num_runs: the runs that its conditions can name by number.
-        attempts: those that they can name by words.
+        num_runs: number of the lesson's runs, to which conditions can refer by index.
+        attempts: choices of the attempt, to which conditions can refer by label.
     """
     choices = table.choices()
     right = table.whole("right", 0, len(choices) - 1)
@@ -374,7 +374,7 @@ def _choice(table: Table, num_runs: int, attempts: Collection[str] = ()) -> dict
 def _measured(
     table: Table, num_choices: int, right: int, num_runs: int, attempts: Collection[str]
 ) -> tuple[str, ...]:
-    """Return one condition for each choice."""
+    """Return the validated conditions, one per choice."""
     found = table.take("measured")
     if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
         table.refuse("measured", "it must be a list of conditions")
@@ -461,7 +461,7 @@ def _instrument(table: Table, num_runs: int) -> dict[str, Any]:
     return {"instrument": table.text("instrument"), "run": run}
 
 
-# The kinds of pictures, and what reads each.
+# Parser of each kind of picture, by its key.
 _PICTURES: Mapping[str, Callable[[Table, int], dict[str, Any]]] = {
     "curve": _chart,
     "numbers": lambda table, _: {"numbers": table.names("numbers", NUMBERS)},

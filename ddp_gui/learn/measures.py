@@ -1,4 +1,4 @@
-"""Measurements of a learner's runs, and conditions on them."""
+"""Quantities measured from a lesson's runs, and the conditions that compare them."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from ddp_gui.events.series import Series
 from ddp_gui.events.tables import Numbers
 from trainers.contract import events
 
-# Of a run's time; with less, the median step is not affected.
+# Share of a run's time. Below it, contention does not change the median step time.
 MUCH_CONTENDED = 0.1
-# Medians of fewer steps differ from run to run.
+# Medians over fewer steps are not reproducible.
 FEWEST_STEPS = 30
-# One half of a run at another speed than the other half: the machine changed meanwhile.
+# Ratio of the two halves' median step times above which the machine's speed changed during the run.
 MOST_DRIFT = 1.5
-# A step divided into parts is the mean over so many samples at least.
+# Minimum number of sampled steps behind a mean step breakdown.
 FEWEST_SAMPLED = 4
-# N ranks may be a little more than N times as fast: each half of the samples fits a cache better.
+# N ranks can be slightly more than N times as fast: a smaller share of the samples fits the cache better.
 MOST_SPEED_UP = 1.1
 END_SHARE = 0.1
 
 
 class UnmeasuredError(Exception):
-    """A run does not have the quantity; the text says which, and why."""
+    """A run lacks a quantity; the message names both and the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunNumbers:
-    """What was measured of one run of a lesson.
+    """The measured numbers of one of a lesson's runs.
 
     Attributes:
-        name: in the lesson.
-        num_ranks: of its configuration.
-        contended: when other programs took the processor.
+        name: name in the lesson.
+        num_ranks: number of configured ranks.
+        contended: spans during which other programs used the processor.
     """
 
     name: str
@@ -54,7 +54,7 @@ class RunNumbers:
 
     @classmethod
     def of(cls, name: str, state: str, num_ranks: int, series: Series) -> RunNumbers:
-        """Return the numbers of a run that has ended."""
+        """Return the numbers of an ended run."""
         return cls(
             name=name,
             state=state,
@@ -67,16 +67,15 @@ class RunNumbers:
 
 @dataclass(frozen=True, kw_only=True)
 class Quantity:
-    """A number that is measured of one or two runs.
+    """A number measured from one or two runs.
 
     Attributes:
-        words: its name for a learner.
-        unit: how the page writes it: loss, exact, number, seconds, per_second, times, bytes, share, count or
-            flag.
-        read: returns it, or None where it was not measured.
-        num_runs: the runs that it is of; with two, the second is the one compared with.
-        has_rank: it is of one rank, whose number follows the run.
-        is_timed: other programs on the processor change it.
+        words: display name.
+        unit: display format: loss, exact, number, seconds, per_second, times, bytes, share, count or flag.
+        read: returns the value, or None if it was not measured.
+        num_runs: number of runs; the second is the baseline.
+        has_rank: if True, the quantity belongs to a rank, whose number follows the runs.
+        is_timed: if True, other programs on the processor affect the value.
     """
 
     words: str
@@ -88,12 +87,12 @@ class Quantity:
 
     @property
     def num_arguments(self) -> int:
-        """The arguments in a condition."""
+        """Number of arguments in a condition."""
         return self.num_runs + self.has_rank
 
 
 def doubts(run: RunNumbers) -> list[str]:
-    """Return why the times of a run say little about the run, as sentences; only what was observed."""
+    """Return reasons why a run's times are unreliable, as sentences; only observed reasons."""
     if run.pace is None or run.pace.num_steps < FEWEST_STEPS:
         num_steps = 0 if run.pace is None else run.pace.num_steps
         return [f"Only {num_steps} whole steps of “{run.name}” were measured."]
@@ -113,7 +112,7 @@ def doubts(run: RunNumbers) -> list[str]:
 
 
 def doubts_of_parts(run: RunNumbers) -> list[str]:
-    """Return why the parts of a run's steps say little, as sentences."""
+    """Return reasons why a run's step breakdown is unreliable, as sentences."""
     num_sampled = sum(table.length for table in run.series.ranks.values())
     if num_sampled >= FEWEST_SAMPLED:
         return []
@@ -121,7 +120,7 @@ def doubts_of_parts(run: RunNumbers) -> list[str]:
 
 
 def doubts_of_speed_up(run: RunNumbers, base: RunNumbers) -> list[str]:
-    """Return why a speed-up cannot be one of more ranks, as sentences."""
+    """Return a sentence if a speed-up is too large to be explained by the number of ranks."""
     found, most = _speed_up(run, base), run.num_ranks / base.num_ranks
     if found is None or found <= MOST_SPEED_UP * most:
         return []
@@ -138,7 +137,7 @@ def _medians_of_halves(series: Series) -> tuple[float, float]:
 
 
 def _is_number(value: object) -> bool:
-    """True for a number; a damaged file may hold anything."""
+    """Return True for a number. A damaged file can contain any type."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -271,7 +270,7 @@ QUANTITIES: Mapping[str, Quantity] = {
 
 
 MAX_LENGTH = 400
-# A run in a condition: its number in the lesson, or a choice of the attempt.
+# A run in a condition: its index in the lesson, or a choice's label for an attempt.
 RunName = int | str
 Runs = Mapping[RunName, RunNumbers]
 
@@ -293,14 +292,14 @@ _COMPUTED: Mapping[type[ast.operator], Callable[[float, float], float]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """A quantity of one or two runs in a condition, and the rank that it is of."""
+    """A quantity as a condition refers to it: with its runs and, for some quantities, a rank."""
 
     quantity: str
     runs: tuple[RunName, ...]
     rank: int | None = None
 
     def value(self, runs: Runs) -> float:
-        """Return the measured number.
+        """Return the measured value.
 
         Raises:
             UnmeasuredError: naming the run and the quantity.
@@ -317,10 +316,10 @@ class Measurement:
 
 
 def check_condition(text: str, num_runs: int, attempts: Collection[str] = ()) -> None:
-    """Check a condition.
+    """Validate a condition.
 
     Raises:
-        ValueError: naming what is wrong with it.
+        ValueError: naming the problem.
     """
     tree = _parsed(text)
     if not isinstance(tree, ast.Compare | ast.BoolOp) and not _is_not(tree):
@@ -338,15 +337,15 @@ def check_condition(text: str, num_runs: int, attempts: Collection[str] = ()) ->
 
 
 def measurements(text: str) -> list[Measurement]:
-    """Return the measurements that a checked condition compares, each once."""
+    """Return the distinct measurements in a valid condition."""
     return list(dict.fromkeys(_measurements(_parsed(text))))
 
 
 def condition_holds(text: str, runs: Runs) -> bool:
-    """Return True if the runs meet a checked condition.
+    """Return True if the runs meet a valid condition.
 
     Raises:
-        UnmeasuredError: when they do not have what it compares.
+        UnmeasuredError: if a run lacks a quantity of the condition.
     """
     return bool(_value(_parsed(text), runs))
 
@@ -365,7 +364,7 @@ def _is_not(node: ast.expr) -> bool:
 
 
 def _check(node: ast.expr, *, is_condition: bool) -> None:
-    """Refuse everything but conditions of numbers and quantities."""
+    """Raise an error for any syntax other than comparisons of numbers and quantities."""
     if is_condition and isinstance(node, ast.BoolOp):
         for each in node.values:
             _check(each, is_condition=True)
@@ -411,7 +410,7 @@ def _measurement(call: ast.Call) -> Measurement:
 
 
 def _value(node: ast.expr, runs: Runs) -> float:
-    """Return the value of a checked node; a condition is 1.0 where it holds."""
+    """Evaluate a valid node; a condition is 1.0 if it holds, else 0.0."""
     if isinstance(node, ast.BoolOp):
         combined = all if isinstance(node.op, ast.And) else any
         return float(combined([_value(each, runs) for each in node.values]))

@@ -1,4 +1,4 @@
-"""Outcomes of a lesson's prediction and questions."""
+"""Outcomes of a lesson's prediction and questions, measured from its runs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Configs = list[Mapping[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """What is in the way of a lesson's runs, and what is done about it.
+    """How a lesson's runs are adapted to this machine.
 
     Attributes:
-        obstacles: why a run cannot be started as the lesson has it, one sentence a run.
-        way: what is done instead, in words; empty where nothing is in the way, or nothing helps.
-        most_ranks: so many ranks at most; None is as many as the lesson says.
-        on_cpu: on the CPU, where the lesson leaves that open.
+        obstacles: why a run cannot be started as written, one sentence per run.
+        way: the adaptation, as a sentence for the learner; empty if none is needed or none helps.
+        most_ranks: maximum number of ranks; None keeps the lesson's number.
+        on_cpu: if True, run on the CPU because the lesson does not fix the device.
     """
 
     obstacles: list[str] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Fit:
     on_cpu: bool = False
 
     def of(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a configuration of the lesson as it is run here, with the fields' own defaults."""
+        """Return a lesson's configuration, adapted to this machine and with the fields' fixed defaults."""
         made = recipe.with_fixed_defaults(config)
         if self.on_cpu:
             made["device"] = "cpu"
@@ -45,10 +45,10 @@ class Fit:
 
 
 def fit(lesson: Lesson, plan: Plan) -> Fit:
-    """Return how a lesson can be run here.
+    """Return how a lesson can be run on this machine.
 
     Args:
-        plan: checks a configuration against this machine, and raises a ConfigError.
+        plan: checks a configuration against this machine; raises a ConfigError.
     """
     configs = [run.config for run in lesson.runs]
     obstacles, problems = list[str](), list[Problem]()
@@ -79,21 +79,21 @@ def _is_possible(fitted: Fit, configs: Configs, plan: Plan) -> bool:
     return True
 
 
-# explained: the answer that the lesson explains is what was measured. otherwise: another one, or none.
-# doubtful: the times were disturbed. unmeasured: a run lacks a number. unchecked: there is no condition.
+# explained: the measurement matches the lesson's explanation. otherwise: it matches another choice or none.
+# doubtful: other programs disturbed the timing. unmeasured: a run lacks a number. unchecked: no condition.
 Verdict = Literal["explained", "otherwise", "doubtful", "unmeasured", "unchecked"]
-# Numbers of a table that other programs on the processor change.
+# Table rows whose values change when other programs use the processor.
 _TIMED_NUMBERS = ("step_time", "throughput", "speed_up")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What was measured of a question or of a picture's finding.
+    """The measured outcome of a question or of a picture's finding.
 
     Attributes:
-        happened: the choice that was measured, from 0; None where none was, or nobody can say.
-        reasons: why nobody can say, or why times that are shown with it say little, as sentences.
-        numbers: what was compared: `words`, `run`, the run `against` which it is or None, `value` and `unit`.
+        happened: index of the choice that was measured, from 0; None if none was, or it cannot be decided.
+        reasons: why it cannot be decided, or why the displayed times are unreliable, as sentences.
+        numbers: the compared numbers: `words`, `run`, `against` (the baseline run, or None), `value`, `unit`.
     """
 
     verdict: Verdict
@@ -106,7 +106,7 @@ UNCHECKED = Outcome(verdict="unchecked")
 
 
 def numbers_of(store: RunStore, run_id: str, name: str) -> RunNumbers | None:
-    """Return what a run measured; None while it goes on, and where the current user sees no such run."""
+    """Return a run's measured numbers; None if it is live or the current user cannot see it."""
     try:
         view = store.view(run_id)
     except (OSError, ValueError):
@@ -120,7 +120,7 @@ def numbers_of(store: RunStore, run_id: str, name: str) -> RunNumbers | None:
 
 
 def of_choice(about: Choice, runs: Runs) -> Outcome:
-    """Return which of a question's choices was measured."""
+    """Return which choice of a question the runs show."""
     if not about.measured:
         return UNCHECKED
     found = _compared([about.measured[about.right]], about.measured, runs)
@@ -131,7 +131,7 @@ def of_choice(about: Choice, runs: Runs) -> Outcome:
 
 
 def of_picture(about: Picture, runs: Runs) -> Outcome:
-    """Return whether a picture's finding was measured; without one, whether its times were disturbed."""
+    """Return the outcome of a picture's finding; without one, whether its times were disturbed."""
     if about.when:
         return _compared([about.when], [about.when], runs, also=_timed_of(about, runs))
     reasons = _doubts(_timed_of(about, runs), runs)
@@ -145,8 +145,8 @@ def of_lesson(lesson: Lesson, runs: Runs, attempts: Mapping[int, Runs]) -> dict[
     """Return the outcome of a lesson's prediction, pictures and questions as JSON values.
 
     Args:
-        runs: its own, by their numbers; those that are gone are missing.
-        attempts: the newest run of each choice, by question.
+        runs: the lesson's own runs by number, without deleted ones.
+        attempts: the latest run of each choice, by question.
     """
 
     def of_question(number: int, question: Question) -> Outcome:
@@ -163,12 +163,12 @@ def of_lesson(lesson: Lesson, runs: Runs, attempts: Mapping[int, Runs]) -> dict[
 def _compared(
     wanted: Sequence[str], texts: Sequence[str], runs: Runs, also: Sequence[Measurement] = ()
 ) -> Outcome:
-    """Compare conditions with the runs.
+    """Compare conditions with the measured runs.
 
     Args:
-        wanted: all of them hold where the lesson's explanation is what was measured.
-        texts: all conditions, whose numbers are returned.
-        also: times that are shown with them, but not compared.
+        wanted: conditions that all hold if the lesson's explanation applies.
+        texts: all conditions whose numbers are returned.
+        also: displayed times that are not compared.
     """
     compared = dict.fromkeys(each for text in texts if text for each in measures.measurements(text))
     try:
@@ -214,7 +214,7 @@ def _doubts(compared: Iterable[Measurement], runs: Runs) -> tuple[str, ...]:
 
 
 def _timed_of(about: Picture, runs: Runs) -> list[Measurement]:
-    """Return the times that a picture shows."""
+    """Return the timed quantities that a picture shows."""
     if about.waterfall is not None:
         return [Measurement(quantity="speed_up", runs=(about.waterfall, 0))]
     shown = [name for name in _TIMED_NUMBERS if name in about.numbers]

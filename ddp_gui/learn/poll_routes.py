@@ -1,4 +1,4 @@
-"""Endpoints and routes of polls, also for phones without an account."""
+"""Endpoints and routes of polls, including those that phones reach without an account."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from ddp_gui.learn.polls import NoSuchPollError, Room, Rooms
 from ddp_gui.options import Options, is_only_here
 from ddp_gui.run.stream import EventStream
 
-# Of a network for documentation: nothing is sent there, the system is only asked which way it would take.
+# Addresses reserved for documentation. No packet is sent: a UDP connect only selects the outgoing interface.
 _ANYWHERE = (("192.0.2.1", 9), ("2001:db8::1", 9))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Address:
-    """Where a page is for others.
+    """The page's address for other machines.
 
     Attributes:
-        url: None where others cannot reach it; `problem` then says what to do.
+        url: None if other machines cannot reach the page; `problem` then describes the remedy.
     """
 
     url: str | None
@@ -43,17 +43,17 @@ class Address:
 
 
 def address_of_page(options: Options, scheme: str, host: str, port: int) -> Address:
-    """Return the address of the page's root, with a slash at its end.
+    """Return the URL of the page's root, with a trailing slash.
 
     Args:
-        scheme: by which the request came.
-        host: the name in the request, perhaps with a port.
-        port: on which the page listens.
+        scheme: scheme of the request.
+        host: host of the request, with or without a port.
+        port: port on which the page listens.
     """
     name = host.rsplit(":", 1)[0].strip("[]") if not host.endswith("]") else host.strip("[]")
     prefix = f"{options.root_path}/"
     if options.allowed_hosts:
-        # As people reach it, through a proxy or by a name of its own.
+        # The page is behind a proxy or has a DNS name: use the host that clients use.
         allowed = {each.lower() for each in options.allowed_hosts}
         shown = host if name.lower() in allowed else options.allowed_hosts[0]
         return Address(url=f"{scheme}://{shown}{prefix}", problem="")
@@ -70,7 +70,7 @@ def address_of_page(options: Options, scheme: str, host: str, port: int) -> Addr
 
 
 def own_address() -> str | None:
-    """Return the address by which other machines reach this one; None without a network."""
+    """Return the address at which other machines reach this one; None without a network."""
     for family, there in zip((socket.AF_INET, socket.AF_INET6), _ANYWHERE, strict=True):
         with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as asking:
             asking.connect(there)
@@ -99,7 +99,7 @@ NOT_FOR_YOU = "This page belongs to somebody else. Open a poll by its code."
 
 
 class PhoneGate:
-    """ASGI middleware in front of everything that strangers reach; Gradio is nothing of that."""
+    """ASGI middleware that limits clients without a login to polls; they cannot reach Gradio."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -108,7 +108,7 @@ class PhoneGate:
         """Serve one request.
 
         Raises:
-            Refused: when it is for anything but a poll.
+            Refused: if the request does not belong to a poll.
         """
         if scope["type"] != "http":
             return
@@ -121,28 +121,28 @@ class PhoneGate:
 
 
 class PollsApi:
-    """The endpoints over the polls; results are JSON values."""
+    """Endpoints for polls. Results are JSON values."""
 
     def __init__(self, rooms: Rooms, library: Library) -> None:
         self._rooms = rooms
         self._library = library
 
     async def open_poll(self, lesson: str) -> dict[str, Any]:
-        """Open a lesson as a poll; for teachers, and without logins where polls were asked for."""
+        """Open a poll about a lesson. Teachers only; without logins, polls must be enabled."""
         found = await CLICKS.run(in_plain_words, lambda: self._library.find(lesson))
         poll = in_plain_words(lambda: self._rooms.open(found))
         return {"poll_id": poll.poll_id, "state": poll.state}
 
     async def answer_poll(self, poll: str, answer: Any, token: str = "") -> dict[str, Any]:
-        """Answer a poll, once: a choice, counted from 0, or the values of a curve.
+        """Answer a poll once: the index of a choice (from 0) or the values of a curve.
 
-        Without logins `token` says which browser answers: 32 hexadecimal digits that it makes by chance.
+        Without logins, `token` identifies the browser: 32 random hexadecimal digits.
         """
         taken = in_plain_words(lambda: self._rooms.answer(poll, answer, str(token)))
         return {"poll_id": taken.poll_id, "state": taken.state, "num_answers": len(taken.answers)}
 
     async def change_poll(self, poll: str, action: str) -> dict[str, Any]:
-        """Do something to a poll: close, reopen, start (its runs) or end; for teachers."""
+        """Change a poll: close, reopen, start (its runs) or end. Teachers only."""
         changed = await waiting_in_plain_words(self._rooms.change(poll, action))
         return {"poll_id": changed.poll_id, "state": changed.state, "run_ids": changed.run_ids}
 
@@ -152,7 +152,7 @@ class PollsApi:
 
 
 class PollRuns:
-    """The runs of polls: started as by a click on the lesson's page, and tended as that page does."""
+    """Starts a poll's runs as a click on the lesson's page does, and sends their commands."""
 
     def __init__(self, api: LearnApi) -> None:
         self._api = api
@@ -162,7 +162,7 @@ class PollRuns:
         """Start one of a lesson's runs, counted from 0, and return its id.
 
         Raises:
-            ValueError: when it cannot be started; says why.
+            ValueError: if it cannot be started; the text names the reason.
         """
         try:
             answer = await self._api.start_lesson_run(lesson, run)
@@ -172,7 +172,7 @@ class PollRuns:
 
 
 MAX_ANSWER_BYTES = 2_000
-# What of a question would tell how it ends.
+# Fields of a question that reveal its answer.
 _SECRETS = ("right", "because", "measured")
 
 
@@ -194,7 +194,7 @@ def make_router(rooms: Rooms, options: Options) -> Router:
 
     @router.post("/{poll_id}/answer", include_in_schema=False)
     async def answer(poll_id: str, request: Request) -> dict[str, Any]:
-        """Take an answer without Gradio, which strangers do not reach."""
+        """Accept an answer without Gradio, which clients without a login cannot reach."""
         return _answered(rooms, _room(rooms, poll_id), await front.read_json_body(request, MAX_ANSWER_BYTES))
 
     @router.get("/{poll_id}/people")
@@ -239,17 +239,17 @@ async def _described(rooms: Rooms, room: Room, *, shows_early: bool) -> dict[str
 
 def _answered(rooms: Rooms, room: Room, body: bytes) -> dict[str, Any]:
     try:
-        told = front.parse_json_body(body)
-        if not isinstance(told, dict):
+        raw = front.parse_json_body(body)
+        if not isinstance(raw, dict):
             raise ValueError("an answer is an object of answer and token")
-        poll = rooms.answer(room.poll.poll_id, told.get("answer"), str(told.get("token", "")))
+        poll = rooms.answer(room.poll.poll_id, raw.get("answer"), str(raw.get("token", "")))
     except ValueError as error:
         raise HTTPException(status_code=422, detail=str(error)) from error
     return {"poll_id": poll.poll_id, "state": poll.state, "num_answers": len(poll.answers)}
 
 
 def _rows(url: str | None) -> list[str]:
-    """Return the rows of an address's code; none where it is too long for one, and shown as it is."""
+    """Return the rows of the URL's QR code; empty without a URL or if it is too long for a QR code."""
     try:
         grid = qr.encode(url) if url is not None else []
     except ValueError:

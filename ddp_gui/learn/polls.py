@@ -1,4 +1,4 @@
-"""Polls in class: the state of a poll and the rooms that hold them."""
+"""Classroom polls: poll state, storage and the rooms that serve them."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from trainers.machine.os_errors import explain
 
 State = Literal["open", "closed", "running", "revealed"]
 STATES: tuple[State, ...] = ("open", "closed", "running", "revealed")
-# What a teacher may ask of a poll, and in which state.
+# Actions a teacher can take, and the states in which each is allowed.
 ACTIONS: Mapping[str, tuple[State, ...]] = {
     "close": ("open",),
     "reopen": ("closed",),
     "start": ("closed",),
     "end": STATES,
 }
-# A class, and then some; more are somebody's program.
+# More than any class has; a higher number means that a program is answering.
 MAX_ANSWERS = 500
-# As many points as a curve is drawn with on the page (drawn_curve.js).
+# The page draws a curve with the same number of points (drawn_curve.js).
 NUM_POINTS = 9
 TOKEN = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
@@ -49,7 +49,7 @@ Value = int | list[float]
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What one person predicted: a choice, counted from 0, or the values of a curve."""
+    """One participant's prediction: the index of a choice (from 0) or the values of a curve."""
 
     value: Value
     answered_unix_s: float
@@ -57,14 +57,17 @@ class Answer:
 
 @dataclass(kw_only=True)
 class Poll:
-    """A poll on one lesson; its answers by the person's name, or by a random token of their browser."""
+    """A poll about one lesson. Answers are keyed by account name, or by a random browser token.
+
+    Its states are "open", "closed", "running" and "revealed", in this order; a closed poll can be reopened.
+    """
 
     poll_id: str
     lesson: str
     title: str
     opened_by: str
     opened_unix_s: float
-    # The lesson's prediction as it was asked: a lesson's file may change meanwhile.
+    # Copy of the lesson's prediction: the lesson's file may change while the poll is open.
     question: dict[str, Any]
     num_runs: int
     state: State = "open"
@@ -72,10 +75,10 @@ class Poll:
     answers: dict[str, Answer] = field(default_factory=dict)
 
     def require(self, action: str) -> None:
-        """Refuse what cannot be done to the poll now.
+        """Raise an error if the action is not allowed in the poll's current state.
 
         Raises:
-            ValueError: naming the action, and in which state it is allowed.
+            ValueError: naming the action and the state in which it is allowed.
         """
         if action not in ACTIONS:
             raise ValueError(f"action is {action!r}, but allowed is: {', '.join(ACTIONS)}")
@@ -83,40 +86,41 @@ class Poll:
             raise ValueError(f"the poll is {self.state}: {action} is for one that is {ACTIONS[action][0]}")
 
     def close(self) -> None:
-        """Take no more answers."""
+        """Stop accepting answers."""
         self.require("close")
         self.state = "closed"
 
     def reopen(self) -> None:
-        """Take answers again: nothing has been shown yet."""
+        """Accept answers again. Nothing has been revealed yet, so this is safe."""
         self.require("reopen")
         self.state = "open"
 
     def begin_runs(self) -> None:
-        """Begin the runs; from now on nobody can answer any more."""
+        """Enter the "running" state, which accepts no more answers."""
         self.require("start")
         self.state = "running"
 
     def take_back_runs(self) -> None:
-        """No run could be started: the poll is closed, as before."""
+        """Return to "closed" because no run could be started."""
         assert self.state == "running" and not self.run_ids
         self.state = "closed"
 
     def note_run(self, run_id: str) -> None:
-        """Note the next run; all participants watch this one."""
+        """Record the next run's id; all participants watch this run."""
         assert self.state == "running" and len(self.run_ids) < self.num_runs
         self.run_ids.append(run_id)
 
     def reveal(self) -> None:
-        """All runs have ended: what came is there."""
+        """Enter the "revealed" state once all runs have ended."""
         assert self.state == "running"
         self.state = "revealed"
 
     def answer(self, key: str, value: Any, now_unix_s: float) -> None:
-        """Take somebody's prediction, once; the same one again changes nothing, as after a lost connection.
+        """Record a participant's prediction. Repeating the same answer has no effect, so retries are safe.
 
         Raises:
-            ValueError: when the poll is not open, they have answered, or it is no answer to the question.
+            ValueError: if the poll is not open, the participant has already given another answer, or the
+                value is not a valid answer to the question.
         """
         checked = checked_value(self.question, value)
         known = self.answers.get(key)
@@ -131,10 +135,10 @@ class Poll:
         self.answers[key] = Answer(value=checked, answered_unix_s=now_unix_s)
 
     def results(self) -> dict[str, Any]:
-        """Return what was predicted, by nobody in particular: how often each choice, or all curves."""
+        """Return the predictions without names: counts per choice, or all curves."""
         values = [answer.value for answer in self.answers.values()]
         if self.question["kind"] == "curve":
-            # Sorted, so that their order says nothing about who answered when.
+            # Sorted, so that the order does not reveal who answered first.
             return {"curves": sorted(value for value in values if isinstance(value, list))}
         return {"counts": [values.count(index) for index in range(len(self.question["choices"]))]}
 
@@ -146,23 +150,23 @@ def question_of(lesson: Lesson) -> dict[str, Any]:
 
 
 def choice_of(question: Mapping[str, Any]) -> Choice | None:
-    """Return a poll's question; None where a curve is drawn."""
+    """Return the poll's question as a `Choice`; None if its answer is a drawn curve."""
     if question["kind"] != "choice":
         return None
     return Choice(
         question=question["question"],
         choices=tuple(question["choices"]),
         right=question["right"],
-        # A poll of an earlier version has no conditions.
+        # Polls saved by earlier versions have no conditions.
         measured=tuple(question.get("measured", ())),
     )
 
 
 def checked_value(question: Mapping[str, Any], value: Any) -> Value:
-    """Return an answer to a question.
+    """Validate an answer to a question and return it.
 
     Raises:
-        ValueError: naming the value and what is allowed.
+        ValueError: naming the value and the allowed range.
     """
     if question["kind"] == "choice":
         num_choices = len(question["choices"])
@@ -183,15 +187,15 @@ def _is_between(value: Any, low: float, high: float) -> bool:
 
 
 def poll_to_json(poll: Poll) -> dict[str, Any]:
-    """Return a poll as its file has it."""
+    """Convert a poll to the content of its file."""
     return asdict(poll)
 
 
 def poll_from_json(raw: Any) -> Poll:
-    """Return the poll of a file.
+    """Parse the content of a poll's file.
 
     Raises:
-        ValueError: when it is none.
+        ValueError: if it is not a valid poll.
     """
     try:
         answers = {
@@ -212,45 +216,45 @@ FOLDER = "polls"
 MAX_POLLS = 20
 MAX_TITLE = 200
 SAVE_AFTER_S = 0.5
-# Thirty answers in a second are one redrawing of the projector.
+# Coalesces updates: the projector redraws once even if thirty answers arrive within a second.
 TELL_EVERY_S = 0.15
 SAY_SOMETHING_EVERY_S = 15.0
 LOOK_AT_RUN_EVERY_S = 0.3
-# Without names nobody can be told from anybody: all together may send so many answers in so many seconds.
+# Without logins clients cannot be told apart, so the rate limit (answers per seconds) covers all of them.
 MOST_ANONYMOUS, WITHIN_S = 60, 10.0
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 
 
 class LessonRuns(Protocol):
-    """A lesson's runs, which are counted from 0."""
+    """Starts and controls the runs of a lesson. Runs are counted from 0."""
 
     async def start(self, lesson: str, run: int) -> str:
-        """Start one, and return its id.
+        """Start a run and return its id.
 
         Raises:
-            ValueError: when it cannot be started; says why.
+            ValueError: if it cannot be started; the text names the reason.
         """
         ...
 
     def tend(self, lesson: str, run: int, run_id: str) -> None:
-        """Do to a run that is under way what the lesson does to it now, if anything.
+        """Send a live run the lesson's next command if it is due.
 
         Raises:
-            ValueError: when that is refused; says why.
+            ValueError: if the command is refused; the text names the reason.
         """
         ...
 
 
 class NoSuchPollError(ValueError):
-    """There is no such poll, or not any more."""
+    """The poll does not exist, or it has ended."""
 
 
 @dataclass
 class Room:
-    """A poll, and what belongs to its being served."""
+    """A poll and the state needed to serve it."""
 
     poll: Poll
-    # Why no run goes on; empty while all is well.
+    # Why the runs do not continue; empty without a problem.
     trouble: str = ""
     version: int = 0
     news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -258,22 +262,22 @@ class Room:
     running: asyncio.Task[None] | None = None
     saving: asyncio.Task[None] | None = None
     is_over: bool = False
-    # What the runs showed; None until it was asked for after they have ended.
+    # Measured result of the runs; None until they have ended and a client requested it.
     outcome: dict[str, Any] | None = None
 
     def tell(self) -> None:
-        """Wake everybody who follows."""
+        """Wake all clients that follow the poll."""
         self.version += 1
-        self.news, told = asyncio.Event(), self.news
-        told.set()
+        self.news, previous = asyncio.Event(), self.news
+        previous.set()
 
 
 class Rooms:
-    """All polls of a page.
+    """All polls of this page.
 
     Args:
-        has_login: everybody answers in their own name.
-        is_anonymous: without a login, polls were asked for (`--polls`).
+        has_login: if True, answers are recorded under account names.
+        is_anonymous: if True, polls are enabled without a login (`--polls`).
     """
 
     def __init__(self, store: RunStore, runs: LessonRuns, *, has_login: bool, is_anonymous: bool) -> None:
@@ -287,33 +291,33 @@ class Rooms:
             self._read_all()
 
     def may_open(self) -> bool:
-        """Tell whether the current user may open a poll."""
+        """Return True if the current user can open a poll."""
         return self.is_on and rights.current_user().is_teacher
 
     def find(self, poll_id: str) -> Room:
-        """Return a poll.
+        """Return a poll's room, and resume its runs if no task watches them.
 
         Raises:
-            NoSuchPollError: when there is none.
+            NoSuchPollError: if it does not exist.
         """
         room = self._rooms.get(poll_id)
         if room is None:
             raise NoSuchPollError(f"there is no poll {poll_id[:40]!r}, or it has ended")
-        self._go_on(room)
+        self._resume_runs(room)
         return room
 
     def listed(self) -> list[dict[str, Any]]:
-        """Return all polls in a few words, the newest first."""
+        """Return a summary of each poll, most recent first."""
         return [
             {name: getattr(room.poll, name) for name in ("poll_id", "lesson", "title", "state", "opened_by")}
             for room in reversed(self._rooms.values())
         ]
 
     def open(self, lesson: Lesson) -> Poll:
-        """Open a poll on a lesson.
+        """Open a poll on a lesson. Ends the oldest polls if there are too many.
 
         Raises:
-            ValueError: for everybody but teachers, and where polls are off.
+            ValueError: if the user is not a teacher, or polls are disabled.
         """
         rights.require_teacher("open a poll")
         if not self.is_on:
@@ -330,21 +334,21 @@ class Rooms:
         while len(self._rooms) >= MAX_POLLS:
             self._end(next(iter(self._rooms.values())))
         room = self._rooms[made.poll_id] = Room(made)
-        self._changed(room)
+        self._notify_and_save(room)
         return made
 
     async def change(self, poll_id: str, action: str) -> Poll:
         """Close, reopen, start or end a poll.
 
         Raises:
-            ValueError: for everybody but teachers, and where that cannot be done now.
+            ValueError: if the user is not a teacher, or the poll's state does not allow the action.
         """
         rights.require_teacher("change a poll")
         room = self.find(poll_id)
         if action == "start" and room.trouble:
             room.trouble = ""
-            self._go_on(room)
-            self._changed(room)
+            self._resume_runs(room)
+            self._notify_and_save(room)
             return room.poll
         room.poll.require(action)
         if action == "close":
@@ -355,30 +359,30 @@ class Rooms:
             await self._begin_runs(room)
         else:
             self._end(room)
-        self._changed(room)
+        self._notify_and_save(room)
         return room.poll
 
     def answer(self, poll_id: str, value: Any, token: str) -> Poll:
-        """Take the prediction of the current user, or of a browser without a name.
+        """Record the prediction of the current user, or of a browser without an account.
 
         Raises:
-            ValueError: where it is not taken; says why.
+            ValueError: if it is refused; the text names the reason.
         """
         room = self.find(poll_id)
         key = rights.current_user().name
         if not self.has_login:
-            key = self._counted(room, token)
+            key = self._rate_limited(room, token)
         elif not key:
             raise ValueError("log in to answer")
         room.poll.answer(key, value, time.time())
-        self._changed(room)
+        self._notify_and_save(room)
         return room.poll
 
     def describe(self, room: Room, *, shows_early: bool) -> dict[str, Any]:
-        """Return a poll as its followers see it: how many have answered, and what only once it is closed.
+        """Return a poll as its followers see it. Results are hidden while it is open.
 
         Args:
-            shows_early: also while it is open; for teachers who ask for it.
+            shows_early: if True, include results while the poll is open; for teachers.
         """
         poll = room.poll
         is_shown = poll.state != "open" or shows_early
@@ -394,7 +398,7 @@ class Rooms:
         }
 
     async def outcome(self, room: Room) -> dict[str, Any] | None:
-        """Return what the runs of a poll showed; None until they have ended, and for a drawn curve."""
+        """Return the measured result of a poll's runs; None until they have ended, and for drawn curves."""
         asked = choice_of(room.poll.question)
         if room.poll.state == "revealed" and asked is not None and room.outcome is None:
             run_ids = room.poll.run_ids
@@ -408,7 +412,7 @@ class Rooms:
         return room.outcome
 
     async def messages(self, room: Room, *, shows_early: bool) -> AsyncGenerator[bytes]:
-        """Yield the poll as Server-Sent Events: now, and whenever something is new, until it has ended."""
+        """Yield the poll as Server-Sent Events: now and after each change, until it has ended."""
         while True:
             version, news, is_over = room.version, room.news, room.is_over
             body = orjson.dumps(self.describe(room, shows_early=shows_early))
@@ -423,10 +427,10 @@ class Rooms:
             await asyncio.sleep(TELL_EVERY_S)
 
     def people(self, room: Room) -> list[dict[str, Any]]:
-        """Return who predicted what, in the order in which they did.
+        """Return each participant's prediction, in the order of arrival.
 
         Raises:
-            NotAllowedError: for everybody but teachers.
+            NotAllowedError: if the user is not a teacher.
         """
         rights.require_teacher("see who predicted what")
         if not self.has_login:
@@ -436,7 +440,7 @@ class Rooms:
             for name, each in room.poll.answers.items()
         ]
 
-    def _counted(self, room: Room, token: str) -> str:
+    def _rate_limited(self, room: Room, token: str) -> str:
         if not TOKEN.fullmatch(token):
             raise ValueError("token must be 32 hexadecimal digits: the page makes them")
         now, newest = time.monotonic(), room.newest
@@ -456,26 +460,26 @@ class Rooms:
             undo.callback(room.poll.take_back_runs)
             await self._start_next(room)
             undo.pop_all()
-        self._go_on(room)
+        self._resume_runs(room)
 
     async def _start_next(self, room: Room) -> None:
         run_id = await self._runs.start(room.poll.lesson, len(room.poll.run_ids))
         room.poll.note_run(run_id)
         self._store.shown_to_all.add(run_id)
 
-    def _go_on(self, room: Room) -> None:
-        """See to it that somebody starts the next run; also after the page was started again."""
+    def _resume_runs(self, room: Room) -> None:
+        """Start the task that watches and starts the runs, unless it exists; also after a page restart."""
         if room.poll.state == "running" and room.poll.run_ids and room.running is None and not room.trouble:
             room.running = asyncio.create_task(self._run_all(room))
 
     async def _run_all(self, room: Room) -> None:
-        """Start each run when the one before it has ended: none disturbs another."""
+        """Start each run after the previous one has ended, so that runs do not disturb each other."""
         name = room.poll.opened_by
         teacher = Person(name=name, role="teacher") if self.has_login else rights.EVERYBODY
         try:
             with rights.asked_by(teacher):
                 while not await asyncio.to_thread(self._has_ended, room.poll.run_ids[-1]):
-                    await asyncio.to_thread(self._tend, room.poll)
+                    await asyncio.to_thread(self._send_due_command, room.poll)
                     await asyncio.sleep(LOOK_AT_RUN_EVERY_S)
                 if len(room.poll.run_ids) < room.poll.num_runs:
                     await self._start_next(room)
@@ -484,16 +488,16 @@ class Rooms:
         except SAID as error:
             room.trouble = explain(error)
         room.running = None
-        self._changed(room)
-        self._go_on(room)
+        self._notify_and_save(room)
+        self._resume_runs(room)
 
     def _has_ended(self, run_id: str) -> bool:
         try:
             return self._store.view(run_id).status().state not in events.LIVE_STATES
         except (OSError, ValueError):
-            return True  # it was deleted
+            return True  # deleted
 
-    def _tend(self, poll: Poll) -> None:
+    def _send_due_command(self, poll: Poll) -> None:
         run_id = poll.run_ids[-1]
         try:
             self._runs.tend(poll.lesson, len(poll.run_ids) - 1, run_id)
@@ -509,13 +513,13 @@ class Rooms:
             room.running.cancel()
         room.tell()
 
-    def _changed(self, room: Room) -> None:
+    def _notify_and_save(self, room: Room) -> None:
         room.tell()
         if room.saving is None or room.saving.done():
             room.saving = asyncio.create_task(self._save(room))
 
     async def _save(self, room: Room) -> None:
-        """Write a poll's file, half a second after its first change: thirty answers are one writing."""
+        """Write the poll's file, at most every `SAVE_AFTER_S`, until the latest version is saved."""
         path, version = self._folder / f"{room.poll.poll_id}.json", -1
         while version != room.version:
             await asyncio.sleep(SAVE_AFTER_S)

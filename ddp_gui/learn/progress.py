@@ -1,4 +1,4 @@
-"""Progress of learners: records, their files, the table of the class, endpoint and routes."""
+"""Learners' progress: records, their files, the class table, the endpoint and the routes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Progress = dict[str, Any]
 
 
 def empty_record() -> Progress:
-    """Return what is known of somebody who has not begun."""
+    """Return the progress of a learner who has not started."""
     return {
         "round": 0,
         "poll": None,
@@ -56,7 +56,7 @@ def empty_record() -> Progress:
 
 
 def parse_record(raw: Any) -> Progress:
-    """Return somebody's progress; what is missing is as in the beginning.
+    """Validate a learner's progress; missing fields get their initial values.
 
     Raises:
         ValueError: naming the field.
@@ -66,7 +66,7 @@ def parse_record(raw: Any) -> Progress:
     found = empty_record()
     for name, value in raw.items():
         if name not in found:
-            continue  # of a newer page: kept in its browser alone
+            continue  # a field of a newer page version, which stays in the browser only
         if not _CHECKS[name](value):
             raise ValueError(f"progress: {name} is {str(value)[:80]!r}, which it cannot be")
         found[name] = value
@@ -75,33 +75,33 @@ def parse_record(raw: Any) -> Progress:
     return found
 
 
-def merge_records(known: Progress, told: Progress) -> Progress:
-    """Return what holds after a page has told of its progress: the newer wins, and no started run is lost.
+def merge_records(known: Progress, reported: Progress) -> Progress:
+    """Merge the stored progress with a page's report: the newer one wins, and no started run is lost.
 
-    A lesson that is begun anew is another round; what a page tells of an earlier one is out of date.
+    Restarting a lesson begins a new round; reports about an earlier round are outdated.
     """
-    if told["round"] != known["round"]:
-        return told if told["round"] > known["round"] else known
-    found = dict(told)
+    if reported["round"] != known["round"]:
+        return reported if reported["round"] > known["round"] else known
+    found = dict(reported)
     if known["isLocked"]:
         found |= {"isLocked": True, "prediction": known["prediction"], "poll": known["poll"]}
-    pairs = list(itertools.zip_longest(told["runs"], known["runs"]))
+    pairs = list(itertools.zip_longest(reported["runs"], known["runs"]))
     found["runs"] = [new if new is not None else old for new, old in pairs]
-    # Who does not know of a run has not stopped the lesson either.
+    # A page that does not know about a run cannot have stopped the lesson.
     knows_less = any(new is None and old is not None for new, old in pairs)
-    found["isStarted"] = told["isStarted"] or (known["isStarted"] and knows_less)
-    found["isDone"] = known["isDone"] or told["isDone"]
+    found["isStarted"] = reported["isStarted"] or (known["isStarted"] and knows_less)
+    found["isDone"] = known["isDone"] or reported["isDone"]
     found["attempts"] = {
-        number: _joined_attempts(known["attempts"].get(number, []), told["attempts"].get(number, []))
-        for number in {**known["attempts"], **told["attempts"]}
+        number: _joined_attempts(known["attempts"].get(number, []), reported["attempts"].get(number, []))
+        for number in {**known["attempts"], **reported["attempts"]}
     }
-    found["answers"] = {**told["answers"], **known["answers"]}
+    found["answers"] = {**reported["answers"], **known["answers"]}
     return found
 
 
-def _joined_attempts(known: list[Any], told: list[Any]) -> list[Any]:
-    ids = {each["runId"] for each in told}
-    return [*(each for each in known if each["runId"] not in ids), *told][-MAX_ATTEMPTS:]
+def _joined_attempts(known: list[Any], reported: list[Any]) -> list[Any]:
+    ids = {each["runId"] for each in reported}
+    return [*(each for each in known if each["runId"] not in ids), *reported][-MAX_ATTEMPTS:]
 
 
 def _is_choice(value: Any) -> bool:
@@ -163,16 +163,16 @@ _CHECKS: Mapping[str, Callable[[Any], bool]] = {
 
 
 FOLDER = "progress"
-# Of what lessons somebody's file may tell; what was touched least recently is forgotten first.
+# Lessons kept per learner; the least recently changed one is dropped first.
 MAX_LESSONS = 300
-# A page tells of a curve that is drawn once a second.
+# Maximum number of reports per minute; while a curve is drawn, the page sends one per second.
 MOST_CHANGES = 120
-# When each of these was first so, for the teacher's table; the page's clock, not the browser's.
+# Time at which each flag was first set, for the teacher's table; by the server's clock, not the browser's.
 TIMES = {"isLocked": "predicted_unix_s", "isStarted": "started_unix_s", "isDone": "done_unix_s"}
 
 
 class ProgressFiles:
-    """The files of all people; safe to be used by several threads."""
+    """The progress files of all learners; thread-safe."""
 
     def __init__(self, runs_dir: Path) -> None:
         self._folder = runs_dir / CLASS_FOLDER / FOLDER
@@ -180,22 +180,22 @@ class ProgressFiles:
         self._lock = threading.Lock()
 
     def of_current_user(self) -> dict[str, Progress]:
-        """Return the progress of whoever asks, by lesson; none without an account."""
+        """Return the current user's progress by lesson; empty without an account."""
         name = rights.current_user().name
         lessons = self._read(name)["lessons"] if name else {}
         return {lesson: about["progress"] for lesson, about in lessons.items()}
 
-    def keep(self, lesson: str, told: Any) -> Progress:
-        """Keep what a page of the current user tells of a lesson; return what holds now.
+    def keep(self, lesson: str, reported: Any) -> Progress:
+        """Merge a page's report into the current user's progress on a lesson; return the result.
 
         Raises:
-            ValueError: without an account, too often, or when it is no progress.
-            OSError: when it cannot be written.
+            ValueError: if there is no account, the rate limit is exceeded, or the report is not valid.
+            OSError: if it cannot be written.
         """
         name = rights.current_user().name
         if not name:
             raise ValueError("progress is kept in the browser where nobody logs in")
-        checked = parse_record(told)
+        checked = parse_record(reported)
         self._changes.count()
         with self._lock:
             content = self._read(name)
@@ -211,7 +211,7 @@ class ProgressFiles:
         return joined
 
     def everybody(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield each person's name, and what is kept of them by lesson."""
+        """Yield each learner's name and stored progress by lesson."""
         for path in sorted(self._folder.glob("*.json")) if self._folder.is_dir() else []:
             if NAME.fullmatch(path.stem):
                 yield path.stem, self._read(path.stem)["lessons"]
@@ -221,7 +221,7 @@ class ProgressFiles:
         return self._folder / f"{name}.json"
 
     def _read(self, name: str) -> dict[str, Any]:
-        """Return a file's content; what is no progress in it is left out, never the rest with it."""
+        """Return a file's content; invalid lessons are skipped, the others are kept."""
         try:
             raw = read_json(self._path(name), must_be_ours=True)
         except FileNotFoundError:
@@ -264,7 +264,7 @@ COLUMNS = (
 
 
 def class_csv(people: Iterable[tuple[str, Mapping[str, Any]]], lessons: Sequence[Lesson]) -> bytes:
-    """Return a row for each person and lesson that they have predicted in; no cell acts as a formula."""
+    """Return a CSV row for each learner and lesson with a prediction; cells are safe from formulas."""
     by_name = {lesson.name: lesson for lesson in lessons}
     table: list[Sequence[Any]] = [COLUMNS]
     for person, kept in people:
@@ -279,7 +279,7 @@ def _row(progress: Mapping[str, Any], times: Mapping[str, float], lesson: Lesson
     questions = lesson.questions if lesson is not None else ()
     answers = {int(number): index for number, index in progress["answers"].items()}
     right = [number for number, about in enumerate(questions) if answers.get(number) == about.right]
-    said = [
+    listed = [
         f"{number + 1}: {_choice(questions[number], index) if number < len(questions) else index + 1}"
         for number, index in sorted(answers.items())
     ]
@@ -291,14 +291,14 @@ def _row(progress: Mapping[str, Any], times: Mapping[str, float], lesson: Lesson
         len(answers),
         len(right) if lesson is not None else None,
         len(questions) if lesson is not None else None,
-        "; ".join(said),
+        "; ".join(listed),
         progress["poll"],
         " ".join(run_id for run_id in progress["runs"] if run_id),
     ]
 
 
 def _prediction(value: Any, lesson: Lesson | None) -> tuple[str, str | None]:
-    """Return a prediction in words, and whether it came true; a curve is neither right nor wrong."""
+    """Return a prediction as text, and whether it was right; None for a curve."""
     if isinstance(value, list):
         return " ".join(f"{each:.4g}" for each in value), None
     if lesson is None or isinstance(lesson.prediction, DrawnCurve):
@@ -311,7 +311,7 @@ def _choice(about: Choice, index: Any) -> str:
 
 
 def plain_text(tree: Tree) -> str:
-    """Return the text alone of a paragraph's inside."""
+    """Return the text of a paragraph's content, without markup."""
     return "".join(part if isinstance(part, str) else _inside(part) for part in tree)
 
 
@@ -327,14 +327,14 @@ def _time(unix_s: float | None) -> str | None:
 
 
 class ProgressApi:
-    """The endpoint over the files; results are JSON values."""
+    """Endpoint for learners' progress. Results are JSON values."""
 
     def __init__(self, files: ProgressFiles, library: Library) -> None:
         self._files = files
         self._library = library
 
     def keep_progress(self, lesson: str, progress: dict[str, Any]) -> dict[str, Any]:
-        """Keep how far the current user is with a lesson; return what holds, joined with what was known."""
+        """Merge the current user's progress on a lesson with the stored progress; return the result."""
         return in_plain_words(lambda: self._files.keep(self._library.find(lesson).name, progress))
 
     def register(self) -> None:

@@ -1,4 +1,4 @@
-"""QR codes."""
+"""QR code encoder (versions 1 to 10, error correction level M)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 Grid = list[list[bool]]
 
-# By version, from 1: the error correction's bytes of a block, the blocks, and where alignment patterns are.
+# Per version from 1: error correction bytes per block, number of blocks, centers of alignment patterns.
 _VERSIONS: tuple[tuple[int, int, tuple[int, ...]], ...] = (
     (10, 1, ()),
     (16, 1, (6, 18)),
@@ -35,10 +35,10 @@ _FINDER_LIKES = (_FINDER_LIKE, _FINDER_LIKE[::-1])
 
 
 def encode(text: str) -> Grid:
-    """Return the rows of modules of a text, dark ones true, without the quiet zone of 4 around them.
+    """Encode a text. Return rows of modules, True for dark ones, without the quiet zone of 4 modules.
 
     Raises:
-        ValueError: when it is longer than 213 bytes.
+        ValueError: if the text is longer than 213 bytes.
     """
     data = text.encode()
     version = next((number for number in range(1, 11) if _fits(len(data), number)), None)
@@ -49,7 +49,7 @@ def encode(text: str) -> Grid:
 
 
 def _num_modules(version: int) -> int:
-    """Return how many modules are for data and error correction."""
+    """Return the number of modules for data and error correction."""
     total = (16 * version + 128) * version + 64
     if version >= 2:
         num_align = version // 7 + 2
@@ -67,17 +67,17 @@ def _fits(num_bytes: int, version: int) -> bool:
 
 
 def _codewords(data: bytes, version: int) -> bytes:
-    """Return mode, length and data, filled up to what the version holds."""
+    """Return mode, length and data, padded to the version's capacity."""
     length_bits = 8 if version < 10 else 16
     value = (0b0100 << length_bits | len(data)) << 8 * len(data) | int.from_bytes(data)
-    # The terminator's four bits fill the last byte.
+    # The four bits of the terminator complete the last byte.
     begun = (value << 4).to_bytes((8 + length_bits + 8 * len(data)) // 8)
     pad = b"\xec\x11" * _num_data(version)
     return (begun + pad)[: _num_data(version)]
 
 
 def _times(one: int, other: int) -> int:
-    """Return a product in the field of 256 elements."""
+    """Return a product in GF(256)."""
     product = 0
     for bit in reversed(range(8)):
         product = product << 1 ^ (product >> 7) * 0x11D
@@ -102,7 +102,7 @@ def _correction(data: bytes, divisor: list[int]) -> list[int]:
 
 
 def _interleaved(data: bytes, version: int) -> list[bool]:
-    """Return the bits of all blocks with their error correction, a byte of each block in turn."""
+    """Return the bits of all data and error correction blocks, interleaved byte by byte."""
     per_block, num_blocks, _ = _VERSIONS[version - 1]
     short, num_long = divmod(len(data), num_blocks)
     blocks, begin = list[bytes](), 0
@@ -118,7 +118,7 @@ def _interleaved(data: bytes, version: int) -> list[bool]:
 
 
 class _Drawing:
-    """The modules of a code; those of its patterns are fixed, and no data is written over them."""
+    """The modules of a code. Function patterns are fixed and never overwritten by data."""
 
     def __init__(self, version: int) -> None:
         self.size = 17 + 4 * version
@@ -153,7 +153,7 @@ class _Drawing:
         self._draw_square(x, y, 4, lambda distance: distance not in (2, 4))
 
     def draw_format(self, mask: int) -> None:
-        """Write the level (M is 00) and the mask, twice, with their own error correction."""
+        """Write the format bits (level M and the mask) twice, with their error correction."""
         written = _with_remainder(mask, 10, 0x537) ^ 0x5412
         bits = [bool(written >> place & 1) for place in range(15)]
         for place, way in enumerate([*range(6), 7, 8]):
@@ -175,7 +175,7 @@ class _Drawing:
             self._fix(near, far, is_dark)
 
     def free_places(self) -> Iterator[tuple[int, int]]:
-        """Yield where data is written: up and down in pairs of columns, from the right."""
+        """Yield the data modules in zigzag order: pairs of columns, from the right, up and down."""
         for number, right in enumerate([*range(self.size - 1, 6, -2), 5, 3, 1]):
             rows = range(self.size)
             for y in rows if number % 2 else reversed(rows):
@@ -185,7 +185,7 @@ class _Drawing:
 
 
 def _with_remainder(value: int, num_bits: int, divisor: int) -> int:
-    """Return a value followed by its remainder in a Bose-Chaudhuri-Hocquenghem code."""
+    """Return a value followed by its remainder in a BCH code."""
     rest = value
     for _ in range(num_bits):
         rest = rest << 1 ^ (rest >> num_bits - 1) * divisor
@@ -203,7 +203,7 @@ def _drawn(bits: list[bool], version: int, mask: int) -> Grid:
 
 
 def _penalty(grid: Grid) -> int:
-    """Return how hard a code is to read by the standard's four rules; the mask with the least is taken."""
+    """Return the penalty score of the standard's four rules; the mask with the lowest score is used."""
     columns = [list(column) for column in zip(*grid, strict=True)]
     lines = [*grid, *columns]
     runs = sum(len(run) - 2 for line in lines for run in _runs(line) if len(run) >= 5)

@@ -1,4 +1,4 @@
-"""Which waiting runs start next, on which devices, within which limits."""
+"""Scheduling policy: which queued runs start next, on which devices and within which limits."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ddp_gui.devices.capacity import Owners
 from trainers.contract.commands import DeviceKind, GrantedGpu
 from trainers.machine import cuda_environment, hardware, processes
 
-# Returns processes by pid, with their start times.
+# Returns process start times by PID.
 Own = Callable[[], Mapping[int, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Users:
-    """Who computes on a GPU: our runs by id, and other processes in words."""
+    """The users of a GPU: ids of our runs, and descriptions of other processes."""
 
     runs: frozenset[str] = frozenset()
     others: tuple[str, ...] = ()
@@ -30,10 +30,10 @@ NOBODY = Users()
 
 @dataclass(frozen=True, kw_only=True)
 class DevicesNow:
-    """The GPUs that a run could get, who uses them, and the CPU ranks; None is no limit.
+    """The GPUs that runs can use, with their users, and the number of CPU ranks (None: unlimited).
 
-    `being_checked` are those that a check of this machine may use, by UUID: they are not allocated. `note`
-    says why no GPU is usable, or why its users cannot be determined.
+    `being_checked` are the UUIDs of GPUs that a machine check uses: they are not allocated. `note` explains
+    why no GPU is usable, or why a GPU's users cannot be determined.
     """
 
     gpus: tuple[GrantedGpu, ...] = ()
@@ -43,11 +43,11 @@ class DevicesNow:
     note: str | None = None
 
     def users_of(self, uuid: str) -> Users:
-        """Return who computes on a GPU."""
+        """Return the users of a GPU."""
         return self.users.get(uuid, NOBODY)
 
     def gpus_of(self, run_id: str) -> tuple[str, ...]:
-        """Return the GPUs that a run's processes use."""
+        """Return the UUIDs of the GPUs that a run's processes use."""
         return tuple(gpu.uuid for gpu in self.gpus if run_id in self.users_of(gpu.uuid).runs)
 
 
@@ -55,9 +55,9 @@ class Devices:
     """Reads the machine's GPUs; the number of CPU ranks is an option of the page.
 
     Args:
-        own: the page's own processes (warm workers, a check of this machine), with their start times: they do
-            not count as another program's.
-        being_checked: the GPUs that a check of this machine may use, by UUID.
+        own: returns the page's own processes (warm workers, a machine check) with their start times. They
+            do not count as other programs.
+        being_checked: returns the UUIDs of GPUs that a machine check uses.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Devices:
         self.cpu_ranks = cpu_ranks
 
     def sample(self) -> DevicesNow:
-        """Return the devices as they are now."""
+        """Return the current devices and their users."""
         visible = hardware.visible_gpus()
         own = functools.cache(self._own)  # read only if there are other processes, and once per sample
         return DevicesNow(
@@ -90,22 +90,22 @@ class Devices:
         runs, others = set(), []
         for process in hardware.gpu_processes(gpu.handle) or []:
             if process.draws:
-                continue  # a desktop leaves room for a run
+                continue  # a desktop leaves enough memory for a run
             run_id = self._owners.run_of(process.pid)
             if run_id is not None:
                 runs.add(run_id)
             elif not _is_own(process.pid, own()):
-                others.append(_in_words(process))
+                others.append(_describe_process(process))
         return Users(runs=frozenset(runs), others=tuple(others))
 
 
 def _is_own(pid: int, own: Mapping[int, float]) -> bool:
-    """Tell whether a process is one of the page's own, and not another with its number."""
+    """Return True if a process belongs to the page. The start time detects a reused PID."""
     facts = processes.inspect(pid)
     return facts is not None and facts.started_unix_s == own.get(pid)
 
 
-def _in_words(process: hardware.GpuProcess) -> str:
+def _describe_process(process: hardware.GpuProcess) -> str:
     facts = processes.inspect(process.pid)
     name = (process.name if facts is None else facts.name) or "a process"
     user = None if facts is None else facts.user
@@ -128,13 +128,13 @@ MAX_NAME_LENGTH = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The limits of one person; None is no limit.
+    """The limits of one user; None means unlimited.
 
     Attributes:
-        num_ranks: GPUs and CPU ranks at once, over all live runs.
-        minutes_per_run: after this time a run is stopped, with a save.
-        disk_bytes: of all stored runs; above it no new run is started.
-        num_waiting: runs in the queue.
+        num_ranks: GPUs and CPU ranks in use at the same time, over all live runs.
+        minutes_per_run: time limit of a run; it is stopped after saving a checkpoint.
+        disk_bytes: size of all stored runs; above it no run starts.
+        num_waiting: number of queued runs.
     """
 
     num_ranks: int | None = None
@@ -152,22 +152,22 @@ NO_LIMITS = Limits()
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """The limits of everybody, and of people with limits of their own."""
+    """The default limits, and individual limits by user name."""
 
     everybody: Limits = NO_LIMITS
     people: Mapping[str, Limits] = field(default_factory=dict)
 
     def of(self, person: str) -> Limits:
-        """Return the limits of a person."""
+        """Return the limits of a user."""
         return self.people.get(person, self.everybody)
 
     @property
     def limit_time(self) -> bool:
-        """Whether any run has a time limit."""
+        """True if any user's runs have a time limit."""
         return any(each.minutes_per_run is not None for each in (self.everybody, *self.people.values()))
 
     def changed(self, person: str | None, limits: Limits | None) -> Rules:
-        """Return the rules with other limits for a person, or for everybody; None removes a person's."""
+        """Return a copy with different limits: of a user (None removes them), or the default limits."""
         if person is None:
             return Rules(everybody=limits or NO_LIMITS, people=self.people)
         others = {name: each for name, each in self.people.items() if name != person}
@@ -180,10 +180,10 @@ class Rules:
 
 
 def parse_limits(raw: Any) -> Limits:
-    """Return limits from a JSON object; fields left out, null and empty are no limit.
+    """Parse limits from a JSON object; missing, null and empty fields mean no limit.
 
     Raises:
-        ValueError: naming the field, the value and what is allowed.
+        ValueError: naming the field, the value and the allowed range.
     """
     names = [each.name for each in fields(Limits)]
     if not isinstance(raw, Mapping):
@@ -203,10 +203,10 @@ def parse_limits(raw: Any) -> Limits:
 
 
 def parse_rules(raw: Any) -> Rules:
-    """Return the rules from their stored form.
+    """Parse stored rules.
 
     Raises:
-        ValueError: when they are invalid.
+        ValueError: if they are invalid.
     """
     if not isinstance(raw, Mapping) or not isinstance(raw.get("people"), Mapping):
         raise ValueError("the limits make no sense")
@@ -215,10 +215,10 @@ def parse_rules(raw: Any) -> Rules:
 
 
 def checked_name(name: Any) -> str | None:
-    """Return the name of a person whose limits are set; None is everybody.
+    """Validate the name of a user whose limits are set; None selects the default limits.
 
     Raises:
-        ValueError: when it is not a valid account name.
+        ValueError: if it is not a valid account name.
     """
     if name is None or name == "":
         return None
@@ -241,9 +241,9 @@ def _number(name: str, value: Any) -> float | None:
     return number
 
 
-# A run that does not fit yet may be overtaken for this long.
+# How long runs further back may overtake a run that does not fit; after that its device kind is reserved.
 PATIENCE_S = 600.0
-# Older use of the machine does not count.
+# Earlier usage does not affect the order of the queue.
 LATELY_S = 3600.0
 
 RULE = (
@@ -255,7 +255,7 @@ RULE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting:
-    """A queued run; `may_share` allows GPUs that other programs use."""
+    """A queued run. If `may_share`, it can use GPUs that other programs use."""
 
     run_id: str
     person: str
@@ -279,13 +279,13 @@ class Running:
 
     @property
     def num_cores(self) -> int:
-        """The cores that its ranks on the CPU use: each thread counts."""
+        """Number of CPU cores used by ranks on the CPU: one per thread."""
         return self.num_ranks * self.num_threads
 
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """A person used that many GPUs or CPU ranks during this time."""
+    """A past period in which a user occupied a number of GPUs or CPU ranks."""
 
     person: str
     num_ranks: int
@@ -295,8 +295,10 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """What can be allocated: GPUs by UUID, and CPU ranks (None is no limit). GPUs `being_checked` are
-    allocated only after the check of this machine, and never shared. A CPU rank gets `num_threads`.
+    """What can be allocated: GPUs by UUID, and CPU ranks (None: unlimited).
+
+    GPUs `being_checked` are allocated only after the machine check ends, and never shared. Each CPU rank gets
+    `num_threads` threads.
     """
 
     gpus: tuple[str, ...] = ()
@@ -306,14 +308,14 @@ class Capacity:
     num_threads: int = 1
 
     def num_cores(self, num_ranks: int) -> int:
-        """Return the CPU ranks that a run counts as: one per thread, at most all if its ranks alone fit."""
+        """Return a run's cost in CPU ranks: one per thread, but at most all if its ranks alone fit."""
         num_cores = num_ranks * self.num_threads
         return num_cores if self.cpu_ranks is None else max(num_ranks, min(num_cores, self.cpu_ranks))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """The input of the rule; `first` are the runs that a teacher has put at the head, in order."""
+    """Input of the scheduling rule. `first` lists the runs that a teacher moved to the head, in order."""
 
     waiting: Sequence[Waiting] = ()
     running: Sequence[Running] = ()
@@ -326,7 +328,7 @@ class Situation:
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """A run to be started now, on these GPUs."""
+    """A decision to start a run now, on these GPUs."""
 
     run_id: str
     gpus: tuple[str, ...] = ()
@@ -334,7 +336,7 @@ class Start:
 
 @dataclass
 class Free:
-    """What is free while starts are chosen; a kind that is reserved for a queued run is `closed`."""
+    """Free devices while starts are chosen. A `closed` device kind is reserved for a queued run."""
 
     gpus: list[str]
     shared_gpus: list[str]
@@ -344,7 +346,7 @@ class Free:
 
     @classmethod
     def of(cls, situation: Situation) -> Free:
-        """Return what is not in use."""
+        """Return the devices that no live run holds."""
         capacity = situation.capacity
         held = {gpu for run in situation.running for gpu in run.gpus} | capacity.being_checked
         gpus = [gpu for gpu in capacity.gpus if gpu not in held]
@@ -357,7 +359,7 @@ class Free:
         )
 
     def take(self, run: Waiting) -> Start | None:
-        """Allocate what a run needs; None if it is not available."""
+        """Allocate a run's devices; None if they are not available."""
         if run.kind in self.closed:
             return None
         if run.kind == "cpu":
@@ -367,7 +369,7 @@ class Free:
                     return None
                 self.cpu_ranks -= num_cores
             return Start(run_id=run.run_id)
-        # Unused ones come first.
+        # Unoccupied GPUs come first.
         usable = together(self.gpus + (self.shared_gpus if run.may_share else []), run.num_ranks)
         if len(usable) < run.num_ranks:
             return None
@@ -378,29 +380,35 @@ class Free:
 
 
 def decide(situation: Situation, now_unix_s: float) -> list[Start]:
-    """Return the runs to start now, from the head of the queue on."""
+    """Return the runs to start now, in queue order."""
     if situation.is_paused:
         return []
     free, held = Free.of(situation), ranks_held(situation.running)
     starts = []
     for run in in_order(situation, now_unix_s):
         if exceeds_limit(run, held, situation.rules):
-            continue  # it waits for its own person's runs and blocks nobody else
+            continue  # waits for its owner's other runs, and does not block other users
         start = free.take(run)
         if start is not None:
             starts.append(start)
             held[run.person] += run.num_ranks
         elif now_unix_s - run.asked_unix_s >= PATIENCE_S and could_fit(run, situation.capacity):
+            # Reserve its device kind, so that runs behind it cannot delay it any longer.
             free.closed.add(run.kind)
     return starts
 
 
 def in_order(situation: Situation, now_unix_s: float) -> list[Waiting]:
-    """Return the queue in order: first the runs a teacher has put there, then by the least use."""
+    """Return the queue in order: runs that a teacher moved to the head, then by least usage.
+
+    The rule repeatedly takes the oldest run of the user who holds the fewest ranks, where runs already placed
+    in the queue count as held. Ties go to the user with less usage in the last hour, then to the older
+    request.
+    """
     by_id = {run.run_id: run for run in situation.waiting}
-    line = [by_id.pop(run_id) for run_id in situation.first if run_id in by_id]
+    order = [by_id.pop(run_id) for run_id in situation.first if run_id in by_id]
     held = ranks_held(situation.running)
-    for run in line:
+    for run in order:
         held[run.person] += run.num_ranks
     used = used_lately(situation, now_unix_s)
     queues: dict[str, list[Waiting]] = {}
@@ -409,15 +417,15 @@ def in_order(situation: Situation, now_unix_s: float) -> list[Waiting]:
     while queues:
         person = min(queues, key=lambda who: (held[who], used[who], queues[who][-1].asked_unix_s, who))
         run = queues[person].pop()
-        line.append(run)
+        order.append(run)
         held[person] += run.num_ranks
         if not queues[person]:
             del queues[person]
-    return line
+    return order
 
 
 def ranks_held(running: Iterable[Running]) -> Counter[str]:
-    """Return how many GPUs and CPU ranks each person uses now."""
+    """Return the number of GPUs and CPU ranks that each user occupies now."""
     held: Counter[str] = Counter()
     for run in running:
         held[run.person] += run.num_ranks
@@ -425,25 +433,25 @@ def ranks_held(running: Iterable[Running]) -> Counter[str]:
 
 
 def used_lately(situation: Situation, now_unix_s: float) -> Counter[str]:
-    """Return the seconds × ranks of each person within the last hour, in whole minutes."""
+    """Return each user's usage in the last hour, in rank-minutes."""
     used: dict[str, float] = {}
     spans = [(span.person, span.num_ranks, span.began_unix_s, span.ended_unix_s) for span in situation.ended]
     spans += [(run.person, run.num_ranks, run.began_unix_s, now_unix_s) for run in situation.running]
     for person, num_ranks, began, ended in spans:
         overlap_s = min(ended, now_unix_s) - max(began, now_unix_s - LATELY_S)
         used[person] = used.get(person, 0.0) + num_ranks * max(0.0, overlap_s)
-    # In whole minutes: a difference of a second must not reorder the queue.
+    # Rounded to minutes, so that a difference of a second does not reorder the queue.
     return Counter({person: round(seconds / 60) for person, seconds in used.items()})
 
 
 def exceeds_limit(run: Waiting, held: Mapping[str, int], rules: Rules) -> bool:
-    """Tell whether a person would exceed their limit of concurrent ranks."""
+    """Return True if the run would exceed its owner's limit of concurrent ranks."""
     most = rules.of(run.person).num_ranks
     return most is not None and held.get(run.person, 0) + run.num_ranks > most
 
 
 def could_fit(run: Waiting, capacity: Capacity) -> bool:
-    """Tell whether a run would fit if no other run were live."""
+    """Return True if the run would fit on the machine without other live runs."""
     if run.kind == "cpu":
         return capacity.cpu_ranks is None or run.num_ranks <= capacity.cpu_ranks
     usable = [gpu for gpu in capacity.gpus if run.may_share or gpu not in capacity.occupied]
@@ -451,5 +459,5 @@ def could_fit(run: Waiting, capacity: Capacity) -> bool:
 
 
 def together(gpus: Sequence[str], num_ranks: int) -> list[str]:
-    """Return the GPUs that a run of so many ranks can use: MIG instances only alone (NCCL refuses them)."""
+    """Return the GPUs usable by a run: MIG instances only for a single rank, because NCCL refuses them."""
     return [gpu for gpu in gpus if num_ranks == 1 or not gpu.startswith(cuda_environment.MIG)]

@@ -1,4 +1,4 @@
-"""The queue as it is shown: places, estimates, reasons in plain words."""
+"""Presentation of the queue: places, estimates and reasons as text."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from trainers.contract.commands import DeviceKind
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 
-# Viewers share one snapshot for this long.
+# Viewers share a snapshot of up to this age.
 REFRESH_EVERY_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueueView:
-    """The queue at one moment, with when its runs will probably start.
+    """The queue at one moment, with estimated start and end times.
 
     Attributes:
-        usual_s: the recent median duration of a run; None if none has ended.
+        usual_s: recent median duration of a run; None if none has ended.
     """
 
     snapshot: Snapshot
@@ -49,12 +49,12 @@ class QueueView:
     usual_s: float | None
 
     def place_of(self, run_id: str) -> int | None:
-        """Return a run's place, 1 being the next; None if it is not queued."""
+        """Return a run's place (1 is next); None if it is not queued."""
         return next((place for place, run in enumerate(self.order, 1) if run.run_id == run_id), None)
 
 
 class QueuePresenter:
-    """Presents the queue to the pages."""
+    """Prepares the queue for display on the pages."""
 
     def __init__(self, scheduler: Scheduler, store: RunStore) -> None:
         self._scheduler = scheduler
@@ -64,7 +64,7 @@ class QueuePresenter:
         self._viewed_at = 0.0
 
     def view(self, *, afresh: bool = False) -> QueueView:
-        """Return the queue, at most half a second old."""
+        """Return the queue, at most `REFRESH_EVERY_S` old; if `afresh`, current."""
         with self._lock:
             if afresh or self._view is None or time.monotonic() - self._viewed_at > REFRESH_EVERY_S:
                 self._view = self._make_view()
@@ -79,7 +79,7 @@ class QueuePresenter:
             run.run_id: snapshot_module.limited(self._remaining_s(run), run, situation, now)
             for run in situation.running
         }
-        # A span of no length: the clock was set back meanwhile.
+        # Skip spans without a positive length: the clock was set back.
         spans = ((span.began_unix_s, span.ended_unix_s) for span in situation.ended)
         took = [ended - began for began, ended in spans if ended > began]
         usual_s = statistics.median(took) if took else None
@@ -92,7 +92,7 @@ class QueuePresenter:
         )
 
     def _remaining_s(self, run: Running) -> float | None:
-        """Return how long a run will take at its speed so far; None before its first step."""
+        """Return a run's remaining duration at its average speed so far; None before its first step."""
         try:
             row = self._store.listing.row(run.run_id)
         except ValueError:
@@ -105,28 +105,28 @@ class QueuePresenter:
 
     @property
     def hands_on(self) -> bool:
-        """Whether the engine has a queue of its own, in which runs wait."""
+        """True if the engine has its own queue in which runs wait."""
         return self._scheduler.hands_on
 
     @property
     def num_waiting(self) -> int:
-        """How many runs were queued at the last snapshot."""
+        """Number of queued runs at the last snapshot."""
         return self._scheduler.num_waiting
 
     def kind_to_wait_for(self, kind: DeviceKind) -> DeviceKind:
-        """Return the kind of device that a run waits for in this queue."""
+        """Return the device kind that a run waits for in this queue."""
         return self._scheduler.kind_to_wait_for(kind)
 
-    # One run
+    # A single run
 
     def places(self) -> dict[str, int]:
-        """Return the place of every queued run, without I/O if there is none."""
+        """Return the place of every queued run, without I/O if the queue is empty."""
         if not self.num_waiting:
             return {}
         return {run.run_id: place for place, run in enumerate(self.view().order, 1)}
 
     def place(self, run_id: str, *, afresh: bool = False) -> dict[str, Any]:
-        """Return the description of a queued run; `place` is None if it is not in this queue."""
+        """Describe a queued run; `place` is None if it is not in this queue."""
         view = self.view(afresh=afresh)
         place = view.place_of(run_id)
         if place is None:
@@ -142,13 +142,13 @@ class QueuePresenter:
             "can_share_gpus": _could_share(run, view.snapshot),
         }
 
-    # All of it
+    # The full queue
 
     def page(self, person: Person, may_see: MaySee) -> dict[str, Any]:
-        """Return the queue as a person may see it; `may_see(run_id)` says which runs are shown by name."""
+        """Return the queue as the user may see it; runs are named only if `may_see(run_id)` is True."""
         view = self.view()
         situation = view.snapshot.situation
-        shown = _Shown(self._store, person, may_see)
+        shown = _RunLabels(self._store, person, may_see)
         waiting = [
             {
                 **shown.of(run),
@@ -186,7 +186,7 @@ class QueuePresenter:
         return None if queue is None else snapshot_module.describe_engine_queue(queue, self._store, may_see)
 
     def _limits(self, person: Person, situation: Situation) -> dict[str, Any]:
-        """Return the current user's limits, and for teachers everybody's."""
+        """Return the current user's limits and usage, and for teachers all limits."""
         mine = situation.rules.of(person.name)
         used = {"num_ranks": ranks_held(situation.running).get(person.name, 0)}
         if mine.disk_bytes is not None:
@@ -195,8 +195,8 @@ class QueuePresenter:
         return found | (situation.rules.to_json() if person.is_teacher else {})
 
 
-class _Shown:
-    """How runs are named to one person."""
+class _RunLabels:
+    """Describes runs, without names that the user may not see."""
 
     def __init__(self, store: RunStore, person: Person, may_see: MaySee) -> None:
         self._store, self._person, self._may_see = store, person, may_see
@@ -219,8 +219,8 @@ class _Shown:
             return run_id
 
 
-def _devices(snapshot: Snapshot, shown: _Shown) -> dict[str, Any]:
-    """Return who uses each GPU, and how many CPU ranks are allocated."""
+def _devices(snapshot: Snapshot, shown: _RunLabels) -> dict[str, Any]:
+    """Return the users of each GPU, and the number of allocated CPU ranks."""
     running = snapshot.situation.running
     has = {uuid: run for run in running for uuid in run.gpus}
     gpus = [
@@ -245,20 +245,20 @@ def _check_of(uuid: str, snapshot: Snapshot) -> list[str]:
 
 
 def in_words(place: int, starts_in_s: float | None) -> str:
-    """Describe a place in the queue, and when the run will start."""
+    """Describe a place in the queue and the estimated start time as text."""
     if starts_in_s is None:
         return f"{ordinal(place)} in the queue; start time not known yet"
     return f"{ordinal(place)} in the queue, starts in {about(starts_in_s)}"
 
 
 def ordinal(number: int) -> str:
-    """Return 1st, 2nd, 3rd, 4th, 11th …"""
+    """Format an ordinal: 1st, 2nd, 3rd, 4th, 11th …"""
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
 
 
 def about(seconds: float) -> str:
-    """Return an estimated time in words."""
+    """Format an estimated duration."""
     if seconds < 45:
         return "less than a minute"
     if seconds < 3600:
@@ -267,7 +267,7 @@ def about(seconds: float) -> str:
 
 
 def why_it_waits(run: Waiting, place: int, snapshot: Snapshot) -> str:
-    """Return in a sentence what a run waits for."""
+    """Return the reason why a run waits, as a sentence."""
     situation = snapshot.situation
     needs = ranks_in_words(run.num_ranks, run.kind)
     if situation.is_paused:
@@ -308,7 +308,7 @@ def _why_never(run: Waiting, needs: str, snapshot: Snapshot) -> str:
 
 
 def _place_elsewhere(run: RunDirectory, num_waiting: int) -> dict[str, Any]:
-    """Return what is known of a run that is not in this queue: it may wait in its engine's."""
+    """Describe a run that is not in this queue; it may wait in its engine's queue."""
     status, engine = liveness.read_status(run), liveness.engine_to_ask(run)
     why = engine.why_it_waits(status.handle) if status.state == "queued" else None
     starts_unix_s = None if why is None else engine.starts_at(status.handle)
@@ -328,7 +328,7 @@ def _place_elsewhere(run: RunDirectory, num_waiting: int) -> dict[str, Any]:
 
 
 def _could_share(run: Waiting, snapshot: Snapshot) -> bool:
-    """Tell whether GPUs occupied by other programs would help."""
+    """Return True if the run could start by sharing GPUs that other programs use."""
     return run.kind == "cuda" and not run.may_share and bool(snapshot.situation.capacity.occupied)
 
 

@@ -23,13 +23,13 @@ from ddp_gui.runs.runs import RunStore
 from trainers.contract.commands import DeviceKind
 from trainers.machine.os_errors import explain
 
-NEW = ""  # the id of the run that does not exist yet
+NEW = ""  # id of a run that does not exist yet
 
 
 def expected_wait(
     view: QueueView, person: str, kind: DeviceKind, num_ranks: int, *, may_share: bool
 ) -> dict[str, Any]:
-    """Return the place that a person's run would get now; `place` is None if it would start at once."""
+    """Return the place that a new run would get; `place` is None if it would start immediately."""
     now = time.time()
     run = Waiting(
         run_id=NEW,
@@ -55,7 +55,7 @@ _STOPPED_ALL = "A teacher has stopped all runs."
 
 
 class QueueApi:
-    """Shows and changes the queue; results are JSON values."""
+    """Endpoints that show and change the queue. Results are JSON values."""
 
     def __init__(self, store: RunStore, scheduler: Scheduler, view: QueuePresenter) -> None:
         self._store = store
@@ -63,11 +63,11 @@ class QueueApi:
         self._view = view
 
     def queue(self) -> dict[str, Any]:
-        """Return the queue: queued runs and why they wait, live runs, allocations, limits."""
+        """Return the queue: queued runs and why they wait, live runs, allocations and limits."""
         return in_plain_words(lambda: self._view.page(current_user(), self._store.is_shown))
 
     def move_in_queue(self, run_id: str, place: int) -> dict[str, Any]:
-        """Move a queued run to a place in the queue, 1 being the next."""
+        """Move a queued run to a place in the queue; 1 is next."""
 
         def move() -> dict[str, Any]:
             rights.require_teacher("reorder the queue")
@@ -79,19 +79,19 @@ class QueueApi:
         return in_plain_words(move)
 
     def pause_queue(self) -> dict[str, Any]:
-        """Start no run from the queue until it is resumed; live runs continue."""
+        """Pause the queue: no run starts until it is resumed; live runs continue."""
         return self._pause(True, "The queue is paused: no run starts until it is resumed.")
 
     def resume_queue(self) -> dict[str, Any]:
-        """Resume starting runs from the queue."""
+        """Resume the queue."""
         return self._pause(False, "The queue is running again.")
 
     def stop_all(self) -> dict[str, Any]:
-        """Pause the queue and stop every run, each after a save; queued runs keep their places."""
+        """Pause the queue and stop every live run after a save; queued runs keep their places."""
 
         def stop() -> dict[str, Any]:
             rights.require_teacher("stop all runs")
-            # Runs are stopped first: a queue that cannot be stored must not keep them alive.
+            # Stop runs first: a queue that cannot be stored must not keep them alive.
             self._scheduler.pause_unstored()
             saving, unsaved, failed = list[str](), list[str](), list[str]()
             for running in self._scheduler.snapshot().situation.running:
@@ -102,7 +102,7 @@ class QueueApi:
                 except NotWritableError as error:
                     failed.append(f" {error}.")
                 except ValueError:
-                    continue  # it has just ended
+                    continue  # it has ended
             message = f"{_runs(len(saving))} saving and will stop."
             if unsaved:
                 message += f" {_runs(len(unsaved))} stopping without a save: the folder takes no command."
@@ -116,7 +116,7 @@ class QueueApi:
         return in_plain_words(stop)
 
     def set_limits(self, values: dict[str, Any] | None, person: str | None = None) -> dict[str, Any]:
-        """Set the limits of everybody, or of one person; null removes a person's own limits."""
+        """Set a user's limits, or the default limits if `person` is null; null `values` remove a user's."""
 
         def change() -> dict[str, Any]:
             rights.require_teacher("set limits")
@@ -177,14 +177,14 @@ def make_router(view: QueuePresenter, store: RunStore) -> Router:
 
     @router.get("/brief")
     def brief() -> dict[str, Any]:
-        """Tell whether the navigation should link to the queue."""
+        """Return whether the navigation should link to the queue."""
         num_waiting = view.num_waiting
         is_shown = num_waiting > 0 or view.hands_on or current_user().name != ""
         return {"num_waiting": num_waiting, "is_shown": is_shown}
 
     @router.get("/expected")
     def expected(kind: DeviceKind, num_ranks: int, may_share: bool = False) -> dict[str, Any]:
-        """Tell whether a run that is started now would wait."""
+        """Return whether a run started now would wait."""
         try:
             kind = view.kind_to_wait_for(kind)
             return expected_wait(view.view(), current_user().name, kind, num_ranks, may_share=may_share)
@@ -192,7 +192,7 @@ def make_router(view: QueuePresenter, store: RunStore) -> Router:
             raise HTTPException(status_code=503, detail=str(error)) from error
 
     @router.get("/run")
-    def place(id: str) -> dict[str, Any]:  # noqa: A002 - the same name as in the page's address
+    def place(id: str) -> dict[str, Any]:  # noqa: A002 - same name as in the page's URL
         try:
             return view.place(store.open(id).run_id)
         except QueueStoreError as error:

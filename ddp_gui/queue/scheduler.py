@@ -1,7 +1,7 @@
-"""The scheduler: starts a run at once if there is room, and queues it otherwise.
+"""The scheduler: starts a run immediately if its devices are free, and queues it otherwise.
 
-All pages on a runs directory share one queue. Changing it, or starting a run from it, requires the lock of
-the `store`; what a killed page left unfinished, the next snapshot of the runs' own files repairs.
+All pages that serve a runs directory share one queue. Changing it, or starting a run from it, requires the
+lock of the `store`. If a page is killed halfway, the next snapshot of the runs' own files repairs the state.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ Result = TypeVar("Result")
 
 POLL_EVERY_S = 1.0
 SEARCH_EVERY_S = 30.0
-# With logins the checkpoints of one run may take this part of what is free at its start.
+# With logins, a run's checkpoints may use 1 / SHARES_OF_DISK of the space that is free at its start.
 SHARES_OF_DISK = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class Placed:
-    """The outcome of a start: the run, and its place in the queue, 1 being the next; None: it was started."""
+    """The result of a start. `place` is the place in the queue (1 is next), or None if the run started."""
 
     run: RunDirectory
     place: int | None
@@ -66,24 +66,24 @@ class Scheduler:
         self.cpu_ranks = devices.cpu_ranks
         self._has_login = has_login
         self._runs_dir = runs_dir
-        self._keeper = QueueStore(runs_dir)
-        self._reader = SnapshotReader(runs_dir, devices, self._given_threads)
+        self._queue_store = QueueStore(runs_dir)
+        self._reader = SnapshotReader(runs_dir, devices, self._threads_per_rank)
         self._engine = engine or LocalEngine()
         self._starter = Starter(self._engine, self._on_end)
         self._on_change = on_change
         self._passes = Passes("queue", self._pass)
         self._searched_at = float("-inf")
-        self._has_to_watch = True
-        self._told_to_stop: set[str] = set()
-        # Set by a user and not stored yet: the disk may be full.
+        self._must_poll = True
+        self._stopped_for_time: set[str] = set()
+        # A change by a user that is not stored yet, because the disk may be full.
         self._unstored_pause: bool | None = None
-        # The last snapshot; available without reading the disk.
+        # Number of queued runs at the last snapshot; available without I/O.
         self.num_waiting = 0
 
-    # Asking
+    # Queries
 
     def capacity(self, config: Config | None = None) -> Machine:
-        """Return what its engine can give a run, within what this page hands out."""
+        """Return the resources that the engine offers a run, within the limits of this page."""
         offered = capacity.read(self._engine, config)
         others, runs = self._gpus_in_use() if offered.num_gpus and not self._engine.has_queue else (0, 0)
         return replace(
@@ -95,7 +95,7 @@ class Scheduler:
         )
 
     def _gpus_in_use(self) -> tuple[int, int]:
-        """Return how many GPUs other programs use, and how many runs and checks of this page have."""
+        """Return the number of GPUs that other programs use, and the number held by runs and checks."""
         try:
             situation = self.snapshot().situation
         except (QueueStoreError, OSError):  # `trouble` reports it
@@ -105,63 +105,63 @@ class Scheduler:
         return num_others, len(situation.capacity.gpus) - len(free.gpus) - num_others
 
     def engine_queue(self) -> EngineQueue | None:
-        """Return the queue of its engine; None where this one is all there is."""
+        """Return the engine's own queue; None if it has none."""
         return self._engine.queue() if self._engine.has_queue else None
 
     @property
     def hands_on(self) -> bool:
-        """Whether its engine has a queue, so that this one hands runs on at once."""
+        """True if the engine has its own queue, so that runs are submitted to it immediately."""
         return self._engine.has_queue
 
     def kind_to_wait_for(self, kind: DeviceKind) -> DeviceKind:
-        """Return the kind of device that a run waits for here: GPUs elsewhere are not this queue's."""
+        """Return the device kind that a run waits for here: "cpu" if the engine's queue allocates GPUs."""
         return "cpu" if self._engine.has_queue else kind
 
     def start(self, plan: Plan, owner: str, *, uses_occupied_gpus: bool = False) -> Placed:
         """Create a run, and start or queue it.
 
         Raises:
-            ValueError: when that is not allowed, or it could never start.
-            StartError: when its engine refuses it.
+            ValueError: if it is not allowed, or the run could never start.
+            StartError: if the engine refuses it.
         """
         self.refuse_for_engine(plan)
-        starter.refuse_for_disk(self._runs_dir, owner, self._keeper.read().rules)
+        starter.refuse_for_disk(self._runs_dir, owner, self._queue_store.read().rules)
         ticket = replace(self._ticket(plan, owner), uses_occupied_gpus=uses_occupied_gpus)
-        with self._keeper.open() as state:
+        with self._queue_store.open() as state:
             snapshot = self._snapshot_into(state)
             starter.refuse(snapshot.situation, ticket)
             placed: list[Ticket] = []
 
             def fill(run: RunDirectory) -> None:
-                placed.append(self._place(state, snapshot, run, ticket))
+                placed.append(self._allocate_or_queue(state, snapshot, run, ticket))
                 commands.write_queued(run, placed[0])
 
             run = launcher.create(self._runs_dir, plan, owner, fill)
-        return self._go(run, placed[0])
+        return self._launch_if_granted(run, placed[0])
 
     def resume(self, run: RunDirectory, resume_step: int, plan: Plan, owner: str) -> Placed:
         """Resume an ended run from a checkpoint, or queue it.
 
         Raises:
-            ValueError: when that is not allowed, it could never start, or it is live.
-            StartError: when its engine refuses it.
+            ValueError: if it is not allowed, the run could never start, or it is live.
+            StartError: if the engine refuses it.
         """
         self.refuse_for_engine(plan)
         before = run.read_config()
         kept = None if plan.config == before else before.to_json()
         ticket = replace(self._ticket(plan, owner), resume_step=resume_step, config_before=kept)
-        with self._keeper.open() as state:
-            # Before its lock is taken here: a locked run is live.
+        with self._queue_store.open() as state:
+            # Take the snapshot before locking the run: a locked run counts as live.
             snapshot = self._snapshot_into(state)
             starter.refuse(snapshot.situation, ticket)
             with starter.holding(run):
                 if run.queued.exists():
                     raise ValueError(f"run {run.run_id} is already in the queue")
-                placed = self._place(state, snapshot, run, ticket)
+                placed = self._allocate_or_queue(state, snapshot, run, ticket)
                 if kept is not None:
                     json_files.write_json_atomically(run.config, plan.config.to_json())
                 commands.write_queued(run, placed)
-        return self._go(run, placed)
+        return self._launch_if_granted(run, placed)
 
     def _ticket(self, plan: Plan, owner: str) -> Ticket:
         kind = self.kind_to_wait_for("cuda" if plan.device_kind == "cuda" else "cpu")
@@ -169,12 +169,12 @@ class Scheduler:
         return Ticket(person=owner, kind=kind, num_ranks=num_ranks, asked_unix_s=time.time())
 
     def refuse_for_engine(self, plan: Plan) -> None:
-        """Raise a ConfigError for what the engine cannot do."""
+        """Raise a ConfigError if the engine does not support the configuration."""
         if problems := self._engine.check(plan.config):
             raise ConfigError(problems)
 
-    def _go(self, run: RunDirectory, ticket: Ticket) -> Placed:
-        """Start a run that has an allocation; otherwise return its place."""
+    def _launch_if_granted(self, run: RunDirectory, ticket: Ticket) -> Placed:
+        """Start a run that has a grant; otherwise return its place in the queue."""
         if ticket.grant is None:
             self._passes.wake()
         else:
@@ -186,10 +186,10 @@ class Scheduler:
         place = order.index(run.run_id) + 1 if run.run_id in order else None
         return Placed(run=run, place=place, num_waiting=len(order))
 
-    # Leaving, and what a teacher does
+    # Changes by users and teachers
 
     def take_out(self, run: RunDirectory) -> bool:
-        """Remove a run from the queue; tell whether it was still in it."""
+        """Remove a run from the queue; return True if it was still queued."""
         was_waiting = False
         try:
             with self._changing():
@@ -197,16 +197,16 @@ class Scheduler:
         except OSError as error:
             if not was_waiting:
                 raise
-            # The ticket is gone, and only tickets count: the next pass stores the index of them.
+            # The ticket is deleted, and only tickets count: the next pass updates the stored state.
             print(f"the queue could not be stored: {explain(error)}", flush=True)
         self._on_change([run.run_id])
         return was_waiting
 
     def move(self, run_id: str, place: int) -> list[str]:
-        """Move a run to a place in the queue, 1 being the next; return the new order.
+        """Move a run to a place in the queue (1 is next); return the new order.
 
         Raises:
-            ValueError: when it does not wait.
+            ValueError: if it is not queued.
         """
         with self._changing() as state:
             order = self._order(self._snapshot_into(state))
@@ -216,26 +216,26 @@ class Scheduler:
             order.remove(run_id)
             place = min(max(1, place), len(order) + 1)
             order.insert(place - 1, run_id)
-            # Runs ahead of it now stay there; behind it the rule applies as before.
+            # Runs that are now ahead of it keep their places; the rule orders those behind it.
             state.first = order[: max(place, was_at)]
         return order
 
     def pause(self, is_paused: bool) -> None:
-        """Pause or resume the queue; it takes effect also where it cannot be stored.
+        """Pause or resume the queue. This takes effect even if it cannot be stored.
 
         Raises:
-            OSError: when it cannot be stored now; the next pass tries again.
+            OSError: if it cannot be stored now; the next pass retries.
         """
         self._unstored_pause = is_paused
         with self._changing() as state:
             state.is_paused = is_paused
 
     def pause_unstored(self) -> None:
-        """Pause the queue at once, without the disk; the next pass stores it."""
+        """Pause the queue immediately, without I/O; the next pass stores it."""
         self._unstored_pause = True
 
     def set_limits(self, person: str | None, limits: Limits | None) -> None:
-        """Set the limits of a person, or of everybody; None removes a person's own."""
+        """Set the limits of a user (None removes them), or with `person=None` the default limits."""
         with self._changing() as state:
             state.rules = state.rules.changed(person, limits)
 
@@ -243,7 +243,7 @@ class Scheduler:
         """Let a queued run use GPUs that other programs are using.
 
         Raises:
-            ValueError: when it does not wait.
+            ValueError: if it is not queued.
         """
         with self._changing(), starter.holding(run):
             ticket = commands.read_queued(run)
@@ -253,40 +253,40 @@ class Scheduler:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[QueueState]:
-        """Yield the queue's state for changes, then schedule at once."""
-        with self._keeper.open() as state:
+        """Yield the queue's state for changes, then run one scheduling pass."""
+        with self._queue_store.open() as state:
             yield state
         self.tick()
 
     def with_gpus(self, start: Callable[[Collection[str], Collection[str]], Result]) -> Result:
-        """Return `start(free, granted)`, with the UUIDs of the GPUs that no run has, and of the others.
+        """Call `start(free, granted)` with the UUIDs of GPUs without and with a run, and return its result.
 
-        No GPU is allocated meanwhile.
+        No GPU is allocated during the call.
 
         Raises:
-            ValueError: when the stored queue is invalid.
+            ValueError: if the stored queue is invalid.
         """
-        with self._keeper.open() as state:
+        with self._queue_store.open() as state:
             snapshot = self._snapshot_into(state)
             granted = {uuid for run in snapshot.situation.running for uuid in run.gpus}
             return start(
                 [gpu.uuid for gpu in snapshot.devices.gpus if gpu.uuid not in granted], sorted(granted)
             )
 
-    # Looking
+    # Snapshots
 
     def snapshot(self) -> Snapshot:
-        """Return a snapshot of the queue, without changing anything.
+        """Return a snapshot of the queue, without changing the stored state.
 
         Raises:
-            QueueStoreError: when the stored queue is invalid.
+            QueueStoreError: if the stored queue is invalid.
         """
-        state = self._keeper.read()
+        state = self._queue_store.read()
         self._add_unstored(state)
         return self._reader.take(state, time.time())
 
     def order(self) -> list[str]:
-        """Return the queued runs, the next one first."""
+        """Return the ids of the queued runs, next one first."""
         return self._order(self.snapshot())
 
     def _order(self, snapshot: Snapshot) -> list[str]:
@@ -304,37 +304,37 @@ class Scheduler:
         trim(state, now)
         return snapshot
 
-    # Going on by itself
+    # The scheduler thread
 
     def begin(self) -> None:
-        """Run the scheduler in a thread, until `close`."""
+        """Start the scheduler thread, which runs until `close`."""
         self._passes.begin()
 
     def close(self) -> None:
-        """End the thread; queued runs stay queued, and the next page continues."""
+        """Stop the thread. Queued runs stay queued for the next page."""
         self._passes.close()
 
     @property
     def is_alive(self) -> bool:
-        """Whether the scheduler's thread is alive."""
+        """True if the scheduler thread is alive."""
         return self._passes.is_alive
 
     @property
     def trouble(self) -> str | None:
-        """Why no run starts from the queue now, in words; None while the scheduler works."""
+        """Why no run can start from the queue now, as text; None while the scheduler works."""
         return self._passes.trouble
 
     def tick(self) -> None:
-        """One pass: note ended runs, start runs by the rule, stop runs over their time limit."""
+        """Run one pass: record ended runs, start runs by the rule, stop runs over their time limit."""
         begun = dict[str, Ticket]()
-        with self._keeper.open() as state:
+        with self._queue_store.open() as state:
             snapshot = self._snapshot_into(state)
             unstored = self._unstored_pause
             for run_id, error in snapshot.broken.items():
                 starter.set_aside(self._run(run_id), error)
             in_use = _cores_in_use(snapshot)
             for start in decide(snapshot.situation, time.time()):
-                ticket = self._granted(
+                ticket = self._with_grant(
                     self._run(start.run_id), snapshot.tickets[start.run_id], start, snapshot, in_use
                 )
                 if ticket.kind == "cpu" and ticket.grant is not None:
@@ -349,8 +349,8 @@ class Scheduler:
             self.num_waiting = len(state.waiting)
             may_be_overdue = bool(state.running) and state.rules.limit_time
             self._note_running(bool(state.running))
-            self._has_to_watch = bool(state.waiting) or bool(snapshot.starting) or may_be_overdue
-        if self._unstored_pause is unstored:  # the state above holds it
+            self._must_poll = bool(state.waiting) or bool(snapshot.starting) or may_be_overdue
+        if self._unstored_pause is unstored:  # not changed during the pass, which has stored it
             self._unstored_pause = None
         for run_id, ticket in begun.items():
             self._starter.launch(self._run(run_id), ticket)
@@ -359,32 +359,32 @@ class Scheduler:
             self._on_change(begun)
 
     def _stop_overdue(self, snapshot: Snapshot) -> None:
-        """Stop, with a save, runs that have reached their time limit."""
+        """Stop runs that have reached their time limit, after a save."""
         now = time.time()
         for running in snapshot.situation.running:
             minutes = snapshot.situation.rules.of(running.person).minutes_per_run
             if minutes is None or now - running.began_unix_s < 60 * minutes:
                 continue
             start = f"{running.run_id} {running.began_unix_s}"
-            if start not in self._told_to_stop:
-                self._told_to_stop.add(start)
+            if start not in self._stopped_for_time:
+                self._stopped_for_time.add(start)
                 why = f"A run may take at most {minutes:g} minutes here: a teacher set this limit."
-                with contextlib.suppress(ValueError, OSError):  # it ends by itself at this moment
+                with contextlib.suppress(ValueError, OSError):  # it may end at this moment
                     launcher.stop_surely(self._run(running.run_id), why)
 
     def _pass(self) -> float:
         if time.monotonic() - self._searched_at > SEARCH_EVERY_S:
-            # Set before: a folder that cannot be searched must not block known runs.
+            # Set first: a folder that cannot be searched must not delay known runs.
             self._searched_at = time.monotonic()
             self._search()
         self.tick()
-        # The end of a run started here wakes this thread; other runs and time limits must be polled.
-        return POLL_EVERY_S if self._has_to_watch else SEARCH_EVERY_S
+        # The end of a run started here wakes this thread; other runs and time limits need polling.
+        return POLL_EVERY_S if self._must_poll else SEARCH_EVERY_S
 
     def _search(self) -> None:
-        """Find queued and live runs that are not in the state: started by hand, or by a killed page."""
+        """Find queued and live runs missing from the state: started manually, or by a killed page."""
         found = self._reader.search()
-        with self._keeper.open() as state:
+        with self._queue_store.open() as state:
             state.waiting += sorted(found - {*state.waiting, *state.running})
 
     def _note_running(self, is_anything_running: bool) -> None:
@@ -396,8 +396,10 @@ class Scheduler:
     def _run(self, run_id: str) -> RunDirectory:
         return RunDirectory(self._runs_dir / run_id)
 
-    def _place(self, state: QueueState, snapshot: Snapshot, run: RunDirectory, ticket: Ticket) -> Ticket:
-        """Add a new run to the queue's state; return its ticket, with a grant if it can start at once."""
+    def _allocate_or_queue(
+        self, state: QueueState, snapshot: Snapshot, run: RunDirectory, ticket: Ticket
+    ) -> Ticket:
+        """Add a new run to the queue's state; return its ticket, with a grant if it can start now."""
         waiting = [*snapshot.situation.waiting, waiting_with(run.run_id, ticket)]
         starts = decide(replace(snapshot.situation, waiting=waiting), time.time())
         start = next((each for each in starts if each.run_id == run.run_id), None)
@@ -405,16 +407,17 @@ class Scheduler:
             state.waiting.append(run.run_id)
             return ticket
         state.running.append(run.run_id)
-        return self._granted(run, ticket, start, snapshot, _cores_in_use(snapshot))
+        return self._with_grant(run, ticket, start, snapshot, _cores_in_use(snapshot))
 
-    def _granted(
+    def _with_grant(
         self, run: RunDirectory, ticket: Ticket, start: Start, snapshot: Snapshot, in_use: int
     ) -> Ticket:
-        """Return a ticket with what its run is given.
+        """Return a ticket with a grant of devices, threads and disk space.
 
-        Where CPU ranks are limited, a rank stands for a core, so it gets one thread; otherwise a run may use
-        the cores that no other run uses. A resumed run gets the number of threads of its checkpoint, because
-        another number would change its results. OMP_NUM_THREADS wins. All of these count.
+        If CPU ranks are limited, a rank represents a core and gets one thread; otherwise a run can use all
+        cores that no other run uses. A resumed run gets its checkpoint's number of threads, because a
+        different number would change its results. OMP_NUM_THREADS overrides both. All threads count as cores
+        in use.
         """
         num_threads = None
         if ticket.kind == "cpu" and self._engine.name == LOCAL:
@@ -427,12 +430,12 @@ class Scheduler:
         share = self._share_of_disk(ticket.person, snapshot) if self._has_login else None
         return starter.granted(ticket, start, snapshot.devices, num_threads, share)
 
-    def _given_threads(self) -> int:
-        """Return the threads that OMP_NUM_THREADS gives each CPU rank here; 1 where it is not set."""
+    def _threads_per_rank(self) -> int:
+        """Return OMP_NUM_THREADS, which applies to each CPU rank here; 1 if it is not set."""
         return (threads.given() or 1) if self._engine.name == LOCAL else 1
 
     def _share_of_disk(self, person: str, snapshot: Snapshot) -> int:
-        """Return the most bytes that the checkpoints of a run may take together."""
+        """Return the maximum total size in bytes of a run's checkpoints."""
         free, reserve = rundir.disk_room(self._runs_dir)
         share = max(0, free - reserve) // SHARES_OF_DISK
         limit = snapshot.situation.rules.of(person).disk_bytes

@@ -1,4 +1,4 @@
-"""State of the queue at one moment, with expected waiting times."""
+"""A snapshot of the queue, with expected waiting times."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from trainers.files import private_files
 
 MaySee = Callable[[str], bool]
 
-JOB_NAME = "ddp-"  # what the jobs of runs are called, before the run's id
+JOB_NAME = "ddp-"  # prefix of a run's job name, followed by the run's id
 
 
 def describe_engine_queue(queue: EngineQueue, store: RunStore, may_see: MaySee) -> dict[str, Any]:
-    """Return an engine's queue for the page."""
+    """Return the engine's queue as JSON values for the page."""
     return {
         "name": queue.name,
         "silent_since_unix_s": queue.silent_since_unix_s,
@@ -60,7 +60,7 @@ def _job(job: EngineJob, store: RunStore, may_see: MaySee) -> dict[str, Any]:
 
 
 def run_of(job: EngineJob, store: RunStore) -> str | None:
-    """Return the run of this page that a job is; None where it is another job of the person."""
+    """Return the id of this page's run that the job executes; None for any other job of the user."""
     run_id = job.name.removeprefix(JOB_NAME)
     if run_id == job.name or not is_run_id(run_id):
         return None
@@ -68,7 +68,7 @@ def run_of(job: EngineJob, store: RunStore) -> str | None:
         status = status_file.read(RunDirectory(store.runs_dir / run_id).status)
     except (OSError, StatusError):
         return None
-    # A run that was resumed has another job now.
+    # A resumed run has a different job now.
     return run_id if status is not None and status.handle == job.handle else None
 
 
@@ -82,11 +82,13 @@ def _name(run_id: str, store: RunStore) -> str:
 def waiting_times(
     situation: Situation, remaining_s: Mapping[str, float | None], usual_s: float | None, now_unix_s: float
 ) -> dict[str, float]:
-    """Return the seconds until each queued run starts, as far as they can be estimated.
+    """Return the estimated seconds until each queued run starts; runs without an estimate are omitted.
+
+    Simulates the scheduling rule: starts all runs that fit, then advances to the next expected end of a run.
 
     Args:
-        remaining_s: how long each live run will still take; None if unknown.
-        usual_s: the recent median duration, assumed for queued runs; None if none has ended.
+        remaining_s: remaining duration of each live run; None if unknown.
+        usual_s: recent median duration, assumed for queued runs; None if no run has ended.
     """
     if situation.is_paused:
         return {}
@@ -134,7 +136,7 @@ def _begun(run: Waiting, gpus: tuple[str, ...], at_unix_s: float, situation: Sit
 
 
 def limited(left_s: float | None, run: Running, situation: Situation, at_unix_s: float) -> float | None:
-    """Return how long a run will take: its own estimate, at most its person's limit."""
+    """Return a run's remaining duration: its estimate, capped by its owner's time limit."""
     minutes = situation.rules.of(run.person).minutes_per_run
     if minutes is None:
         return left_s
@@ -142,11 +144,11 @@ def limited(left_s: float | None, run: Running, situation: Situation, at_unix_s:
     return allowed_s if left_s is None else min(left_s, allowed_s)
 
 
-# A supervisor that has not claimed its ticket within this time was killed.
+# A supervisor that has not claimed its ticket within this time is considered dead.
 STARTING_S = HANDSHAKE_S + 5.0
-# A file system may give two changes in quick succession the same time.
+# A file system can give two changes in quick succession the same timestamp.
 SETTLED_AFTER_NS = 2_000_000_000
-# A run whose folder cannot be written is tried again after this.
+# Delay before a run whose folder cannot be written is tried again.
 STUCK_S = 30.0
 
 
@@ -155,9 +157,9 @@ class Snapshot:
     """The queue at one moment.
 
     Attributes:
-        tickets: of the queued runs.
-        starting: runs with a grant whose supervisor has not claimed it yet.
-        broken: runs whose ticket is invalid, and why.
+        tickets: tickets of the queued runs.
+        starting: runs with a grant that their supervisor has not claimed yet.
+        broken: reasons why a run's ticket is unusable.
     """
 
     situation: Situation
@@ -168,25 +170,25 @@ class Snapshot:
 
 
 class SnapshotReader:
-    """Reads queued and live runs; caches what cannot have changed."""
+    """Reads queued and live runs. Caches data that cannot have changed."""
 
     def __init__(self, runs_dir: Path, devices: Devices, num_threads: Callable[[], int] = lambda: 1) -> None:
         self._runs_dir = runs_dir
         self._devices = devices
         self._num_threads = num_threads
-        self._read: dict[str, tuple[tuple[int, int], Ticket]] = {}
-        # Runs started without a page: they are not in the state.
-        self._by_hand: set[str] = set()
+        self._tickets_read: dict[str, tuple[tuple[int, int], Ticket]] = {}
+        # Live runs that were started without a page, and are not in the stored state.
+        self._started_manually: set[str] = set()
         self._searched: dict[str, int] = {}
-        # Queued runs that could not be started: until when they are skipped, and why.
+        # Queued runs that could not be started: the time until which they are skipped, and the reason.
         self._stuck: dict[str, tuple[float, str]] = {}
 
     def take(self, state: QueueState, now_unix_s: float) -> Snapshot:
-        """Take a snapshot of the queued and live runs."""
+        """Return a snapshot of the queued and live runs."""
         waiting, running, broken = dict[str, Ticket](), list[Running](), dict[str, str]()
         starting = set()
         devices = self._devices.sample()
-        for run_id in dict.fromkeys([*state.waiting, *state.running, *self._by_hand]):
+        for run_id in dict.fromkeys([*state.waiting, *state.running, *self._started_manually]):
             run = RunDirectory(self._runs_dir / run_id)
             if (why := self._why_stuck(run_id)) is not None:
                 broken[run_id] = why
@@ -201,7 +203,7 @@ class SnapshotReader:
             except TicketError as error:
                 broken[run_id] = str(error)
             except (OSError, ValueError):
-                continue  # deleted, or its use of devices is unknown
+                continue  # deleted, or its device usage is unknown
         situation = Situation(
             waiting=[waiting_with(run_id, ticket) for run_id, ticket in waiting.items()],
             running=running,
@@ -220,35 +222,37 @@ class SnapshotReader:
         )
 
     def note(self, state: QueueState, snapshot: Snapshot, now_unix_s: float) -> None:
-        """Update the state from a snapshot: queued, live and ended runs, and what these used."""
-        going_on = {run.run_id for run in snapshot.situation.running}
+        """Update the state from a snapshot: queued and live runs, and the usage of ended runs."""
+        live = {run.run_id for run in snapshot.situation.running}
         for run_id in state.running:
-            if run_id not in going_on and (span := self._span_of(run_id, now_unix_s)) is not None:
+            if run_id not in live and (span := self._span_of(run_id, now_unix_s)) is not None:
                 state.ended.append(span)
         state.running = [run.run_id for run in snapshot.situation.running]
         state.waiting = [*snapshot.tickets, *snapshot.broken]
         state.first = [run_id for run_id in state.first if run_id in snapshot.tickets]
-        self._by_hand &= going_on
-        self._read = {run_id: read for run_id, read in self._read.items() if run_id in snapshot.tickets}
+        self._started_manually &= live
+        self._tickets_read = {
+            run_id: read for run_id, read in self._tickets_read.items() if run_id in snapshot.tickets
+        }
 
     def search(self) -> set[str]:
-        """Search for queued and live runs, whoever started them; read only folders that have changed."""
+        """Find queued and live runs, including those started manually. Only changed folders are read."""
         found, marks = set(), dict[str, int]()
         for name, mark in _folders(self._runs_dir):
             marks[name] = mark
             if self._searched.get(name) == mark:
                 continue
             run = RunDirectory(self._runs_dir / name)
-            with contextlib.suppress(OSError):  # not readable: it must not block others
+            with contextlib.suppress(OSError):  # an unreadable run must not block other runs
                 if run.queued.exists() or liveness.is_alive(run):
                     found.add(name)
         settled_before = time.time_ns() - SETTLED_AFTER_NS
         self._searched = {name: mark for name, mark in marks.items() if mark < settled_before}
-        self._by_hand |= found
+        self._started_manually |= found
         return found
 
     def note_stuck(self, run_id: str, error: OSError) -> None:
-        """Skip this run for a while, because its folder cannot be written."""
+        """Skip this run for a while because its folder cannot be written."""
         why = f"It could not be started, because its folder cannot be written ({error.strerror})."
         self._stuck[run_id] = time.monotonic() + STUCK_S, why
 
@@ -265,18 +269,18 @@ class SnapshotReader:
         except FileNotFoundError:
             return None
         mark = (about.st_ino, about.st_mtime_ns)
-        known = self._read.get(run.run_id)
+        known = self._tickets_read.get(run.run_id)
         if known is not None and known[0] == mark:
             return known[1]
         if not run.config.exists():
-            return None  # its page was killed before it became a run
+            return None  # the page was killed before it finished creating the run
         ticket = commands.read_queued(run)
         if ticket is not None:
-            self._read[run.run_id] = (mark, ticket)
+            self._tickets_read[run.run_id] = (mark, ticket)
         return ticket
 
     def _span_of(self, run_id: str, now_unix_s: float) -> Span | None:
-        """Return what an ended run used; None if it is gone or was not started from the queue."""
+        """Return an ended run's usage; None if it was deleted or not started from the queue."""
         run = RunDirectory(self._runs_dir / run_id)
         try:
             ticket, ended = commands.read_granted(run), liveness.read_status(run).ended_unix_s
@@ -293,15 +297,15 @@ class SnapshotReader:
 
 
 def _is_starting(run: RunDirectory, ticket: Ticket, now_unix_s: float) -> bool:
-    """Tell whether a run was started and its engine has not claimed the ticket yet."""
+    """Return True if the run was started and its engine has not claimed the ticket yet."""
     if ticket.grant is None:
         return False
-    # The absolute difference: a clock may be set back.
+    # Use the absolute difference, because the clock may be set back.
     return liveness.is_alive(run) or abs(now_unix_s - ticket.grant.granted_unix_s) < STARTING_S
 
 
 def waiting_with(run_id: str, ticket: Ticket) -> Waiting:
-    """Return the rule's input for a queued run with this ticket."""
+    """Convert a queued run's ticket to the input of the scheduling rule."""
     return Waiting(
         run_id=run_id,
         person=ticket.person,
@@ -313,7 +317,7 @@ def waiting_with(run_id: str, ticket: Ticket) -> Waiting:
 
 
 def _running(run: RunDirectory, ticket: Ticket | None, devices: DevicesNow, now_unix_s: float) -> Running:
-    """Return what a live run uses: its grant, or what is observed if it was started by hand."""
+    """Return a live run's usage: its grant, or the observed usage if it was started manually."""
     ticket = ticket or commands.read_granted(run)
     if ticket is not None and ticket.grant is not None:
         return Running(
@@ -337,7 +341,7 @@ def _running(run: RunDirectory, ticket: Ticket | None, devices: DevicesNow, now_
 
 
 def _capacity(devices: DevicesNow, running: Iterable[Running]) -> Capacity:
-    """Return what can be allocated; a GPU with a lingering process of a run is not free yet."""
+    """Return what can be allocated. A GPU with a lingering process of an ended run counts as occupied."""
     has = {run.run_id: run.gpus for run in running}
     occupied = [
         gpu.uuid
@@ -354,12 +358,12 @@ def _capacity(devices: DevicesNow, running: Iterable[Running]) -> Capacity:
 
 
 def _folders(runs_dir: Path) -> Iterator[tuple[str, int]]:
-    """Yield each run's folder and its modification time."""
+    """Yield the name and modification time of each run's folder."""
     try:
         with os.scandir(runs_dir) as entries:
             for entry in entries:
-                # Anything else there, or deleted meanwhile, is not a run; another user's run is shown, but it
-                # takes no part in the queue.
+                # Other entries, and those deleted in the meantime, are ignored. Another user's run is
+                # displayed, but takes no part in the queue.
                 with contextlib.suppress(OSError):
                     about = entry.stat(follow_symlinks=False)
                     is_run = rundir.is_run_id(entry.name) and stat.S_ISDIR(about.st_mode)

@@ -1,4 +1,10 @@
-"""Starts granted runs, and says why one cannot start."""
+"""Starts runs that have a grant, and checks whether a run is allowed to start.
+
+A queued run has a ticket in its folder, `queued.json`. To start the run, the scheduler writes a grant (the
+devices and a token) into it, and the run's supervisor claims it by renaming it to `granted.json`. A run
+whose grant was not claimed within `snapshot.STARTING_S` counts as queued again, so a page that is killed in
+between loses no run.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +41,10 @@ GB = 1e9
 
 
 def refuse(situation: Situation, ticket: Ticket) -> None:
-    """Check that a run can start at some time, and that its owner may queue it.
+    """Check that a run can start eventually and that its owner may queue it.
 
     Raises:
-        ValueError: naming what is too much, and what is allowed.
+        ValueError: naming the exceeded limit and the allowed value.
     """
     limits = situation.rules.of(ticket.person)
     most = _most_ranks(ticket, situation.capacity, limits)
@@ -54,7 +60,7 @@ def refuse(situation: Situation, ticket: Ticket) -> None:
 
 
 def _most_ranks(ticket: Ticket, capacity: Capacity, limits: Limits) -> tuple[int, str] | None:
-    """Return the most ranks a run can have, and why; None if only the machine limits it."""
+    """Return the maximum number of ranks and its reason; None if only the machine limits it."""
     found = []
     if ticket.kind == "cpu" and capacity.cpu_ranks is not None:
         found.append((capacity.cpu_ranks, "the most CPU ranks that this page allows"))
@@ -66,10 +72,10 @@ def _most_ranks(ticket: Ticket, capacity: Capacity, limits: Limits) -> tuple[int
 
 
 def refuse_for_disk(runs_dir: Path, person: str, rules: Rules) -> None:
-    """Check that the disk has its reserve, and that a person's runs are below the limit, if there is one.
+    """Check that the disk has its reserve and that the user's runs are below the disk limit, if any.
 
     Raises:
-        ValueError: naming how much is stored, what is allowed, and what to delete.
+        ValueError: naming the stored size, the limit and what to delete.
     """
     free, reserve = rundir.disk_room(disk.nearest_folder(runs_dir))
     if free < reserve:
@@ -92,14 +98,14 @@ def refuse_for_disk(runs_dir: Path, person: str, rules: Rules) -> None:
 
 
 def bytes_by_run(runs_dir: Path, person: str) -> dict[str, int]:
-    """Return what each run of a person takes on the disk; those in the bin count too."""
+    """Return the disk usage of each of a user's runs, including those in the bin."""
     found = {}
     for folder in (runs_dir, runs_dir / ".bin"):
         if not folder.is_dir():
             continue
         for path in folder.iterdir():
             run = RunDirectory(path)
-            with contextlib.suppress(OSError):  # not readable: its owner is unknown
+            with contextlib.suppress(OSError):  # not readable, so the owner is unknown
                 is_run = rundir.is_run_id(path.name.partition("~")[0]) and run.config.is_file()
                 if is_run and (rights.owner_of(run) or "") == person:
                     found[str(path.relative_to(runs_dir))] = disk.taken_bytes(path)
@@ -107,12 +113,12 @@ def bytes_by_run(runs_dir: Path, person: str) -> dict[str, int]:
 
 
 def _largest(runs_dir: Path, sizes: dict[str, int]) -> str:
-    """Name the largest runs that can be deleted now."""
+    """Return a sentence that names the largest runs that can be deleted now."""
     ended = [name for name in sizes if _has_ended(RunDirectory(runs_dir / name))]
     largest = sorted(ended, key=lambda name: -sizes[name])[:MAX_NAMED]
     if not largest:
         return "All of them are still running."
-    named = [f"{_in_words(name)} ({_size(sizes[name])})" for name in largest]
+    named = [f"{_display_name(name)} ({_size(sizes[name])})" for name in largest]
     return f"The largest: {', '.join(named)}."
 
 
@@ -123,7 +129,7 @@ def _has_ended(run: RunDirectory) -> bool:
         return False  # its files are invalid
 
 
-def _in_words(name: str) -> str:
+def _display_name(name: str) -> str:
     folder, _, run_id = name.rpartition("/")
     return f"{run_id} in the bin" if folder else run_id
 
@@ -141,10 +147,10 @@ TAKEN_OUT = "Removed from the queue before it started."
 
 @contextlib.contextmanager
 def holding(run: RunDirectory) -> Iterator[None]:
-    """Hold a run's lock: nobody starts it and nobody else changes its ticket meanwhile.
+    """Hold a run's lock, so that it cannot be started and its ticket cannot be changed elsewhere.
 
     Raises:
-        ValueError: when it goes on.
+        ValueError: if the run is live.
     """
     descriptor = run.acquire_lock()
     try:
@@ -160,7 +166,7 @@ def granted(
     num_threads: int | None = None,
     checkpoint_bytes: int | None = None,
 ) -> Ticket:
-    """Return a ticket with what its run is given, for a start of its own."""
+    """Return a ticket with a grant for one start, identified by a new token."""
     gpus = {gpu.uuid: gpu for gpu in devices.gpus}
     grant = Grant(
         token=uuid.uuid4().hex,
@@ -173,10 +179,10 @@ def granted(
 
 
 def write_grant(run: RunDirectory, ticket: Ticket) -> bool:
-    """Write a grant into the ticket of a run that waits; tell whether it still did.
+    """Write a grant into a queued run's ticket; return True if the run was still queued.
 
     Raises:
-        OSError: when its folder cannot be written.
+        OSError: if its folder cannot be written.
     """
     try:
         with holding(run):
@@ -185,50 +191,50 @@ def write_grant(run: RunDirectory, ticket: Ticket) -> bool:
             commands.write_queued(run, ticket)
             return True
     except ValueError:
-        return False  # somebody has started it by hand
+        return False  # started manually
 
 
 def take_out(run: RunDirectory) -> bool:
-    """Take a run out of the queue for good; tell whether it still waited.
+    """Remove a run from the queue for good; return True if it was still queued.
 
-    One that never ran is stopped then; one that was to go on is again what it was.
+    A run that never started becomes "stopped"; a resumed run reverts to its previous state.
     """
     try:
         with holding(run):
             ticket = _readable_ticket(run)
             if not run.queued.exists():
                 return False
-            _go_back(run, ticket, "stopped", None, TAKEN_OUT)
+            _withdraw(run, ticket, "stopped", None, TAKEN_OUT)
             return True
     except ValueError:
-        return False  # its supervisor holds it: it has started
+        return False  # the supervisor holds the lock: the run has started
 
 
 def set_aside(run: RunDirectory, error: str, token: str | None = None) -> None:
-    """End the waiting of a run that cannot be started.
+    """Remove a run that cannot be started from the queue and mark it as failed.
 
     Args:
-        token: only if this start is still its newest.
+        token: if given, do this only if the run's ticket still has the grant with this token.
     """
     with contextlib.suppress(ValueError, OSError), holding(run):
         ticket = _readable_ticket(run)
         if token is not None and (ticket is None or ticket.grant is None or ticket.grant.token != token):
             return
         if run.queued.exists():
-            _go_back(run, ticket, "failed", error, error)
+            _withdraw(run, ticket, "failed", error, error)
 
 
 class Starter:
-    """Has an engine start runs, and follows each start in a thread until it ends."""
+    """Starts runs through an engine, and follows each run in a thread until it ends."""
 
     def __init__(self, engine: Engine, on_end: Callable[[], None]) -> None:
         self._engine = engine
         self._on_end = on_end
 
     def launch(self, run: RunDirectory, ticket: Ticket) -> Future[None]:
-        """Start a run; the result is there when its engine has taken it.
+        """Start a run. The result is set once the engine has taken it over.
 
-        The result is a StartError where it does not; the run then waits no longer and has failed.
+        If the engine refuses it, the result is a StartError and the run is marked as failed.
         """
         owned: Future[None] = Future()
         try:
@@ -252,26 +258,27 @@ class Starter:
         try:
             started.wait_until_owned()
             owned.set_result(None)
-        except Exception as error:  # noqa: BLE001 - somebody waits for the answer, whatever it is
+        except Exception as error:  # noqa: BLE001 - a caller waits for the result of any error
             set_aside(run, explain(error), ticket.grant.token)
             owned.set_exception(error)
         started.wait_for_end()
         self._on_end()
 
 
-def _go_back(run: RunDirectory, ticket: Ticket | None, state: State, error: str | None, reason: str) -> None:
-    """Record why a run that waited does not run, then remove its ticket.
+def _withdraw(run: RunDirectory, ticket: Ticket | None, state: State, error: str | None, reason: str) -> None:
+    """Record why a queued run does not run, then remove its ticket.
 
-    On a full disk the ticket's own file becomes the status: that takes no room, and the run must not start.
+    If the disk is full, the ticket's file becomes the status file, which needs no space: the run must not
+    start later.
     """
-    # A run that was to go on after a stop has ended already, and stays what it was.
+    # A resumed run already has a final status and keeps it, unless it failed to start.
     has_no_end = state == "failed" or not run.status.exists()
     status = Status(state=state, error=error, ended_unix_s=time.time())
     try:
         if ticket is not None and ticket.config_before is not None:
             json_files.write_json_atomically(run.config, ticket.config_before)
         if has_no_end:
-            _say(run, state, reason)
+            _append_state_event(run, state, reason)
             run.write_status(status)
     except OSError as failed:
         if failed.errno not in os_errors.NO_SPACE:
@@ -282,7 +289,7 @@ def _go_back(run: RunDirectory, ticket: Ticket | None, state: State, error: str 
     run.queued.unlink(missing_ok=True)
 
 
-def _say(run: RunDirectory, state: State, reason: str) -> None:
+def _append_state_event(run: RunDirectory, state: State, reason: str) -> None:
     words: list[tuple[float, str, dict[str, Any]]] = [
         (time.time(), "state", {"state": state, "reason": reason})
     ]

@@ -1,6 +1,6 @@
-"""The stored state of the queue besides the tickets: its order, its limits, recent usage.
+"""Stored state of the queue besides the tickets: order, limits and recent usage.
 
-One file, `RUNS_DIR/.class/queue.json`, replaced atomically by whichever page holds the lock beside it.
+The state is one file, `RUNS_DIR/.class/queue.json`. The page that holds `queue.lock` replaces it atomically.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOCK_POLL_S = 0.005
 
 
 class QueueStoreError(ValueError):
-    """The queue cannot be read or changed now; says why."""
+    """The queue cannot be read or changed now; the message gives the reason."""
 
 
 @dataclass
@@ -37,10 +37,10 @@ class QueueState:
     """The stored state of the queue.
 
     Attributes:
-        first: the runs a teacher has put at the head.
-        waiting: the runs that have a ticket.
-        running: the runs that were started from the queue and were live at the last snapshot.
-        ended: who used how many GPUs and CPU ranks within the last hour.
+        first: runs that a teacher moved to the head.
+        waiting: runs that have a ticket.
+        running: runs started from the queue that were live at the last snapshot.
+        ended: usage of GPUs and CPU ranks within the last hour.
     """
 
     is_paused: bool = False
@@ -51,7 +51,7 @@ class QueueState:
     rules: Rules = field(default_factory=Rules)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the state as JSON values."""
         lists = {name: list(getattr(self, name)) for name in ("first", "waiting", "running")}
         ended = [asdict(span) for span in self.ended]
         kept = {"is_paused": self.is_paused, **lists, "ended": ended, "limits": self.rules.to_json()}
@@ -59,7 +59,7 @@ class QueueState:
 
 
 class QueueStore:
-    """Opens the state for one writer at a time, across threads and processes."""
+    """Gives one writer at a time access to the state, across threads and processes."""
 
     def __init__(self, runs_dir: Path) -> None:
         self._folder = runs_dir / FOLDER
@@ -69,10 +69,10 @@ class QueueStore:
         self._mutex = threading.Lock()
 
     def read(self) -> QueueState:
-        """Return the current state, without the lock.
+        """Return the current state, without taking the lock.
 
         Raises:
-            QueueStoreError: when the stored queue is invalid.
+            QueueStoreError: if the stored queue is invalid.
         """
         try:
             return _parse(json_files.read_json(self._path, must_be_ours=True))
@@ -86,11 +86,11 @@ class QueueStore:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[QueueState]:
-        """Yield the queue's state for changes; write it when the block ends, if it has changed.
+        """Lock the state and yield it for changes; write it at the end of the block if it has changed.
 
         Raises:
-            QueueStoreError: when another page holds the lock too long, or the stored queue is invalid.
-            OSError: when it cannot be written.
+            QueueStoreError: if another page holds the lock for too long, or the stored queue is invalid.
+            OSError: if it cannot be written.
         """
         with self._mutex, self._locked():
             state = self.read()
@@ -121,7 +121,7 @@ class QueueStore:
 
 
 def trim(state: QueueState, now_unix_s: float) -> None:
-    """Drop usage older than an hour."""
+    """Remove usage older than an hour."""
     state.ended = [span for span in state.ended if span.ended_unix_s > now_unix_s - LATELY_S]
 
 

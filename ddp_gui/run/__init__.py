@@ -1,1 +1,1 @@
-"""The page of one run: its live numbers, logs, summary and downloads."""
+"""The page of a single run: live charts, logs, summary and downloads."""

@@ -30,7 +30,7 @@ NO_MODEL = (
     "are not given away. Its numbers can be exported."
 )
 PIECE_BYTES = 1024 * 1024
-# The valid file names of a checkpoint. A backslash or a drive's colon could escape the folder when unpacked.
+# Valid file names in a checkpoint. A backslash or a drive's colon could escape the folder when unpacked.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.+=-]+")
 
 
@@ -55,12 +55,12 @@ def make_download_router(store: RunStore) -> Router:
 
 
 def zip_of(folder: Path, name: str) -> Iterator[bytes]:
-    """Yield a zip of a folder's files, below a folder of this name, uncompressed: weights do not shrink.
+    """Yield a zip of a folder's files below a top-level folder `name`, uncompressed: weights do not shrink.
 
-    Links, and files with names that no checkpoint has, are left out.
+    Links, and files whose names are not valid in a checkpoint, are omitted.
 
     Raises:
-        OSError: when a file cannot be read, perhaps because the checkpoint has just been deleted.
+        OSError: if a file cannot be read, for example because the checkpoint was deleted.
     """
     written = _Pipe()
     with zipfile.ZipFile(written, "w", zipfile.ZIP_STORED) as archive:
@@ -80,7 +80,7 @@ def _is_packed(path: Path, folder: Path) -> bool:
 
 
 class _Pipe(io.RawIOBase):
-    """Buffers what the archive writes until it is sent; not seekable."""
+    """Buffers the archive's output until it is sent; not seekable."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,19 +95,19 @@ class _Pipe(io.RawIOBase):
         return len(piece)
 
     def take(self) -> bytes:
-        """Return what has been written since the last call."""
+        """Return the bytes written since the last call."""
         pieces, self._pieces = self._pieces, []
         return b"".join(pieces)
 
 
-_FEWEST_BY_DEFAULT = 2  # one machine is what the page itself is for
+_FEWEST_BY_DEFAULT = 2  # for a single machine this page is enough
 _MOST = config_module.settings()["num_nodes"].maximum
 
 NumNodes = Annotated[int | None, Query(ge=1, le=_MOST)]
 
 
 def make_elsewhere_router(store: RunStore) -> Router:
-    """Return the routes of a run's files for other machines."""
+    """Return the routes of the files that start a run on other machines."""
     router = Router(prefix="/live/runs/{run_id}/elsewhere")
 
     @router.get("")

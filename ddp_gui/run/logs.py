@@ -1,4 +1,4 @@
-"""Log files of a run: pages, search and routes."""
+"""Log files of a run: reading, search and routes."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from trainers.contract.rundir import RunDirectory
 from trainers.files.plain_files import open_plain
 
 LOG_BYTES = 64 * 1024
-# A log can grow without bounds; this much of its end is searched, which takes a fraction of a second.
+# A log can grow without bounds. Only this much of its end is searched, which takes a fraction of a second.
 SEARCHED_BYTES = 64 * 1024 * 1024
 SEARCHED_HERE_BYTES = 2 * 1024 * 1024
 MAX_LINES_FOUND = 500
 MAX_WORDS = 20
 MAX_LINE_BYTES = 2_000
-# A longer line is searched in pieces of this.
+# Longer lines are searched in chunks of this size.
 MAX_LINE_READ_BYTES = 1024 * 1024
 
 
 def read(path: Path, offset: int) -> dict[str, Any]:
-    """Return at most 64 kB of a log from `offset` on; -1 is its end."""
+    """Return at most 64 kB of a log from `offset` on; -1 returns its last 64 kB."""
     try:
         with open_plain(path) as file:
             size = file.seek(0, 2)
@@ -44,15 +44,15 @@ def read(path: Path, offset: int) -> dict[str, Any]:
 
 
 def newest_stacks(run: RunDirectory) -> Path:
-    """Return the file with every rank's stack from the newest hang; it may not exist."""
+    """Return the path of the latest hang's stack dump of all ranks; the file may not exist."""
     return max(run.logs.glob("hang_*.txt"), default=run.logs / "hang.txt")
 
 
 def search_beside(path: Path, words: str) -> dict[str, Any]:
-    """Do what `search` does; for a large log in a low-priority process, so that clicks stay fast.
+    """Call `search`; for a large log in a low-priority process, so that the page stays responsive.
 
     Raises:
-        OSError, ValueError: when it cannot be read.
+        OSError, ValueError: if the log cannot be read.
     """
     try:
         with open_plain(path) as file:
@@ -66,9 +66,9 @@ def search_beside(path: Path, words: str) -> dict[str, Any]:
 
 
 def search(path: Path, words: str) -> dict[str, Any]:
-    """Return the newest lines in which all words occur, with how many there are.
+    """Return the last lines that contain all words, ignoring case, and the number of matches.
 
-    Case does not matter. `is_whole` tells whether the whole log was searched or only its end.
+    `is_whole` is True if the full log was searched, False if only its end.
     """
     wanted = words.lower().encode("utf-8").split()[:MAX_WORDS]
     found: deque[bytes] = deque(maxlen=MAX_LINES_FOUND)
@@ -89,7 +89,7 @@ def search(path: Path, words: str) -> dict[str, Any]:
 
 
 _RANK = re.compile(r"\d{1,5}", re.ASCII)
-# torchrun_1 is that of the second machine; slurm is what the batch script said.
+# torchrun_1 is the log of the second machine; slurm is the output of the batch script.
 _OTHER = re.compile(r"(torchrun|supervisor)(_\d{1,5})?|slurm", re.ASCII)
 
 
@@ -110,21 +110,21 @@ def make_router(store: RunStore) -> Router:
 
     @router.get("/{source}")
     def log(run_id: str, source: str, offset: Cursor = -1) -> dict[str, Any]:
-        with _plainly():
+        with _answering_404():
             return read(path_of(run_id, source), offset)
 
     @router.get("/{source}/search")
     @SLOW.handler
     def search(run_id: str, source: str, words: str) -> dict[str, Any]:
-        with _plainly():
+        with _answering_404():
             return search_beside(path_of(run_id, source), words)
 
     return router
 
 
 @contextlib.contextmanager
-def _plainly() -> Iterator[None]:
-    """Say that a log cannot be read: it is a link, or no file."""
+def _answering_404() -> Iterator[None]:
+    """Answer 404 if a log cannot be read, for example because it is a link or a directory."""
     try:
         yield
     except (OSError, ValueError) as error:

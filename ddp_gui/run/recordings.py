@@ -17,7 +17,7 @@ from ddp_gui.runs.runs import RunStore
 from trainers.contract import recordings
 from trainers.contract.rundir import RunDirectory, file_stem
 
-# A longer recording is read by a low-priority process: parsing holds the interpreter's lock.
+# A larger recording is read by a low-priority process, because parsing holds the GIL.
 READ_HERE_BYTES = 1024 * 1024
 
 COMPUTING, ALL_REDUCES, ROUNDS, COLLECTIVES = range(4)
@@ -31,11 +31,11 @@ TraceEvent = dict[str, Any]
 
 
 def encoded_trace(run: RunDirectory, step: int, *, as_trace: bool) -> bytes:
-    """Return a recording as JSON.
+    """Return a recording as JSON, or as a Chrome trace if `as_trace`.
 
     Raises:
-        OSError: when there is none.
-        ValueError: when it is damaged.
+        OSError: if it does not exist or cannot be read.
+        ValueError: if it is damaged.
     """
     if recordings.path_of(run, step).stat().st_size <= READ_HERE_BYTES:
         return _encoded(run, step, as_trace=as_trace)
@@ -52,7 +52,7 @@ def _encoded(run: RunDirectory, step: int, *, as_trace: bool) -> bytes:
 
 
 def trace_of(recording: Recording, name: str) -> dict[str, Any]:
-    """Return the trace; `name` is the run's. Times are in microseconds, as the format wants them."""
+    """Return a recording as a Chrome trace with times in microseconds; `name` is the run's."""
     return {
         "displayTimeUnit": "ms",
         "otherData": {"run": name, "clock": recording["clock"], "overlap": recording["numbers"]["overlap"]},

@@ -1,7 +1,7 @@
-"""Reference lines of the validation chart: the trivial predictor, and a linear model on the same split.
+"""Reference lines of the validation chart: a trivial predictor, and a linear model on the same split.
 
-The linear model is fitted once for a run by a short-lived process at the lowest priority, and kept in
-`references.json` of the run's directory.
+The linear model is fitted once per run by a short-lived process at the lowest priority, and stored in
+`references.json` in the run's directory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trainers.machine.os_errors import explain
 
 FILE = "references.json"
 MODULE = "trainers.plugins.references"
-# A process takes seconds of one core: little beside a run of a minute, much beside one of ten seconds.
+# Fitting takes seconds of one core: negligible for a run of a minute, but not for one of ten seconds.
 WHILE_IT_RUNS_FROM_S = 60.0
 MOST_LINES = 10
 MOST_LABEL = 100
@@ -54,16 +54,16 @@ def make_router(store: RunStore) -> Router:
 
 
 class References:
-    """The reference lines of runs, fitted where they are not there yet; thread-safe."""
+    """The reference lines of runs, fitted on first request; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._fitting: set[str] = set()
-        # Of runs whose directory cannot be written, and of those whose data cannot be read here: no lines.
+        # Results of runs whose directory cannot be written; empty if the run's data cannot be read here.
         self._unwritten: dict[str, Lines] = {}
 
     def of_run(self, view: RunView) -> dict[str, Any]:
-        """Return `lines`, each with `label`, `metric` and `value`, and `is_complete`: no more will come."""
+        """Return `lines` with `label`, `metric` and `value`; `is_complete` if no more will follow."""
         with view.lock:
             plan = dict(view.series.plan)
             active_s, newest = view.series.active_s(), view.series.evaluations.last
@@ -71,24 +71,24 @@ class References:
         metric = events.primary_metric(newest.get("metrics", {}))
         if metric not in (None, "accuracy", "rmse") or not plan.get("num_train"):
             return {"lines": lines, "is_complete": True}
-        found = self._found(view.run)
+        found = self._stored_lines(view.run)
         if found is not None:
             return {"lines": [*lines, *found], "is_complete": True}
         is_over = view.status().state not in events.LIVE_STATES
         if metric is not None and (is_over or active_s >= WHILE_IT_RUNS_FROM_S):
-            self._begin(view, plan)
+            self._submit_fit(view, plan)
         return {"lines": lines, "is_complete": False}
 
-    def _found(self, run: RunDirectory) -> Lines | None:
+    def _stored_lines(self, run: RunDirectory) -> Lines | None:
         with self._lock:
             if run.run_id in self._unwritten:
                 return self._unwritten[run.run_id]
         try:
             return list(_lines_of(read_json(run.path / FILE)))
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
-            return None  # not fitted yet, or a copied run has something else by this name
+            return None  # not fitted yet, or a copied run contains a different file with this name
 
-    def _begin(self, view: RunView, plan: dict[str, Any]) -> None:
+    def _submit_fit(self, view: RunView, plan: dict[str, Any]) -> None:
         run_id = view.run.run_id
         with self._lock:
             if run_id in self._fitting:
@@ -113,12 +113,12 @@ class References:
             print(
                 f"{run.run_id}: no linear model beside the validation metric ({explain(error)}).", flush=True
             )
-            self._keep(run.run_id, lines)
+            self._remember(run.run_id, lines)
         finally:
             with self._lock:
                 self._fitting.discard(run.run_id)
 
-    def _keep(self, run_id: str, lines: Lines) -> None:
+    def _remember(self, run_id: str, lines: Lines) -> None:
         with self._lock:
             while len(self._unwritten) >= MOST_KEPT:
                 del self._unwritten[next(iter(self._unwritten))]
@@ -135,10 +135,10 @@ def _trivial_lines(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _lines_of(answer: Any) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a `references.json`; a copied run may hold anything.
+    """Yield the lines of a `references.json`. In a copied run it can contain anything.
 
     Raises:
-        ValueError, LookupError, TypeError, AttributeError: when it is not as the process prints it.
+        ValueError, LookupError, TypeError, AttributeError: if the content is invalid.
     """
     for reference in answer["references"][:MOST_LINES]:
         label = reference["label"]

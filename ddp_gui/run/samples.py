@@ -1,4 +1,4 @@
-"""Samples of a run: who saw which, their pictures and routes."""
+"""Assignment of samples to ranks: which rank saw which sample, with pictures and routes."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from trainers.contract.events import Event
 
 Order = npt.NDArray[np.int32]
 
-# torch takes two numbers at a time from here on; nobody looks at so many.
+# From this size on torch.randperm uses 64-bit random numbers; such data sets are not displayed.
 MOST_SAMPLES = (2**32 - 1) // 20
-# torch seeds the generator with so many bits of the seed.
+# torch seeds its generator with the low 32 bits of the seed.
 _SEED_BITS = 0xFFFF_FFFF
 
 
 @functools.lru_cache(maxsize=4)
 def shuffled_order(num_samples: int, seed: int) -> Order:
-    """Return which sample stands at each place: `torch.randperm` of a CPU generator with this seed.
+    """Return the shuffled order of sample indices, equal to `torch.randperm` on the CPU with this seed.
 
-    Takes about 0.2 s for a million. Nobody may write into it.
+    Takes about 0.2 s for a million samples. The array is read-only because it is cached.
     """
     assert 0 <= num_samples < MOST_SAMPLES, "torch shuffles more in another way"
     places = np.arange(num_samples, dtype=np.int32)
@@ -44,18 +44,18 @@ def shuffled_order(num_samples: int, seed: int) -> Order:
 
 
 def _swapped(partners: Order) -> Order:
-    """Return what stands where after each place, in order, has changed places with its partner.
+    """Return the order after each place, in turn, was swapped with its partner at the same or a later place.
 
-    What stands at place i when its turn comes was put there by the last earlier place whose partner it was,
-    and had been found there in the same way: a chain, which doubles its stride until it is at its end.
+    At its turn, place i holds an element that the last earlier place with partner i put there, and that place
+    may have received it in the same way. Pointer doubling follows this chain to its start.
     """
     places = np.arange(len(partners), dtype=np.int32)
     given_by = places.copy()
     is_earlier = partners > places
-    given_by[partners[is_earlier]] = places[is_earlier]  # of several the last one stays
+    given_by[partners[is_earlier]] = places[is_earlier]  # if several share a partner, the last one wins
     while not np.array_equal(further := given_by[given_by], given_by):
         given_by = further
-    # Place i keeps what it found at its partner: what the partner's newest visitor before it had left there.
+    # Place i receives its partner's element, which the partner's previous visitor, if any, left there.
     by_partner = np.argsort(partners, kind="stable").astype(np.int32)
     is_same = partners[by_partner[1:]] == partners[by_partner[:-1]]
     kept = partners.copy()
@@ -67,17 +67,17 @@ By = Literal["sample", "place"]
 Whole = npt.NDArray[np.int64]
 
 MOST_COLUMNS, MOST_ROWS, MOST_RANK_GROUPS = 240, 48, 8
-# Of more samples only the places of the order are shown: a shuffled order of all takes too much memory.
+# Above this size only places of the order are shown: a shuffled order of all samples takes too much memory.
 MOST_SHUFFLED = 2_000_000
 MOST_PLACES = 20_000_000
-# Where one sample was seen: in so many epochs, and shuffling no more than this in all.
+# Limits for one sample's history: the number of epochs, and the total number of samples shuffled for it.
 MOST_EPOCHS = 50
 MOST_SHUFFLED_FOR_ONE = 4_000_000
 _CHUNK = 1 << 20
 
 
 class Bins(NamedTuple):
-    """Whole numbers from `first` on in ranges of `size`, the last one perhaps shorter."""
+    """Whole numbers from `first` to `end` (exclusive) in ranges of `size`; the last one may be shorter."""
 
     first: int
     end: int
@@ -85,7 +85,7 @@ class Bins(NamedTuple):
 
     @classmethod
     def of(cls, first: int, end: int, most: int) -> Bins:
-        """Return at most so many ranges."""
+        """Return at most `most` ranges."""
         return cls(first, end, max(1, -(-(end - first) // most)))
 
     @property
@@ -93,17 +93,17 @@ class Bins(NamedTuple):
         return -(-(self.end - self.first) // self.size)
 
     def sizes(self) -> list[int]:
-        """Return how many numbers each range has."""
+        """Return the size of each range."""
         return [min(self.size, self.end - first) for first in range(self.first, self.end, self.size)]
 
     def said(self) -> dict[str, int]:
-        """Return them as the page reads them."""
+        """Return the ranges in the page's JSON format."""
         return {"first": self.first, "last": self.end - 1, "size": self.size, "number": self.number}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Looks:
-    """Some looks at samples, as parallel arrays; without a replica each look is that of all of them."""
+    """Accesses to samples, as parallel arrays. If `replica` is None, every replica makes each access."""
 
     column: Whole
     step: Whole
@@ -111,7 +111,7 @@ class Looks:
 
 
 def picture_kinds(sampling: Sampling) -> list[By]:
-    """Return by what the columns of the picture can be: each sample, or each place of the order."""
+    """Return the possible columns of the picture: samples, or places of the epoch's order."""
     if sampling.num_samples > MOST_PLACES:
         return []
     return ["sample", "place"] if sampling.num_samples <= MOST_SHUFFLED else ["place"]
@@ -121,8 +121,8 @@ def sample_picture(sampling: Sampling, epoch: int, by: By, first: int, end: int)
     """Return how often each range of ranks saw each range of samples in each range of steps of an epoch.
 
     Args:
-        by: columns are samples, or places of the epoch's order.
-        first, end: the columns.
+        by: the kind of columns: samples, or places of the epoch's order.
+        first, end: range of columns; `end` is exclusive.
     """
     columns = Bins.of(first, end, MOST_COLUMNS)
     order = shuffled_order(sampling.num_samples, sampling.seed_of(epoch)) if by == "sample" else None
@@ -132,7 +132,7 @@ def sample_picture(sampling: Sampling, epoch: int, by: By, first: int, end: int)
     steps = _steps_of(sampling, epoch, order, columns)
     rows = Bins.of(*steps, MOST_ROWS)
     counts = np.zeros((rows.number * columns.number, groups.number), np.int64)
-    for looks in _looks(sampling, epoch, order, columns):
+    for looks in _accesses(sampling, epoch, order, columns):
         cells = (looks.step - rows.first) // rows.size * columns.number + looks.column // columns.size
         if looks.replica is None:
             counts += np.bincount(cells, minlength=len(counts))[:, np.newaxis] * groups.sizes()
@@ -148,7 +148,7 @@ def sample_picture(sampling: Sampling, epoch: int, by: By, first: int, end: int)
 
 
 def times_seen(sampling: Sampling, epoch: int) -> dict[str, int]:
-    """Return how often a sample is seen in a whole epoch: the fewest times and the most, over all samples."""
+    """Return how often a sample is seen in one epoch: minimum and maximum over all samples."""
     pieces = sampling.pieces(epoch)
     borders = sorted({0, *(piece.first_place for piece in pieces), *(piece.end_place for piece in pieces)})
     times = [
@@ -164,7 +164,7 @@ def times_seen(sampling: Sampling, epoch: int) -> dict[str, int]:
 
 
 def where_seen(sampling: Sampling, sample: int, num_epochs: int) -> tuple[list[dict[str, Any]], bool]:
-    """Return who saw one sample when, epoch by epoch, and whether these are all the epochs."""
+    """Return who saw a sample in each epoch, and whether the list covers all epochs."""
     most = max(1, min(MOST_EPOCHS, MOST_SHUFFLED_FOR_ONE // sampling.num_samples))
     found = []
     for epoch in range(min(num_epochs, most)):
@@ -176,19 +176,19 @@ def where_seen(sampling: Sampling, sample: int, num_epochs: int) -> tuple[list[d
 
 
 def _steps_of(sampling: Sampling, epoch: int, order: Order | None, columns: Bins) -> tuple[int, int]:
-    """Return the first step that looks at one of these columns, and the one after the last."""
+    """Return the range of steps that access these columns; the end is exclusive."""
     pieces = sampling.pieces(epoch)
     if order is not None and (columns.first, columns.end) == (0, sampling.num_samples) and pieces:
         return pieces[0].first_step, pieces[-1].first_step + pieces[-1].num_steps
     spans = [
         (int(looks.step.min()), int(looks.step.max()) + 1)
-        for looks in _looks(sampling, epoch, order, columns)
+        for looks in _accesses(sampling, epoch, order, columns)
     ]
     return min((low for low, _ in spans), default=1), max((high for _, high in spans), default=1)
 
 
-def _looks(sampling: Sampling, epoch: int, order: Order | None, columns: Bins) -> Iterator[Looks]:
-    """Yield all looks at the columns, some at a time; a column counts from the first."""
+def _accesses(sampling: Sampling, epoch: int, order: Order | None, columns: Bins) -> Iterator[Looks]:
+    """Yield all accesses to the columns in chunks; column numbers are relative to the first column."""
     for piece in sampling.pieces(epoch):
         first, end = piece.first_place, piece.end_place
         if order is None:
@@ -208,12 +208,12 @@ def _looks(sampling: Sampling, epoch: int, order: Order | None, columns: Bins) -
 
 
 MOST_REPLICAS, MOST_IN_A_STEP = 65_536, 2**40
-# Mistakes: every rank goes through all samples by itself; each epoch has the order of the first.
+# Intentional mistakes: each rank goes through all samples; each epoch repeats the order of the first.
 NO_SAMPLER, NO_SET_EPOCH = "no_sampler", "no_set_epoch"
 
 
 class Seen(NamedTuple):
-    """One look at a sample: by a replica, in a micro-batch (from 0) of an optimizer step (from 1)."""
+    """An access to a sample: by a replica, in a micro-batch (from 0) of an optimizer step (from 1)."""
 
     step: int
     replica: int
@@ -222,11 +222,11 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Dealing:
-    """How samples are dealt out from one start of a run to the next.
+    """The distribution of samples from one start of a run to the next.
 
     Attributes:
-        step, epoch, samples_in_epoch: what was done before it.
-        num_accumulated: micro-batches of a step.
+        step, epoch, samples_in_epoch: progress of the run before this start.
+        num_accumulated: micro-batches per step.
     """
 
     step: int = 0
@@ -239,12 +239,13 @@ class Dealing:
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """A part of an epoch in which the samples are dealt out alike.
+    """A part of an epoch with a constant distribution of samples.
 
     Attributes:
-        first_place, end_place: of the epoch's order.
-        first_step: counted from 1, over the whole run.
-        num_dealt: among how many replicas a global batch is dealt out; with no sampler each has all of it.
+        first_place, end_place: range of the epoch's order; the end is exclusive.
+        first_step: counted from 1 over all epochs.
+        num_dealt: number of replicas that share a global batch; 1 without a sampler, where each replica has
+            all of it.
     """
 
     first_place: int
@@ -264,30 +265,30 @@ class Piece:
         return -(-(self.end_place - self.first_place) // self.global_batch)
 
     def seen(self, place: int) -> Iterator[Seen]:
-        """Yield who sees the sample at a place of this piece."""
+        """Yield the accesses to the sample at a place of this piece."""
         number, within = divmod(place - self.first_place, self.global_batch)
         share, replica = divmod(within, self.num_dealt)
         for who in [replica] if self.is_shared else range(self.num_replicas):
             yield Seen(self.first_step + number, who, share // self.batch_size)
 
     def last_shares(self) -> tuple[int, int]:
-        """Return how many samples a replica has in the last step: the fewest and the most."""
+        """Return the number of samples per replica in the last step: minimum and maximum."""
         rest = (self.end_place - self.first_place - 1) % self.global_batch + 1
         return rest // self.num_dealt, -(-rest // self.num_dealt)
 
     @property
     def is_shared(self) -> bool:
-        """Whether each sample is one replica's; else all of them see all."""
+        """True if each sample goes to one replica; otherwise every replica sees all samples."""
         return self.num_dealt == self.num_replicas
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """The whole rule of one run.
+    """The complete sampling rule of a run.
 
     Attributes:
-        dealings: one for each start, in order; a later one holds from its step on.
-        mistake: that of the configuration.
+        dealings: one per start, in order; each applies after its `step`.
+        mistake: intentional mistake of the configuration.
     """
 
     num_samples: int
@@ -296,11 +297,11 @@ class Sampling:
     mistake: str = "none"
 
     def seed_of(self, epoch: int) -> int:
-        """Return what the order of an epoch (from 0) is shuffled with."""
+        """Return the seed that shuffles an epoch (from 0)."""
         return self.seed + (0 if self.mistake == NO_SET_EPOCH else epoch)
 
     def pieces(self, epoch: int) -> list[Piece]:
-        """Return the pieces of an epoch (from 0); the last one lasts until its end."""
+        """Return the pieces of an epoch (from 0), in order."""
         found = []
         for number, dealing in enumerate(self.dealings):
             if dealing.epoch > epoch:
@@ -308,7 +309,7 @@ class Sampling:
             piece = self._piece(dealing, epoch)
             later = self.dealings[number + 1 :]
             if later:
-                # What the next start goes on from was the last of it.
+                # The next start continues from a checkpoint, whose step is the last one of this piece.
                 num_steps = min(piece.num_steps, later[0].step + 1 - piece.first_step)
                 end = min(piece.end_place, piece.first_place + num_steps * piece.global_batch)
                 piece = Piece(**{**vars(piece), "end_place": end})
@@ -317,7 +318,7 @@ class Sampling:
         return found
 
     def _piece(self, dealing: Dealing, epoch: int) -> Piece:
-        """Return this epoch as it would be if nothing came after this dealing."""
+        """Return the piece of this epoch that would result if no later start followed this dealing."""
         num_dealt = 1 if self.mistake == NO_SAMPLER else dealing.num_replicas
         global_batch = dealing.batch_size * dealing.num_accumulated * num_dealt
         first_place, first_step = dealing.samples_in_epoch, dealing.step + 1
@@ -336,7 +337,7 @@ class Sampling:
         )
 
     def seen(self, epoch: int, place: int) -> list[Seen]:
-        """Return who sees the sample at a place of an epoch's order."""
+        """Return the accesses to the sample at a place of an epoch's order."""
         return [
             seen
             for piece in self.pieces(epoch)
@@ -346,23 +347,23 @@ class Sampling:
 
 
 def sampling_of(config: Config, plans: Iterable[Event], num_replicas: int) -> Sampling | None:
-    """Return the rule of a run by its `plan` events; None where they do not say it.
+    """Return a run's sampling rule from its `plan` events; None if they do not define it.
 
-    An older version's plan says nothing of how it goes on: only of a run's first start it is known.
+    Plans of older versions lack the distribution, so it is known only for a run's first start.
 
     Args:
-        num_replicas: how many copies of the model a run of this configuration has.
+        num_replicas: number of model replicas of a run with this configuration.
     """
     dealings: list[Dealing] = []
     num_samples = 0
     for plan in plans:
-        said, num_samples = plan.get("dealing"), plan["num_train"]
-        if said is None and not dealings:
-            said = _from_configuration(config, num_replicas)
-        elif said is None:
+        raw, num_samples = plan.get("dealing"), plan["num_train"]
+        if raw is None and not dealings:
+            raw = _from_configuration(config, num_replicas)
+        elif raw is None:
             return None
-        dealing = Dealing(**{name: int(said[name]) for name in Dealing.__dataclass_fields__})
-        # A start from an earlier step takes back what came after it.
+        dealing = Dealing(**{name: int(raw[name]) for name in Dealing.__dataclass_fields__})
+        # A start from an earlier step discards all later ones.
         dealings = [earlier for earlier in dealings if earlier.step < dealing.step] + [dealing]
     if not dealings or num_samples < 1 or not all(map(_is_possible, dealings)):
         return None
@@ -371,7 +372,7 @@ def sampling_of(config: Config, plans: Iterable[Event], num_replicas: int) -> Sa
 
 
 def _from_configuration(config: Config, num_replicas: int) -> Mapping[str, Any]:
-    """Return how a run begins whose plan does not say it."""
+    """Return the distribution at a run's first start, for plans that do not contain it."""
     return {
         "step": 0,
         "epoch": 0,
@@ -383,12 +384,12 @@ def _from_configuration(config: Config, num_replicas: int) -> Mapping[str, Any]:
 
 
 def _is_possible(dealing: Dealing) -> bool:
-    """Tell whether a machine could have trained so: what is read may have been altered."""
+    """Return True if the values are plausible: the file may have been altered."""
     global_batch = dealing.batch_size * dealing.num_accumulated * dealing.num_replicas
     return dealing.num_replicas <= MOST_REPLICAS and global_batch <= MOST_IN_A_STEP
 
 
-MOST = 2**53  # as far as a browser counts
+MOST = 2**53  # largest exact integer in a browser
 Number = Annotated[int, Query(ge=0, le=MOST)]
 
 
@@ -418,7 +419,7 @@ def make_router(store: RunStore) -> Router:
             "mistake": sampling.mistake,
             "is_shuffled_anew": sampling.mistake != NO_SET_EPOCH,
             "times_seen": times_seen(sampling, epoch),
-            "pieces": [_said(piece) for piece in sampling.pieces(epoch)],
+            "pieces": [_piece_values(piece) for piece in sampling.pieces(epoch)],
             "ways": ways,
             "by": by,
             "picture": None if by is None else sample_picture(sampling, epoch, by, first, end),
@@ -457,7 +458,7 @@ def _sampling(store: RunStore, view: RunView) -> Sampling:
     return sampling
 
 
-def _said(piece: Piece) -> dict[str, Any]:
+def _piece_values(piece: Piece) -> dict[str, Any]:
     return vars(piece) | {
         "num_steps": piece.num_steps,
         "global_batch": piece.global_batch,

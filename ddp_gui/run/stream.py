@@ -1,4 +1,8 @@
-"""Live streams of a run's page."""
+"""Live streams for the page of a run.
+
+Each viewed run has one `Follower`. It reads the run's files in a worker thread and wakes its viewers after
+changes. Viewers with equal chart settings share one encoded update.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +36,13 @@ from trainers.machine.os_errors import explain
 
 POLL_EVERY_S = 0.02
 SEND_EVERY_S = 0.1
-# The browser draws on the cores that train: fewer drawings there leave more for the ranks.
+# The browser draws on the cores that train: a lower update rate leaves more time for the ranks.
 SEND_EVERY_WHERE_CORES_ARE_FULL_S = 0.25
 NUM_CORES = os.cpu_count() or 1
-FREE_CORES = 0.25  # the cores are full when less than this of one of them is idle
+FREE_CORES = 0.25  # the cores count as full if less than this fraction of one core is idle
 HEAD_EVERY_S = 1.0
 CUT_OFF_AFTER_S = 10.0
-# More than this is read in a thread, in chunks; the page shows the progress.
+# Larger amounts are read in a thread, in chunks, while the page shows the progress.
 MUCH_BYTES = 2 * 1024 * 1024
 VERY_MUCH_BYTES = 16 * 1024 * 1024
 LOADING_PIECE_S = 0.3
@@ -49,13 +53,13 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
-# Separate, so that many settings of one viewer never delay the reading.
+# Separate pools, so that one viewer's many chart settings never delay reading.
 READERS = Workers("live runs", at_once=2, per_person=2, most_asked=1_000)
 ENCODERS = Workers("live charts", at_once=2, per_person=1, most_asked=1_000)
 
 
 class Update(NamedTuple):
-    """An encoded message, the cursor after it, what its viewers know then, and whether it is the last one."""
+    """An encoded message, its cursor, what viewers know after it, and whether it is the last message."""
 
     encoded: bytes
     cursor: int
@@ -63,63 +67,65 @@ class Update(NamedTuple):
     is_last: bool
 
 
-class _Shared:
-    """An update for several viewers, encoded at the turn of the first of them: nobody waits behind another
-    person's other encodings.
+class _SharedUpdate:
+    """An update that is encoded once for several viewers.
+
+    Each user queues the encoding in their own queue, and the first turn encodes it for all of them. Thus no
+    user waits for another user's other encodings.
     """
 
     def __init__(self, encode: Callable[[], Update]) -> None:
         self._encode = encode
-        self._asked: set[str] = set()
+        self._queued_by: set[str] = set()
         self._begun = threading.Lock()
-        self._made: Future[Update] = Future()
+        self._future: Future[Update] = Future()
 
     async def made(self) -> Update:
-        """Return the update when it is encoded.
+        """Return the update once it is encoded.
 
         Raises:
-            TooManyError: when the current user has too many encodings queued or running.
+            TooManyError: if the current user has too many encodings queued or running.
         """
         person = current_user().name
-        if person not in self._asked and not self._made.done():
+        if person not in self._queued_by and not self._future.done():
             ENCODERS.submit(self._make)
-            self._asked.add(person)
-        # A viewer that leaves does not take it from the others.
-        return await asyncio.shield(asyncio.wrap_future(self._made))
+            self._queued_by.add(person)
+        # Shielded: a viewer that disconnects must not cancel it for the others.
+        return await asyncio.shield(asyncio.wrap_future(self._future))
 
     def _make(self) -> None:
         if not self._begun.acquire(blocking=False):
-            return  # at the turn of somebody else
+            return  # another viewer's turn has started the encoding
         try:
-            # Without a current user: all get the same.
-            self._made.set_result(contextvars.Context().run(self._encode))
-        except Exception as error:  # noqa: BLE001 - it is raised where somebody waits for it
-            self._made.set_exception(error)
+            # Encode without a current user, because all viewers get the same bytes.
+            self._future.set_result(contextvars.Context().run(self._encode))
+        except Exception as error:  # noqa: BLE001 - raised again in the waiting viewers
+            self._future.set_exception(error)
 
 
 class Follower:
-    """Reads one run's files while it has viewers, and notifies them of changes."""
+    """Reads a run's files while it has viewers, and notifies them of changes."""
 
-    def __init__(self, view: RunView, on_left_alone: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, view: RunView, on_last_left: Callable[[], None] = lambda: None) -> None:
         self.view = view
-        self._on_left_alone = on_left_alone
+        self._on_last_left = on_last_left
         self._num_viewers = 0
         self._watching: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
-        self._encoded: dict[tuple[Any, ...], _Shared] = {}
+        self._encoded: dict[tuple[Any, ...], _SharedUpdate] = {}
         self._now: Known | None = None
         self._state = ""
-        self._told_at = 0.0
+        self._notified_at = 0.0
         self._failure: Exception | None = None
 
     @property
     def is_watched(self) -> bool:
         return self._num_viewers > 0
 
-    async def messages(self, since: int, look: ChartView) -> AsyncGenerator[bytes]:
-        """Yield a snapshot or the missing part, then updates, until the run has ended."""
-        if look.nodes is not None:  # machines that the run does not have make no difference
-            look = replace(look, nodes=look.nodes & set(range(self.view.config.num_nodes)))
+    async def messages(self, since: int, chart_view: ChartView) -> AsyncGenerator[bytes]:
+        """Yield a snapshot or the missing events, then updates, until the run has ended."""
+        if chart_view.nodes is not None:  # ignore nodes that the run does not have
+            chart_view = replace(chart_view, nodes=chart_view.nodes & set(range(self.view.config.num_nodes)))
         self._join()
         try:
             async for loading in self._load(since):
@@ -127,7 +133,7 @@ class Follower:
             cursor, known = since, None
             while True:
                 news = self._news
-                update = await self._update(cursor, look, known)
+                update = await self._update(cursor, chart_view, known)
                 yield update.encoded
                 cursor, known = update.cursor, update.known
                 if update.is_last:
@@ -151,10 +157,10 @@ class Follower:
             self._watching.cancel()
             self._watching = None
             self._encoded.clear()
-            self._on_left_alone()
+            self._on_last_left()
 
     async def _load(self, since: int) -> AsyncGenerator[bytes]:
-        """Read the existing events; yield a preview of a long file meanwhile."""
+        """Read the existing events; for a long file, yield a preview and the progress."""
         unread, _ = await CLICKS.run(self.view.unread)
         if since < 0 and unread > VERY_MUCH_BYTES:
             yield await CLICKS.run(
@@ -162,25 +168,25 @@ class Follower:
             )
         while unread > MUCH_BYTES:
             if not await CLICKS.run(self.view.catch_up, LOADING_PIECE_S):
-                break  # a last line without its end: there is no more to read
+                break  # only an unfinished last line is left
             unread, size = await CLICKS.run(self.view.unread)
             share = round(1 - unread / max(1, size), 3)
             yield _as_event(run_view.encode_message({"type": "loading", "loading": share}), since)
         await CLICKS.run(self.view.catch_up)
 
-    async def _update(self, since: int, look: ChartView, known: Known | None) -> Update:
-        """Return the update for a cursor; equal ones are encoded once."""
+    async def _update(self, since: int, chart_view: ChartView, known: Known | None) -> Update:
+        """Return the update for a cursor. Viewers with equal settings share one encoding."""
         knows = None if known is None or self._now is None else known.same_as(self._now)
-        key = (since, self.view.series.next_seq, look, knows)
+        key = (since, self.view.series.next_seq, chart_view, knows)
         if key not in self._encoded:
-            self._encoded[key] = _Shared(functools.partial(self._encode, since, look, known))
+            self._encoded[key] = _SharedUpdate(functools.partial(self._encode, since, chart_view, known))
         return await self._encoded[key].made()
 
-    def _encode(self, since: int, look: ChartView, known: Known | None) -> Update:
+    def _encode(self, since: int, chart_view: ChartView, known: Known | None) -> Update:
         is_last = self.view.status().state not in events.LIVE_STATES and not self.view.has_grown()
         with self.view.lock:
             now = Known(self.view)
-            message = run_view.message_for(self.view, since, look, known)
+            message = run_view.message_for(self.view, since, chart_view, known)
         encoded = _as_event(run_view.encode_message(message), message["cursor"])
         return Update(encoded, message["cursor"], now, is_last)
 
@@ -192,21 +198,21 @@ class Follower:
                 if cores_are_full(self.view.series.latest.get("devices"), NUM_CORES)
                 else SEND_EVERY_S
             )
-            rest_s = self._told_at + every_s - time.monotonic()
+            rest_s = self._notified_at + every_s - time.monotonic()
             await asyncio.sleep(max(POLL_EVERY_S, rest_s))
-            if await READERS.run(self._is_news):
-                self._tell()
+            if await READERS.run(self._has_changed):
+                self._notify()
 
     def _end_of_watching(self, watching: asyncio.Task[None]) -> None:
-        """End every viewer's connection after an error; each then polls, and the answer names it."""
+        """Close all viewers' connections after an error; they then poll, and the response reports it."""
         if not watching.cancelled() and isinstance(error := watching.exception(), Exception):
             self._failure = error
-            self._tell()
+            self._notify()
 
-    def _is_news(self) -> bool:
+    def _has_changed(self) -> bool:
         state = self.view.status().state
         is_live = state in events.LIVE_STATES
-        is_news = state != self._state or (is_live and time.monotonic() - self._told_at >= HEAD_EVERY_S)
+        is_news = state != self._state or (is_live and time.monotonic() - self._notified_at >= HEAD_EVERY_S)
         self._state = state
         has_grown = self.view.has_grown()
         if has_grown:
@@ -216,15 +222,15 @@ class Follower:
                 self._now = Known(self.view)
         return has_grown or is_news
 
-    def _tell(self) -> None:
-        self._told_at = time.monotonic()
+    def _notify(self) -> None:
+        self._notified_at = time.monotonic()
         self._encoded.clear()
-        self._news, told = asyncio.Event(), self._news
-        told.set()
+        self._news, previous = asyncio.Event(), self._news
+        previous.set()
 
 
 def cores_are_full(devices: events.Event | None, num_cores: int) -> bool:
-    """Tell by the newest `devices` event whether CPU ranks leave no core free."""
+    """Return True if the latest `devices` event shows that CPU ranks leave no core idle."""
     if devices is None or not devices["devices"] or devices["devices"][0].get("kind") != "cpu":
         return False
     idle_percent = devices.get("idle_cpu_percent")
@@ -238,7 +244,7 @@ class Followers:
         self._held: dict[str, Follower] = {}
 
     def of(self, view: RunView) -> Follower:
-        """Yield the follower of a run's view; the last viewer removes it, and its columns."""
+        """Return the follower of a run's view. It is removed when its last viewer leaves."""
         run_id = view.run.run_id
         follower = self._held.get(run_id)
         if follower is None or follower.view is not view:
@@ -252,7 +258,7 @@ class Followers:
 
 
 class EventStream(Response):
-    """A response that writes messages until they end, or the viewer disconnects or stops reading."""
+    """A response that sends messages until they end, or the viewer disconnects or stops reading."""
 
     def __init__(self, events_to_send: AsyncGenerator[bytes]) -> None:
         super().__init__()
@@ -268,7 +274,7 @@ class EventStream(Response):
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         sending = asyncio.create_task(self._send_all(send))
-        leaving = asyncio.create_task(_until_gone(receive))
+        leaving = asyncio.create_task(_wait_for_disconnect(receive))
         try:
             await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -285,11 +291,11 @@ class EventStream(Response):
                 async with asyncio.timeout(CUT_OFF_AFTER_S):
                     await send({"type": "http.response.body", "body": event, "more_body": True})
             except TimeoutError:
-                return  # it does not read; returning without the last chunk closes the connection
+                return  # the viewer does not read; returning without the last chunk closes the connection
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _until_gone(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -298,20 +304,20 @@ def _as_event(data: bytes, cursor: int) -> bytes:
     return b"id: %d\ndata: %b\n\n" % (cursor, data)
 
 
-MAX_CURSOR = 2**53  # as far as a browser counts
+MAX_CURSOR = 2**53  # largest exact integer in a browser
 CHECK_AGAIN_AFTER_S = 1.0
 _EVENT_ID = re.compile(r"\d{1,15}", re.ASCII)
 
 
 def view_or_404(store: RunStore, run_id: str) -> RunView:
-    """Return a run's view, or answer that there is no such run."""
+    """Return a run's view, or raise a 404 error if it does not exist."""
     try:
         return store.view(run_id)
     except (OSError, ValueError) as error:
         raise HTTPException(status_code=404, detail=explain(error)) from error
 
 
-# The machines whose ranks are asked for one by one, such as 0,3; nothing: all.
+# Nodes whose ranks are requested individually, such as 0,3; None requests all.
 Nodes = Annotated[str | None, Query(pattern=r"^[\d,]*$", max_length=5_000)]
 
 
@@ -322,7 +328,7 @@ def view_from(
     smooth_throughput: bool = False,
     nodes: Nodes = None,
 ) -> ChartView:
-    """Return the chart settings in a request's query."""
+    """Return the chart settings from the query of a request."""
     smoothed = ("loss", "throughput") if smooth_throughput else ("loss",)
     shown = None if nodes is None else frozenset(int(node[:5]) for node in nodes.split(",") if node)
     smoothing = span_of(smoothing, smooth_over)
@@ -331,7 +337,7 @@ def view_from(
     return ChartView(axis=axis, smoothing=smoothing, smooth_over=smooth_over, smoothed=smoothed, nodes=shown)
 
 
-# The client's position in a file or in a run's events; -1: none yet.
+# The client's byte or event position; -1 if it has none.
 Cursor = Annotated[int, Query(ge=-1, le=MAX_CURSOR)]
 AskedView = Annotated[ChartView, Depends(view_from)]
 
@@ -354,13 +360,13 @@ def make_router(store: RunStore) -> Router:
         return describe_configuration(view_of(run_id).run, store)
 
     @router.get("/{run_id}/poll")
-    def poll(run_id: str, look: AskedView, since: Cursor = -1) -> Response:
+    def poll(run_id: str, chart_view: AskedView, since: Cursor = -1) -> Response:
         view = view_of(run_id)
         view.catch_up()
-        return _json(run_view.message_for(view, since, look))
+        return _json(run_view.message_for(view, since, chart_view))
 
     @router.get("/{run_id}/view")
-    def zoomed(run_id: str, look: AskedView, request: Request) -> Response:
+    def zoomed(run_id: str, chart_view: AskedView, request: Request) -> Response:
         view = view_of(run_id)
         try:
             low, high = float(request.query_params["from"]), float(request.query_params["to"])
@@ -370,30 +376,30 @@ def make_router(store: RunStore) -> Router:
             raise HTTPException(status_code=422, detail="from and to must be finite numbers")
         view.catch_up()
         with view.lock:
-            return _json({"traces": view.series.range(low, high, look)})
+            return _json({"traces": view.series.range(low, high, chart_view)})
 
     @router.get("/{run_id}/stream")
-    async def stream(run_id: str, look: AskedView, request: Request, since: Cursor = -1) -> Response:
+    async def stream(run_id: str, chart_view: AskedView, request: Request, since: Cursor = -1) -> Response:
         try:
             view = await CLICKS.run(view_of, run_id)
         except TooManyError as error:
             raise HTTPException(status_code=429, detail=str(error)) from error
-        # After a broken connection the browser sends its position by itself.
+        # After a broken connection the browser automatically sends its position.
         resumed_at = request.headers.get("last-event-id", "")
         cursor = int(resumed_at) if _EVENT_ID.fullmatch(resumed_at) else since
-        messages_of_run = followers.of(view).messages(cursor, look)
+        messages_of_run = followers.of(view).messages(cursor, chart_view)
         return EventStream(while_shown(messages_of_run, lambda: store.is_shown(run_id)))
 
     return router
 
 
 async def while_shown(messages: AsyncGenerator[bytes], is_shown: Callable[[], bool]) -> AsyncGenerator[bytes]:
-    """Yield messages while the current user may see the run: a teacher may hide it meanwhile."""
-    looked_s = time.monotonic()
+    """Yield messages while the current user can see the run; a teacher may hide it at any time."""
+    checked_at = time.monotonic()
     async with contextlib.aclosing(messages):
         async for message in messages:
-            if time.monotonic() - looked_s > CHECK_AGAIN_AFTER_S:
-                looked_s = time.monotonic()
+            if time.monotonic() - checked_at > CHECK_AGAIN_AFTER_S:
+                checked_at = time.monotonic()
                 if not await CLICKS.run(is_shown):
                     return
             yield message

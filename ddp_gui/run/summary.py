@@ -1,4 +1,4 @@
-"""The summary of a run: its configuration in words, its command, and its differences from the run before."""
+"""The summary of a run: its configuration, its command, and its differences from the previous run."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from trainers.contract.events import LIVE_STATES, Event
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 
-# Where the page puts the step of a checkpoint.
+# Placeholder that the page replaces with the step of a checkpoint.
 ANY_STEP = 987_654_321
-# Of the runs before, as many are opened in search of a readable one.
+# Maximum number of earlier runs opened in search of a readable one.
 MOST_TRIED = 50
 
 
 def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
-    """Return what does not change while a run is live, and whether it is now."""
+    """Return the facts that stay constant while a run is live, and whether it is live now."""
     config, owner, engine = view.config, rights.owner_of(view.run), liveness.engine_to_ask(view.run)
     catalogue = store.catalogue_for(view.run, config)
     dataset, model = catalogue.datasets.get(config.dataset), catalogue.models.get(config.model)
@@ -40,10 +40,10 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
     size = model.size(config.model_size) if model else None
     num_replicas = config.num_replicas(strategy.ranks_per_replica if strategy else "one")
     run_dir = shown_run_dir(view.run.path)
-    said = _plan(view)
+    plan = _plan(view)
     expected_train = dataset.num_train if dataset else None
-    num_train = said.get("num_train", expected_train)
-    num_steps = said.get("num_steps", view.total_steps)
+    num_train = plan.get("num_train", expected_train)
+    num_steps = plan.get("num_steps", view.total_steps)
     expected_size = size.num_parameters.get(config.dataset) if size else None
     return {
         "run_id": view.run.run_id,
@@ -54,7 +54,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "config": config.to_json(),
         "model_label": model.label if model else config.model,
         "dataset_label": listing.dataset_label(config, catalogue),
-        "num_parameters": said.get("num_parameters", expected_size),
+        "num_parameters": plan.get("num_parameters", expected_size),
         "task": dataset.task if dataset else None,
         "loss_words": task.loss_words if task else None,
         "first_metric": task.first_metric if task else None,
@@ -74,7 +74,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "command": launcher.train_anew(engine, config, view.run.path.parent),
         "script": engine.script_of(view.run),
         "kills_ranks": engine.kills_ranks,
-        # For the page, which knows the checkpoints there are: it puts a step in.
+        # The page knows the current checkpoints and replaces the placeholder.
         "resume_command": {
             "text": launcher.send_resume(engine, view.run, ANY_STEP),
             "placeholder": str(ANY_STEP),
@@ -86,7 +86,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
 
 
 def describe_configuration(run: RunDirectory, store: RunStore) -> dict[str, Any]:
-    """Return every field of a run's configuration in words, and what differs from the run before it."""
+    """Return every field of a run's configuration with its label, and the changes since the previous run."""
     config = run.read_config()
     before = _run_before(run, store)
     return {
@@ -98,7 +98,7 @@ def describe_configuration(run: RunDirectory, store: RunStore) -> dict[str, Any]
 
 
 def differences(before: Config, now: Config) -> list[dict[str, Any]]:
-    """Return the fields in which two configurations differ; a run's name is none of them."""
+    """Return the fields in which two configurations differ, except for the run's name."""
     old, new = before.to_json(), now.to_json()
     labels = {name: setting.label for name, setting in config_module.settings().items()}
     names = dict.fromkeys([*labels, *before.plugin_options, *now.plugin_options])
@@ -110,7 +110,7 @@ def differences(before: Config, now: Config) -> list[dict[str, Any]]:
 
 
 def fields_of(config: Config, catalogue: Catalogue) -> list[dict[str, Any]]:
-    """Return every field of a configuration that means something in it, in words."""
+    """Return every field that is relevant for the configuration, with label, help and default."""
     own = {name: option for name, option in catalogue.own_options().items() if name in config.plugin_options}
     settings = config_module.settings() | {name: option.setting for name, option in own.items()}
     defaults = config_module.default_values() | {name: option.default for name, option in own.items()}
@@ -130,7 +130,7 @@ def fields_of(config: Config, catalogue: Catalogue) -> list[dict[str, Any]]:
 
 
 def _run_before(run: RunDirectory, store: RunStore) -> tuple[RunDirectory, Config] | None:
-    """Return the newest readable run that is older than this one and visible to the current user."""
+    """Return the most recent earlier run that is readable and visible to the current user."""
     born = run.config.stat().st_mtime_ns
     older = []
     for path in store.runs_dir.iterdir():
@@ -152,13 +152,13 @@ def _run_before(run: RunDirectory, store: RunStore) -> tuple[RunDirectory, Confi
 
 
 def _sharing(config: Config, strategy: Strategy | None, mistake: Mapping[str, str] | None) -> str:
-    """Say what the ranks do together in a step, and what is wrong with that on purpose."""
-    said = strategy.sharing if strategy else f"The strategy {config.strategy} is not installed here."
-    return said if mistake is None else f"{said} But this run is broken on purpose: {mistake['description']}"
+    """Describe what the ranks share in a step, and any intentional mistake in it."""
+    text = strategy.sharing if strategy else f"The strategy {config.strategy} is not installed here."
+    return text if mistake is None else f"{text} But this run is broken on purpose: {mistake['description']}"
 
 
 def _no_fingerprints(config: Config, strategy: Strategy | None) -> str | None:
-    """Say why the ranks' replicas are not compared in a run; None: they are."""
+    """Return why replicas are not compared in this run; None if they are."""
     if config.world_size == 1:
         return "There is one rank: nothing to compare it with."
     if strategy is not None and not strategy.holds_replica:
@@ -169,7 +169,7 @@ def _no_fingerprints(config: Config, strategy: Strategy | None) -> str | None:
 
 
 def _plan(view: RunView) -> Event:
-    """Return the run's `plan` event; of a run not read yet, from the start of its file."""
+    """Return the run's `plan` event. If the run was not read yet, search the start of its file."""
     if view.series.plan or view.unread()[0] == 0:
         return view.series.plan
     batch, _ = event_reader.read_batch(view.run.events, 0)

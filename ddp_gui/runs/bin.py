@@ -1,4 +1,4 @@
-"""The bin: deleted runs stay in it unchanged until it is emptied."""
+"""The bin: keeps deleted runs unchanged until it is emptied."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from trainers.files import private_files
 from trainers.files.json_files import read_json
 
 FOLDER = ".bin"
-# Not allowed in a run's id, so the number after it is unambiguous.
+# This character is not allowed in run ids, so the number after it is unambiguous.
 NUMBERED = "~"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Binned:
-    """A deleted run: what it was called, and what it is called in the bin."""
+    """A deleted run, with its id before deletion and its id in the bin."""
 
     bin_id: str
     run_id: str
@@ -35,23 +35,23 @@ class Binned:
 
 
 def delete(runs_dir: Path, run_ids: Sequence[str]) -> list[tuple[str, str]]:
-    """Move ended runs to the bin; return each one's id and its id in the bin.
+    """Move ended runs to the bin; return each run's id and its id in the bin.
 
-    Either all of them are moved, or none if one cannot be.
+    If one of them cannot be moved, none is.
 
     Raises:
-        ValueError: when there is no such run, or it is live.
+        ValueError: if a run does not exist or is live.
     """
     runs = [rundir.find_run(runs_dir, run_id) for run_id in dict.fromkeys(run_ids)]
     held: list[int] = []
     try:
         for run in runs:
             if not private_files.is_ours(run.path.lstat()):
-                continue  # another user's: it can neither be stopped nor started here
+                continue  # another user's run cannot be stopped or started here
             state = _state(run)
             if state in events.LIVE_STATES:
                 raise ValueError(f"run {run.run_id} is {state}: stop it first, then delete it")
-            # With its lock held, nobody can start it while it is being moved.
+            # The lock prevents a start while the run is being moved.
             with contextlib.suppress(private_files.ForeignFileError):
                 held.append(run.acquire_lock())
         return [(run.run_id, _move_to_bin(runs_dir, run)) for run in runs]
@@ -61,10 +61,10 @@ def delete(runs_dir: Path, run_ids: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def find(runs_dir: Path, bin_id: str) -> RunDirectory:
-    """Return a run that lies in the bin.
+    """Return a run in the bin.
 
     Raises:
-        ValueError: when the bin holds no such run.
+        ValueError: if the bin does not contain it.
     """
     return RunDirectory(_in_bin(runs_dir, bin_id))
 
@@ -75,32 +75,32 @@ def ids(runs_dir: Path) -> list[str]:
 
 
 def not_in_bin(bin_id: object) -> ValueError:
-    """Return the error that says there is no such run in the bin."""
+    """Return an error for a run that is not in the bin."""
     return ValueError(f"run_id is {str(bin_id)[:120]!r}, but allowed is: the id of a run in the bin")
 
 
 def restore(runs_dir: Path, bin_ids: Sequence[str]) -> list[tuple[str, str]]:
-    """Bring runs back; return each one's id in the bin and the id it has now.
+    """Restore runs; return each run's id in the bin and its new id.
 
     Raises:
-        ValueError: when the bin holds no such run.
+        ValueError: if the bin does not contain a run.
     """
     paths = [_in_bin(runs_dir, bin_id) for bin_id in dict.fromkeys(bin_ids)]
     return [(path.name, _move_back(runs_dir, path)) for path in paths]
 
 
 def content(runs_dir: Path) -> list[Binned]:
-    """Return what is in the bin, deleted last first."""
+    """Return the runs in the bin, most recently deleted first."""
     found = [_binned(path) for path in _paths(runs_dir)]
     return sorted(found, key=lambda item: (-item.deleted_unix_s, item.bin_id))
 
 
 def empty(runs_dir: Path, bin_ids: Sequence[str] | None = None) -> tuple[int, int]:
-    """Delete runs in the bin permanently, all of them or these; return how many, and their bytes.
+    """Permanently delete runs in the bin, by default all of them; return their number and size in bytes.
 
     Raises:
-        ValueError: when the bin holds no such run.
-        OSError: when something cannot be deleted; what was deleted before it stays deleted.
+        ValueError: if the bin does not contain a run.
+        OSError: if a run cannot be deleted; earlier ones stay deleted.
     """
     if bin_ids is None:
         paths = _paths(runs_dir)
@@ -120,21 +120,21 @@ def _state(run: RunDirectory) -> str:
     try:
         return liveness.read_status(run).state
     except (ValueError, TypeError, AttributeError):
-        return "lost"  # its files are invalid; its lock says whether it is live
+        return "lost"  # its files are invalid, so only its lock shows whether it is live
 
 
 def _move_to_bin(runs_dir: Path, run: RunDirectory) -> str:
     folder = runs_dir / FOLDER
     private_files.make_folder(folder)
     number = 1
-    # A rename never replaces an existing folder that is not empty.
+    # Safe without a lock, because a rename never replaces a folder that is not empty.
     while True:
         bin_id = run.run_id if number == 1 else f"{run.run_id}{NUMBERED}{number}"
         if not os.path.lexists(folder / bin_id):
             break
         number += 1
     run.path.rename(folder / bin_id)
-    # The time of deletion; nothing else uses a run folder's own time.
+    # The folder's modification time becomes the time of deletion; it has no other use.
     os.utime(folder / bin_id)
     return bin_id
 
@@ -154,7 +154,7 @@ def _paths(runs_dir: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     paths = [folder / name for name in sorted(os.listdir(folder)) if _is_bin_id(name)]
-    # A run may be a link, which was deleted as such; any other entry here is not a run.
+    # A run can be a link, which was deleted as such. Other entries are not runs.
     return [path for path in paths if path.is_symlink() or path.is_dir()]
 
 
@@ -198,5 +198,5 @@ def _size_bytes(path: Path) -> int:
             try:
                 size += os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118 - many files
             except OSError:
-                continue  # deleted meanwhile, or not readable
+                continue  # deleted in the meantime, or not readable
     return size

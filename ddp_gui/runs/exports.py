@@ -1,4 +1,4 @@
-"""Exports of runs: CSV, JSON, TensorBoard and their archive."""
+"""Exports of runs as CSV, JSON and TensorBoard event files, and zip archives of them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Numbers = npt.NDArray[np.float64]
 FILE_VERSION = b"brain.Event:2"
 _CASTAGNOLI = 0x82F63B78
 _MASK_DELTA = 0xA282EAD8
-# Field number and wire type of event.proto and summary.proto, as they stand before each value.
+# Keys (field number and wire type) of event.proto and summary.proto, which precede each value.
 _WALL_TIME, _STEP, _FILE_VERSION, _SUMMARY = b"\x09", b"\x10", b"\x1a", b"\x2a"
 _VALUE, _TAG, _SIMPLE_VALUE = b"\x0a", b"\x0a", b"\x15"
 
@@ -53,7 +53,7 @@ _TABLE = _make_table()
 
 
 def crc32c(rows: Bytes) -> npt.NDArray[np.uint32]:
-    """Return the CRC-32C (RFC 3720) of each row."""
+    """Return the CRC-32C (RFC 3720) of each row; all rows have the same length, so one loop serves all."""
     crc: npt.NDArray[np.uint32] = np.full(len(rows), 0xFFFFFFFF, dtype=np.uint32)
     low, eight = np.uint32(0xFF), np.uint32(8)
     for column in np.ascontiguousarray(rows.T):
@@ -62,13 +62,13 @@ def crc32c(rows: Bytes) -> npt.NDArray[np.uint32]:
 
 
 def masked_crc32c(rows: Bytes) -> npt.NDArray[np.uint32]:
-    """Return each row's CRC-32C the way TFRecord files hold it."""
+    """Return the masked CRC-32C of each row, as TFRecord files store it."""
     crc = crc32c(rows)
     return ((crc >> np.uint32(15)) | (crc << np.uint32(17))) + np.uint32(_MASK_DELTA)
 
 
 def version_record(time_unix_s: float) -> bytes:
-    """Return the record with which every event file begins."""
+    """Return the first record of an event file."""
     event = _WALL_TIME + np.float64(time_unix_s).tobytes()
     event += _FILE_VERSION + varint(len(FILE_VERSION)) + FILE_VERSION
     return _framed(np.frombuffer(event, dtype=np.uint8)[None, :])[0]
@@ -77,13 +77,14 @@ def version_record(time_unix_s: float) -> bytes:
 def scalar_records(
     times_unix_s: npt.ArrayLike, steps: npt.ArrayLike, tags: Sequence[str], values: npt.ArrayLike
 ) -> list[bytes]:
-    """Return one record for each step with the value of each tag.
+    """Return one record per step with the values of all tags.
 
     Args:
-        values: one row a step, one column a tag.
+        values: shape (steps, tags).
     """
     times, numbers = np.asarray(times_unix_s, dtype="<f8"), np.asarray(steps, dtype=np.uint64)
     scalars = np.asarray(values, dtype="<f4").reshape(len(numbers), len(tags))
+    # Bytes of each step's varint. Events of equal length are encoded together, as rows of one array.
     lengths = 1 + sum((numbers >= 1 << bits).astype(np.int64) for bits in range(7, 64, 7))
     records: list[bytes] = [b""] * len(numbers)
     for length in np.unique(lengths).tolist():
@@ -95,7 +96,7 @@ def scalar_records(
 
 
 def varint(value: int) -> bytes:
-    """Return a number of 0 or more, seven bits a byte, the lowest first."""
+    """Encode a non-negative integer as a protobuf varint: seven bits per byte, lowest first."""
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)
@@ -105,7 +106,7 @@ def varint(value: int) -> bytes:
 
 
 def _varints(values: npt.NDArray[np.uint64], length: int) -> Bytes:
-    """Return numbers that all take as many bytes, one a row."""
+    """Encode numbers whose varints have the same length, one per row."""
     shifts = 7 * np.arange(length, dtype=np.uint64)
     encoded = ((values[:, None] >> shifts) & np.uint64(0x7F)).astype(np.uint8)
     encoded[:, :-1] |= 0x80
@@ -113,7 +114,7 @@ def _varints(values: npt.NDArray[np.uint64], length: int) -> Bytes:
 
 
 def _events(times: Numbers, steps: Bytes, tags: Sequence[str], values: npt.NDArray[np.float32]) -> Bytes:
-    """Return events of equal length, one a row: only times, steps and values differ."""
+    """Encode events of equal length, one per row: only times, steps and values differ."""
     names = [tag.encode() for tag in tags]
     heads = [_TAG + varint(len(name)) + name + _SIMPLE_VALUE for name in names]
     heads = [_VALUE + varint(len(head) + 4) + head for head in heads]
@@ -159,27 +160,28 @@ EVAL_COLUMNS = ("step", "epoch", "time_unix_s", "elapsed_s", "loss")
 VALIDATION = "validation_"
 ZIP_PIECE_BYTES = 256 * 1024
 LAST_UNIX_S = 1e11  # far beyond any clock
-# A spreadsheet reads a cell that begins with one of these signs as a formula; the wide ones too in a Japanese
-# locale. It splits cells at its own list separator, which is ";" in many countries: a sign after any possible
-# separator begins a cell as well. Quoting alone does not prevent this, because a quote counts only at the
-# beginning of a cell, and in a locale with ";" all of a line up to the first ";" is one cell.
+# A spreadsheet reads a cell that begins with one of these signs as a formula; in a Japanese locale also the
+# full-width ones. It splits cells at its list separator, which is ";" in many countries, so a sign after any
+# possible separator begins a cell as well. Quoting alone does not prevent this: a quote counts only at the
+# start of a cell, and in a locale with ";" the line up to the first ";" is a single cell.
 _FORMULA_START = re.compile(r"""(^|[;,|\t\n])(["'\s]{0,50})(?=[=+\-@＝＋－＠])""")
 
 
 def beside(
     files: Sequence[Mapping[str, Any]], overview_rows: Sequence[Mapping[str, Any]] | None = None
 ) -> Pieces:
-    """Yield one file, or a zip of several, made by a process that nobody's click waits for.
+    """Yield one file, or a zip of several, made in a separate process so that the page stays responsive.
 
     Args:
-        files: of each its `name`, the directory as `run`, the `kind`, and what JSON says `about` the run.
-        overview_rows: the rows of a table of all runs; given, also without a row, it is a zip.
+        files: for each file its `name`, the run's directory as `run`, the `kind`, and for JSON the facts
+            `about` the run.
+        overview_rows: rows of a table of all runs. If given, even empty, the result is a zip.
     """
     return printed_by("ddp_gui.runs.exports", {"files": files, "rows": overview_rows})
 
 
 def made(asked: Mapping[str, Any]) -> Pieces:
-    """Yield what `beside` was asked for."""
+    """Yield the bytes that `beside` requested; runs in the separate process."""
     files: list[tuple[str, Callable[[], Pieces]]] = [
         (each["name"], partial(_pieces_of, each)) for each in asked["files"]
     ]
@@ -196,7 +198,7 @@ def _pieces_of(file: Mapping[str, Any]) -> Pieces:
 
 
 def csv_pieces(run: RunDirectory) -> Pieces:
-    """Yield one row a step; an evaluation stands in columns of its own, in the row of its step."""
+    """Yield CSV with one row per step. An evaluation fills additional columns in the row of its step."""
     known = event_reader.survey_numbers(run.events)
     names = ["loss", *known.metrics]
     yield csv_rows([[*STEP_COLUMNS, *(VALIDATION + name for name in names)]])
@@ -216,11 +218,11 @@ def csv_pieces(run: RunDirectory) -> Pieces:
 
 
 def json_pieces(run: RunDirectory, about: Mapping[str, Any]) -> Pieces:
-    """Yield one object: what `about` says, `steps` and `evaluations` as columns of equal length."""
+    """Yield a JSON object: `about`, and `steps` and `evaluations` as columns of equal length."""
     known = event_reader.survey_numbers(run.events)
     metrics = [f"metrics.{name}" for name in known.metrics]
     with ExitStack() as files:
-        # Beside memory: the columns come one after the other, the events all at once.
+        # Columns are buffered in files: the output needs one after the other, but events hold all of them.
         steps = _Columns(STEP_COLUMNS, files)
         evaluations = _Columns((*EVAL_COLUMNS, *metrics), files)
         for batch in event_reader.history_of_numbers(run.events, known):
@@ -234,14 +236,14 @@ def json_pieces(run: RunDirectory, about: Mapping[str, Any]) -> Pieces:
             )
         head = orjson.dumps(about)[1:-1]
         yield b"{" + (head + b"," if head else b"") + b'"steps":{'
-        yield from _gathered(steps.pieces())
+        yield from _merged(steps.pieces())
         yield b'},"evaluations":{'
-        yield from _gathered(evaluations.pieces())
+        yield from _merged(evaluations.pieces())
         yield b"}}\n"
 
 
 def tfevents_pieces(run: RunDirectory) -> Pieces:
-    """Yield TensorBoard's event file: `train/…` of every step, `validation/…` of every evaluation."""
+    """Yield a TensorBoard event file: `train/…` for every step, `validation/…` for every evaluation."""
     known = event_reader.survey_numbers(run.events)
     yield version_record(known.began_unix_s or 0.0)
     for batch in event_reader.history_of_numbers(run.events, known):
@@ -249,7 +251,7 @@ def tfevents_pieces(run: RunDirectory) -> Pieces:
 
 
 def zip_pieces(files: Iterable[tuple[str, Callable[[], Pieces]]]) -> Pieces:
-    """Yield a zip of files that are made one after the other as they are asked for."""
+    """Yield a zip of files, each made when its turn comes."""
     sink = _Sink()
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, pieces in files:
@@ -262,7 +264,7 @@ def zip_pieces(files: Iterable[tuple[str, Callable[[], Pieces]]]) -> Pieces:
 
 
 def overview(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """Return a table of runs with what they are and how they ended; people's words cannot act as formulas."""
+    """Return a CSV table of runs with their properties and results; cells are safe from formulas."""
     columns = (
         "run_id", "name", "tags", "note", "state", "model", "dataset", "strategy", "nproc_per_node", "step",
         "num_steps", "loss", "best_metric", "best_value", "best_step", "created_unix_s", "took_s",
@@ -271,19 +273,19 @@ def overview(rows: Iterable[Mapping[str, Any]]) -> bytes:
     table = [list(columns)]
     for row in rows:
         best = row["best_metric"] or {}
-        said = dict(row) | {
+        row_values = dict(row) | {
             "tags": ", ".join(row["tags"]),
             "best_metric": best.get("name"),
             "best_value": best.get("value"),
             "best_step": best.get("step"),
             "broken_on_purpose": (row.get("mistake") or {}).get("name"),
         }
-        table.append([said[name] for name in columns])
+        table.append([row_values[name] for name in columns])
     return csv_rows(table)
 
 
 def csv_rows(rows: Iterable[Sequence[Any]]) -> bytes:
-    """Return rows as CSV in UTF-8, with every text quoted and none of them a formula to a spreadsheet."""
+    """Encode rows as UTF-8 CSV. Text is quoted and cannot act as a formula in a spreadsheet."""
     text = io.StringIO()
     writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC)
     writer.writerows([_cell(value) for value in row] for row in rows)
@@ -295,9 +297,9 @@ def _cell(value: Any) -> Any:
 
 
 def began_unix_s(run: RunDirectory) -> int:
-    """Return when the run began, for the name of its event file."""
+    """Return the start time of a run in whole seconds, for the name of its event file."""
     first = next(iter(event_reader.read_carefully(run.events, 0)[0]), None) if run.events.exists() else None
-    # A damaged line may hold any number, also one of 300 digits.
+    # A damaged line can contain any number, even one with 300 digits.
     if first is not None and 0 <= first["time_unix_s"] < LAST_UNIX_S:
         return int(first["time_unix_s"])
     return int(run.config.stat().st_mtime)
@@ -315,7 +317,7 @@ def _evaluation(event: Event, names: Sequence[str]) -> list[Any]:
 
 
 def _encoded(batch: Sequence[Event], metrics: Sequence[str]) -> bytes:
-    """Return the records of some events, in their order."""
+    """Return the records of a batch of events, in order."""
     records: list[bytes] = [b""] * len(batch)
     is_step = np.array([event["kind"] == "step" for event in batch])
     train = [f"train/{name}" for name in events.FIELDS["step"][1:]]
@@ -333,7 +335,7 @@ def _encoded(batch: Sequence[Event], metrics: Sequence[str]) -> bytes:
 def _records_of(
     picked: Sequence[Event], tags: Sequence[str], row_of: Callable[[Event], list[float | None]]
 ) -> list[bytes]:
-    """Return the records of events of one kind, encoded together where they hold the same numbers."""
+    """Return the records of events of one kind; events with the same set of numbers are encoded together."""
     if not picked:
         return []
     values = np.array([row_of(event) for event in picked], dtype=np.float64)
@@ -357,8 +359,8 @@ def _step_values(event: Event) -> list[float | None]:
     return [event.get(name) for name in events.FIELDS["step"][1:]]
 
 
-def _gathered(pieces: Pieces) -> Pieces:
-    """Yield the same bytes in larger pieces: each costs a turn of the server."""
+def _merged(pieces: Pieces) -> Pieces:
+    """Merge pieces into larger ones, because each piece costs a turn of the server."""
     held = bytearray()
     for piece in pieces:
         held += piece
@@ -369,11 +371,11 @@ def _gathered(pieces: Pieces) -> Pieces:
 
 
 class _Columns:
-    """Columns of JSON values, all in one file until they are put together: a run may have any number."""
+    """Columns of JSON values in a temporary file, because a run can have any number of steps."""
 
     def __init__(self, names: Sequence[str], files: ExitStack) -> None:
         self._file: IO[bytes] = files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
-        # Where each column's pieces lie in the file: offset and length, one after the other.
+        # Offset and length of each piece in the file, alternating, by column.
         self._pieces = {name: array("q") for name in names}
 
     def add(self, batch: Sequence[Event]) -> None:
@@ -393,7 +395,7 @@ class _Columns:
 
 
 class _Sink(io.RawIOBase):
-    """What a zip writes into: holds it until it is taken away."""
+    """Write target of a zip archive; holds the bytes until `take`."""
 
     def __init__(self) -> None:
         self.held = bytearray()
@@ -441,7 +443,7 @@ def make_router(store: RunStore) -> Router:
         for number, run_id in enumerate(run_ids, start=1):
             file = _file(store, _run_or_404(store, run_id), kind)
             stem = file_stem(run_id)
-            # TensorBoard takes each folder for a run. Two ids may have the same stem, hence the number.
+            # TensorBoard treats each folder as a run. Two ids may have the same stem, hence the number.
             folder = run_id if stem == run_id else f"{number}-{stem}"
             is_in_folder = kind == "tfevents" or stem != run_id
             files.append(file | {"name": f"{folder}/{file['name']}"} if is_in_folder else file)
@@ -452,7 +454,7 @@ def make_router(store: RunStore) -> Router:
 
 
 def _file(store: RunStore, run: RunDirectory, kind: Format) -> dict[str, Any]:
-    """Return what a process has to know to make a run's file."""
+    """Return the export process's input for one file of a run."""
     about: dict[str, Any] = {}
     if kind == "json":
         row = store.row(run.run_id)
@@ -463,7 +465,7 @@ def _file(store: RunStore, run: RunDirectory, kind: Format) -> dict[str, Any]:
 
 
 def _file_name(run: RunDirectory, kind: Format) -> str:
-    """Return what a run's file is called; one of a run that is broken on purpose says so."""
+    """Return the name of a run's file. For a run that is broken on purpose, the name says so."""
     mark = "broken-on-purpose." if run.read_config().is_broken_on_purpose else ""
     if kind == "tfevents":
         return f"events.out.tfevents.{began_unix_s(run)}.{mark}{file_stem(run.run_id)}"
@@ -475,7 +477,7 @@ def _run_or_404(store: RunStore, run_id: str) -> RunDirectory:
         run = store.open(run_id)
         run.read_config()
         with contextlib.suppress(FileNotFoundError):
-            open_plain(run.events).close()  # before an answer has begun that could only break off
+            open_plain(run.events).close()  # fail now: once the response has started, it could only break off
     except (OSError, ValueError) as error:
         raise HTTPException(status_code=404, detail=explain(error)) from error
     return run

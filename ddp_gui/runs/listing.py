@@ -1,4 +1,4 @@
-"""The list of runs, with their names, notes and tags."""
+"""The list of runs, with names, notes and tags."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MAX_NOTE = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class RunNotes:
-    """The annotations of one run; an empty name leaves the configuration's."""
+    """A user's annotations of a run; an empty name means the configuration's name."""
 
     name: str = ""
     tags: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class RunNotes:
 
 
 def read_notes(run: RunDirectory) -> RunNotes:
-    """Return a run's annotations; empty if the file is missing or invalid."""
+    """Read a run's annotations; empty if the file is missing or invalid."""
     try:
         raw = read_json(run.path / FILE)
     except (OSError, ValueError):
@@ -70,7 +70,7 @@ def write_notes(run: RunDirectory, notes: RunNotes) -> None:
     """Write a run's annotations.
 
     Raises:
-        OSError: when the run's directory cannot be written.
+        OSError: if the run's directory cannot be written.
     """
     write_json_atomically(run.path / FILE, asdict(notes))
 
@@ -81,7 +81,7 @@ def change_notes(
     """Return the annotations with these changes; None leaves a value unchanged.
 
     Raises:
-        ValueError: naming the field, the value and what is allowed.
+        ValueError: naming the field, the value and the allowed range.
     """
     if name is not None:
         notes = replace(notes, name=_one_line("name", name, MAX_NAME))
@@ -93,7 +93,7 @@ def change_notes(
 
 
 def shown_name(run: RunDirectory, config_name: str) -> dict[str, Any]:
-    """Return a run's displayed name, its tags and its note."""
+    """Return a run's display name, tags and note."""
     notes = read_notes(run)
     return asdict(notes) | {"name": notes.name or config_name or run.run_id, "tags": list(notes.tags)}
 
@@ -136,16 +136,16 @@ Facts = dict[str, Any]
 
 
 def known_to(run: RunDirectory, config: Config, catalogue: Catalogue, own_data: OwnData) -> Catalogue:
-    """Return the catalogue with a run's data as it was at its start, or as it was seen here."""
+    """Return the catalogue with the run's data set as recorded at its start, or as inspected here."""
     if config.dataset in catalogue.own_data:
-        look = own_data.remembered(config)
-        if look is not None and look.dataset is not None:
-            catalogue = catalogue.with_dataset(look.dataset, look.counts)
+        inspection = own_data.remembered(config)
+        if inspection is not None and inspection.dataset is not None:
+            catalogue = catalogue.with_dataset(inspection.dataset, inspection.counts)
     return plan.with_noted_data(run, catalogue)
 
 
 def facts_of(config: Config, catalogue: Catalogue) -> Facts:
-    """Return what the list says of a configuration."""
+    """Return the columns of the list that follow from a configuration."""
     model = catalogue.models.get(config.model)
     strategy = catalogue.strategies.get(config.strategy)
     return {
@@ -163,7 +163,7 @@ def facts_of(config: Config, catalogue: Catalogue) -> Facts:
 
 
 def mistake_of(config: Config, catalogue: Catalogue) -> dict[str, str] | None:
-    """Return name, label and description of the mistake that is built into a run; None: there is none."""
+    """Return name, label and description of a run's intentional mistake; None without one."""
     if not config.is_broken_on_purpose:
         return None
     known = catalogue.mistakes.get(config.mistake)
@@ -175,7 +175,7 @@ def mistake_of(config: Config, catalogue: Catalogue) -> dict[str, str] | None:
 
 
 def dataset_label(config: Config, catalogue: Catalogue) -> str:
-    """Return what a run's data is called: a person's own by its file or folder, without the way to it."""
+    """Return the display name of a run's data set; for own data, the name of the file or folder."""
     if config.data_path and config.dataset in catalogue.own_data:
         return Path(config.data_path).name
     dataset = catalogue.datasets.get(config.dataset)
@@ -183,7 +183,7 @@ def dataset_label(config: Config, catalogue: Catalogue) -> str:
 
 
 def total_steps(config: Config, catalogue: Catalogue) -> int | None:
-    """Return the steps to be expected; None where the data is not known here and no limit is set."""
+    """Return the expected number of steps; None if the data set is unknown here and no limit is set."""
     dataset = catalogue.datasets.get(config.dataset)
     strategy = catalogue.strategies.get(config.strategy)
     if dataset is None or strategy is None:
@@ -196,20 +196,20 @@ Row = dict[str, Any]
 
 
 def row_of(run: RunDirectory, facts: Facts, digest: Digest, created_unix_s: float) -> Row:
-    """Return the row of a run, with its current state."""
-    status, said = liveness.read_status(run), dict(facts)
-    expected_steps, config_name = said.pop("expected_steps"), said.pop("config_name")
+    """Return a run's row with its current state."""
+    status, columns = liveness.read_status(run), dict(facts)
+    expected_steps, config_name = columns.pop("expected_steps"), columns.pop("config_name")
     return {
         "run_id": run.run_id,
         **shown_name(run, config_name),
         "owner": rights.owner_of(run),
-        # In the events: a copied run keeps its age.
+        # From the events, so that a copied run keeps its age.
         "created_unix_s": digest.began_unix_s or created_unix_s,
         "took_s": digest.took_s,
         "state": status.state,
         "error": status.error,
         "detail": liveness.detail(status),
-        **said,
+        **columns,
         "device": digest.device_kind,
         "step": digest.step,
         "num_steps": digest.num_steps or expected_steps,
@@ -220,7 +220,7 @@ def row_of(run: RunDirectory, facts: Facts, digest: Digest, created_unix_s: floa
 
 
 def unreadable_row(run: RunDirectory, created_unix_s: float, error: Exception) -> Row:
-    """Return the row of a run with unreadable files; it says why."""
+    """Return the row of an unreadable run, with the reason."""
     unknown = (
         "took_s", "model", "model_label", "dataset", "dataset_label", "strategy", "strategy_label",
         "nproc_per_node", "mistake", "device", "num_steps", "loss", "best_metric", "curve",
@@ -243,22 +243,22 @@ def _sentence(error: Exception) -> str:
     return text if text.endswith(".") else f"{text}."
 
 
-# Incremented when the meaning of the content changes.
+# Increment when the meaning of the cached content changes.
 FORMAT = 2
 
 
 def path_in(runs_dir: Path) -> Path:
-    """Return the path of the cache; the folder's name is not a valid run id."""
+    """Return the path of the cache file; its folder's name is not a valid run id."""
     return runs_dir / ".cache" / "list.json"
 
 
 def key_of(catalogue: Catalogue) -> str:
-    """Return a key of what labels and lengths were derived from."""
+    """Return a hash of the catalogue, from which labels and lengths are derived."""
     return hashlib.sha256(orjson.dumps(catalogue.raw, option=orjson.OPT_SORT_KEYS, default=str)).hexdigest()
 
 
 def load_listing(runs_dir: Path, catalogue_key: str) -> dict[str, Any]:
-    """Return the cached entry of each run; none if the cache is unusable."""
+    """Return the cached entries by run id; empty if the cache is unusable."""
     try:
         with private_files.open_own(path_in(runs_dir)) as file:
             kept = orjson.loads(file.read())
@@ -276,31 +276,31 @@ def save_listing(runs_dir: Path, catalogue_key: str, runs: dict[str, Any]) -> No
     """Replace the cache.
 
     Raises:
-        OSError: when it cannot be written.
-        ForeignFileError: when another user owns the folder.
+        OSError: if it cannot be written.
+        ForeignFileError: if another user owns the folder.
     """
     path = path_in(runs_dir)
     private_files.make_folder(path.parent)
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        # Not synced: after a power cut it may be missing, which costs one slow start.
+        # Not synced: if a power failure loses the file, the next start is slow once.
         aside.write_bytes(orjson.dumps({"format": FORMAT, "catalogue": catalogue_key, "runs": runs}))
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
 
 
-# Ended runs rarely change, and never by the page without notice.
+# Interval of a full refresh. Ended runs rarely change, and this page announces its own changes.
 REFRESH_ALL_EVERY_S = 30.0
-# The time for reading per request: the rest is read at the next request.
+# Time budget for reading per request; the rest is read by later requests.
 READ_AT_MOST_S = 0.3
 
 
 @dataclass
 class Entry:
-    """What is known of one run, and the state of its files when that was read.
+    """Data of one run, and the state of its files when they were read.
 
-    `folded` is the serialised digest of its events: only live runs need it in memory.
+    `folded` is the serialised digest of the run's events; only live runs need it in memory.
     """
 
     row: Row
@@ -313,22 +313,22 @@ class Entry:
 
     @property
     def is_live(self) -> bool:
-        """Whether the state can change without a file changing: it depends on a lock."""
+        """True if the run is live: its state depends on a lock and can change without a file change."""
         return self.row["state"] in events.LIVE_STATES
 
     def is_as_read(self, marks: FileStats) -> bool:
-        """Tell whether the entry is up to date."""
+        """Return True if the entry is up to date."""
         return self.is_settled and not self.is_live and self.marks == marks
 
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """The changes since a version; `num_unread` runs have not been read yet."""
+    """Changes since a version; `num_unread` runs have not been read yet."""
 
     version: int
     is_whole: bool
     rows: list[Row]
-    # The ids of runs that are gone, and their owners.
+    # Owners of deleted runs, by run id.
     gone: dict[str, str | None]
     num_unread: int
 
@@ -337,7 +337,12 @@ KEPT = ("row", "marks", "facts", "folded", "created_unix_s")
 
 
 class Listing:
-    """The rows of all runs of one directory; thread-safe."""
+    """The rows of all runs in a directory; thread-safe.
+
+    Each refresh has a version. A page sends the last version that it has seen and receives the rows changed
+    since. The files of an ended run are read again only if their stat has changed; a live run is read at each
+    refresh.
+    """
 
     def __init__(
         self,
@@ -353,16 +358,16 @@ class Listing:
         self._entries: dict[str, Entry] = {}
         self._gone: dict[str, tuple[int, str | None]] = {}
         self._unread: list[str] = []
-        # After a restart every version is larger than those handed out before: a page asks for all again.
+        # After a restart every version is larger than any earlier one, so pages request all rows again.
         self._version = self._first_version = int(time.time() * 1000)
         self._refreshed_all_at = -REFRESH_ALL_EVERY_S
         self._dir_mark: FileStat | None = None
         self._is_loaded = False
-        self._has_news_for_cache = False
-        self._facts_of: Catalogue | None = None
+        self._is_cache_outdated = False
+        self._facts_catalogue: Catalogue | None = None
 
     def rows(self) -> list[Row]:
-        """Return every run's row, newest first, all as they are now."""
+        """Return the current rows of all runs, most recent first."""
         self.refresh(at_all=True)
         while self._unread:
             self.refresh()
@@ -374,20 +379,20 @@ class Listing:
         return sorted(rows, key=lambda row: (-row["created_unix_s"], row["run_id"]))
 
     def row(self, run_id: str) -> Row:
-        """Return one run's row as it is now.
+        """Return the current row of a run.
 
         Raises:
-            ValueError: when there is no such run.
+            ValueError: if the run does not exist.
         """
         rundir.open_run(self.runs_dir, run_id)
-        while True:  # a long file takes several turns, between which others get the lock
+        while True:  # a long file takes several iterations, between which other threads get the lock
             with self._lock:
                 self.read_again([run_id])
                 if run_id not in self._unread:
                     return self._entries[run_id].row
 
     def changes(self, since: int = -1) -> Changes:
-        """Return what has changed since a version; everything where the version is not known."""
+        """Return the changes since a version; all rows if the version is unknown."""
         with self._lock:
             is_whole = not self._first_version <= since <= self._version
             self.refresh()
@@ -401,14 +406,14 @@ class Listing:
             )
 
     def begin_anew(self) -> None:
-        """Make every page fetch all rows again, after a change of who may see which runs."""
+        """Make every page request all rows again, because the visibility of runs has changed."""
         with self._lock:
             self._version += 1
             self._first_version = self._version
             self._gone.clear()
 
     def read_again(self, run_ids: Iterable[str]) -> None:
-        """Read these runs now, because the page has changed them."""
+        """Read these runs now because this page has changed them."""
         with self._lock:
             self._load_once()
             self._version += 1
@@ -421,7 +426,7 @@ class Listing:
                     self._read(run_id, marks, catalogue)
 
     def refresh(self, *, at_all: bool = False) -> None:
-        """Find what changed: of live runs always, of the others at intervals or on request."""
+        """Detect changes: of live runs always, of other runs at intervals or if `at_all`."""
         asked_at = time.monotonic()
         with self._lock:
             if at_all and self._refreshed_all_at > asked_at and not self._unread:
@@ -433,22 +438,22 @@ class Listing:
                 catalogue = self._checked_catalogue()
                 self._read_all(catalogue)
             else:
-                catalogue = self._facts_of or self._checked_catalogue()
+                catalogue = self._facts_catalogue or self._checked_catalogue()
                 for run_id, entry in list(self._entries.items()):
                     if entry.is_live or not entry.is_settled:
                         self._read_if_changed(run_id, catalogue)
             self._read_on(catalogue)
 
     def save(self) -> None:
-        """Store the rows for the next start of the page, if they are new.
+        """Store the rows for the next start of the page if they have changed.
 
         Raises:
-            OSError, ForeignFileError: when it cannot be written; the next start then reads everything again.
+            OSError, ForeignFileError: if it cannot be written; the next start then reads all runs again.
         """
         with self._lock:
-            if not self._has_news_for_cache or self._unread:
+            if not self._is_cache_outdated or self._unread:
                 return
-            self._has_news_for_cache = False
+            self._is_cache_outdated = False
             catalogue_key = key_of(self._checked_catalogue())
             runs = {
                 run_id: {name: getattr(entry, name) for name in KEPT}
@@ -473,12 +478,12 @@ class Listing:
                 self._entries[run_id] = entry
 
     def _checked_catalogue(self) -> Catalogue:
-        """Return the catalogue; after a change, recompute what was derived from it."""
+        """Return the catalogue. If it has changed, mark everything derived from it as outdated."""
         catalogue = self._catalogue()
-        if self._facts_of is not None and catalogue is not self._facts_of:
+        if self._facts_catalogue is not None and catalogue is not self._facts_catalogue:
             for entry in self._entries.values():
                 entry.facts, entry.is_settled = None, False
-        self._facts_of = catalogue
+        self._facts_catalogue = catalogue
         return catalogue
 
     def _read_all(self, catalogue: Catalogue) -> None:
@@ -503,7 +508,7 @@ class Listing:
 
     def _read_if_changed(self, run_id: str, catalogue: Catalogue) -> None:
         if run_id in self._unread:
-            return  # half read; its turn comes
+            return  # partly read; `_read_on` continues it
         entry = self._entries[run_id]
         marks = stats_of(f"{self._dir}/{run_id}")
         if marks[0] is None:
@@ -512,7 +517,7 @@ class Listing:
             self._read(run_id, marks, catalogue)
 
     def _read_on(self, catalogue: Catalogue) -> None:
-        """Read new runs, the newest first, for a limited time."""
+        """Read new runs, most recent first, for a limited time."""
         deadline = time.monotonic() + READ_AT_MOST_S
         while self._unread and time.monotonic() < deadline:
             run_id = self._unread.pop()
@@ -526,10 +531,10 @@ class Listing:
         entry = self._entries.pop(run_id, None)
         if entry is not None:
             self._gone[entry.row["run_id"]] = self._version, entry.row["owner"]
-            self._has_news_for_cache = True
+            self._is_cache_outdated = True
 
     def _read(self, run_id: str, marks: FileStats, catalogue: Catalogue) -> None:
-        """Read a run's changes; if its row differs now, it gets the newest version."""
+        """Read a run's changes. If its row differs, set its version to the current one."""
         run = RunDirectory(self.runs_dir / run_id)
         entry = self._entries.get(run_id) or Entry(row={"state": None, "owner": None})
         is_read = True
@@ -540,7 +545,7 @@ class Listing:
                 entry.created_unix_s = run.config.stat().st_mtime
                 config = run.read_config()
                 entry.facts = facts_of(config, self._known_to(run, config, catalogue))
-            digest = _unfolded(entry.folded)
+            digest = _deserialised(entry.folded)
             if digest.is_of_another_file(run.events):
                 digest = Digest()
             is_read = digest.catch_up(run.events, READ_AT_MOST_S)
@@ -556,16 +561,16 @@ class Listing:
         if run_id in self._unread:
             self._unread.remove(run_id)
         if not is_read:
-            self._unread.insert(0, run_id)  # the rest of a long file is read after the other runs
+            self._unread.insert(0, run_id)  # the rest of a long file is read after all other runs
         if entry.row != row:
             entry.row, entry.version = row, self._version
         self._entries[run_id] = entry
         self._gone.pop(run_id, None)
-        self._has_news_for_cache = True
+        self._is_cache_outdated = True
 
 
-def _unfolded(text: str | None) -> Digest:
-    """Return the stored digest to continue with, or a new one if it cannot be read."""
+def _deserialised(text: str | None) -> Digest:
+    """Deserialise a digest to continue with it; return a new one if it is invalid."""
     try:
         return Digest() if text is None else Digest.unfolded(text)
     except (ValueError, LookupError, TypeError):

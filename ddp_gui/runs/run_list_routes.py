@@ -25,27 +25,27 @@ from trainers.contract.config import Config
 
 
 def differing_fields(configs: Sequence[Config]) -> list[dict[str, Any]]:
-    """Return the fields that are not the same in all, with each one's value; a run's name is none of them."""
+    """Return the fields whose values differ between configurations, except for the run's name."""
     each = [config.to_json() for config in configs]
     settings = config_module.settings()
     found = []
     for name in dict.fromkeys(name for raw in each for name in raw if name != "schema_version"):
         values = [raw.get(name) for raw in each]
         if name != "name" and any(value != values[0] for value in values):
-            # What a plug-in declares for itself has its name alone here.
+            # An option declared only by a plug-in has no label here.
             label, help_text = (settings[name].label, settings[name].help) if name in settings else (name, "")
             found.append({"field": name, "label": label, "help": help_text, "values": values})
     return found
 
 
 class ClassApi:
-    """Shows and changes the settings; results are JSON values."""
+    """Endpoint of the class settings. Results are JSON values."""
 
     def __init__(self, store: RunStore) -> None:
         self._settings = store.class_settings
 
     def class_settings(self, changes: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the class's settings, after a teacher's changes to those that are named."""
+        """Return the class settings, after applying a teacher's changes to the given ones."""
 
         def change() -> dict[str, Any]:
             if not changes:
@@ -118,7 +118,7 @@ def _json(request: Request, value: Any) -> Response:
 
 
 class RunAdminApi:
-    """Changes to existing runs; results are JSON values."""
+    """Endpoints that change existing runs. Results are JSON values."""
 
     def __init__(self, store: RunStore) -> None:
         self._store = store
@@ -127,7 +127,7 @@ class RunAdminApi:
     def edit_run(
         self, run_id: str, name: str | None = None, tags: list[str] | None = None, note: str | None = None
     ) -> dict[str, Any]:
-        """Rename a run, tag it, write a note on it; null leaves a value unchanged."""
+        """Rename or tag a run, or edit its note; null leaves a value unchanged."""
 
         def edit() -> dict[str, Any]:
             run = self._store.open_to_change(run_id)
@@ -139,7 +139,7 @@ class RunAdminApi:
         return in_plain_words(edit)
 
     def delete_runs(self, run_ids: list[str]) -> dict[str, Any]:
-        """Move ended runs to the bin; all of them, or none where one cannot be."""
+        """Move ended runs to the bin; if one of them cannot be moved, none is."""
 
         def delete() -> dict[str, Any]:
             for run_id in _ids(run_ids):
@@ -154,7 +154,7 @@ class RunAdminApi:
         return in_plain_words(delete)
 
     def restore_runs(self, run_ids: list[str]) -> dict[str, Any]:
-        """Bring runs back from the bin, by their ids in it."""
+        """Restore runs from the bin, by their ids in the bin."""
 
         def restore() -> dict[str, Any]:
             self._require_change_in_bin(_ids(run_ids))
@@ -168,12 +168,12 @@ class RunAdminApi:
         return in_plain_words(restore)
 
     def list_bin(self) -> list[dict[str, Any]]:
-        """List the deleted runs that the current user may see, deleted last first."""
+        """List the deleted runs that the current user can see, most recently deleted first."""
         found = in_plain_words(lambda: run_bin.content(self._runs_dir))
         return [asdict(item) for item in found if self._store.may_see(item.owner)]
 
     def empty_bin(self, run_ids: list[str] | None = None) -> dict[str, Any]:
-        """Delete runs in the bin permanently: all that the current user may delete, or these."""
+        """Permanently delete runs in the bin: these, or all that the current user can delete."""
 
         def empty() -> dict[str, Any]:
             chosen = self._own_in_bin() if run_ids is None else _ids(run_ids)

@@ -1,4 +1,4 @@
-"""Finds runs, and follows the events of viewed ones by byte offset."""
+"""The store of runs: access with permission checks, and views of runs that users have open."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FORGET_AFTER_S = 60.0
 
 @dataclass
 class RunStore:
-    """All runs of one directory."""
+    """All runs of a runs directory."""
 
     runs_dir: Path
     catalogue: CatalogueSource
@@ -39,7 +39,7 @@ class RunStore:
     needs: NeedsSource = field(
         default_factory=lambda: NeedsSource(trainer_process.default_cache_file("memory"))
     )
-    # Runs that a class watches together: everybody may view them, whosever they are.
+    # Runs of polls, which every user can view regardless of their owner.
     shown_to_all: set[str] = field(default_factory=set)
     _views: dict[str, RunView] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -54,25 +54,25 @@ class RunStore:
         )
 
     def open(self, run_id: str) -> RunDirectory:
-        """Return the run of this id, for viewing it.
+        """Return a run for viewing.
 
         Raises:
-            ValueError: when there is none that the current user may see.
+            ValueError: if it does not exist or the current user cannot see it.
         """
         return self._open(run_id)[0]
 
     def open_to_change(self, run_id: str) -> RunDirectory:
-        """Return the run of this id, for stopping, resuming, renaming or deleting it.
+        """Return a run for changing it: stop, resume, rename or delete.
 
         Raises:
-            ValueError: when there is none that the current user may see, or it is somebody else's.
+            ValueError: if it does not exist, or the current user cannot see or change it.
         """
         run, owner = self._open(run_id)
         rights.require_change(run_id, owner)
         return run
 
     def _open(self, run_id: str) -> tuple[RunDirectory, str | None]:
-        """Return the run of this id and its owner, where the current user may see it."""
+        """Return a run and its owner if the current user can see it."""
         run = rundir.open_run(self.runs_dir, run_id)
         owner = rights.owner_of(run)
         if not self.may_see(owner) and run_id not in self.shown_to_all:
@@ -80,7 +80,7 @@ class RunStore:
         return run, owner
 
     def is_shown(self, run_id: str) -> bool:
-        """Tell whether there is such a run and the current user may see it."""
+        """Return True if the run exists and the current user can see it."""
         try:
             self.open(run_id)
         except ValueError:
@@ -88,14 +88,14 @@ class RunStore:
         return True
 
     def may_see(self, owner: str | None) -> bool:
-        """Tell whether the current user may see a run of this owner."""
+        """Return True if the current user can see runs of this owner."""
         return rights.may_see(owner, self.class_settings.read())
 
     def view(self, run_id: str) -> RunView:
-        """Return the run's view, created at first use.
+        """Return a run's view; it is created on first use.
 
         Raises:
-            ValueError: when there is no such run or its configuration cannot be read.
+            ValueError: if the run does not exist or its configuration cannot be read.
         """
         run = self.open(run_id)
         with self._lock:
@@ -108,62 +108,62 @@ class RunStore:
             return self._views.setdefault(run_id, view)
 
     def catalogue_for(self, run: RunDirectory, config: Config) -> Catalogue:
-        """Return the catalogue with a run's data as it was at its start, or as it was seen here."""
+        """Return the catalogue with the run's data set as recorded at its start, or as inspected here."""
         return listing.known_to(run, config, self.catalogue.get(), self.own_data)
 
     def predicted_memory(
         self, config: Config, catalogue: Catalogue, *, is_on_gpu: bool = False
     ) -> Prediction | None:
-        """Return the predicted memory of a rank; None while it is not known."""
+        """Return the predicted memory of a rank; None if it is unknown."""
         model, strategy = catalogue.models.get(config.model), catalogue.strategies.get(config.strategy)
         size = model.size(config.model_size) if model else None
         if model is None or strategy is None or size is None:
             return None
-        look = self.own_data.remembered(config) if config.dataset in catalogue.own_data else None
+        inspection = self.own_data.remembered(config) if config.dataset in catalogue.own_data else None
         needs = (
-            look.memory.get(model.name, {}).get(size.name)
-            if look is not None
+            inspection.memory.get(model.name, {}).get(size.name)
+            if inspection is not None
             else self.needs.of(model.name, size.name, config.dataset)
         )
         if config.sequence_length is not None:
-            needs = None  # it was told for the usual length
+            needs = None  # it applies only to the default sequence length
         num_parameters = size.num_parameters.get(config.dataset)
         return predict(config, strategy, num_parameters, needs, is_on_gpu=is_on_gpu)
 
     def forget(self, run_id: str) -> None:
-        """Drop a run's view: it was started again, perhaps with other ranks."""
+        """Drop a run's view because the run was restarted, possibly with a different number of ranks."""
         with self._lock:
             self._views.pop(run_id, None)
 
     def read_again(self, run_ids: Iterable[str]) -> None:
-        """Show changes to these runs at once: drop their views, and refresh the list."""
+        """Make changes to these runs visible immediately: drop their views and refresh the list."""
         changed = list(run_ids)
         for run_id in changed:
             self.forget(run_id)
         self.listing.read_again(changed)
 
     def forget_unused(self) -> None:
-        """Free the memory of runs that nobody has viewed for a minute."""
+        """Free the memory of runs without a viewer in the last minute."""
         oldest = time.monotonic() - FORGET_AFTER_S
         with self._lock:
             for run_id in [run_id for run_id, view in self._views.items() if view.used_at < oldest]:
                 del self._views[run_id]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the rows that the current user may see, newest first; an unreadable run says why."""
+        """Return the rows visible to the current user, most recent first; an unreadable run has an error."""
         return [row for row in self.listing.rows() if self.may_see(row["owner"])]
 
     def row(self, run_id: str) -> dict[str, Any]:
-        """Return one run's row as it is now.
+        """Return the current row of a run.
 
         Raises:
-            ValueError: when there is none that the current user may see.
+            ValueError: if it does not exist or the current user cannot see it.
         """
         self.open(run_id)
         return self.listing.row(run_id)
 
     def changes(self, since: int = -1) -> Changes:
-        """Return the changes since a version, of runs visible to the current user."""
+        """Return the changes since a version, limited to runs that the current user can see."""
         settings = self.class_settings.read()
         if settings != self._settings_listed:
             self._settings_listed = settings
@@ -175,7 +175,7 @@ class RunStore:
 
 
 def status_values(view: RunView) -> dict[str, Any]:
-    """Return status.json's content with the newest step and metrics, for `/run_status`."""
+    """Return the content of status.json with the latest step and metrics, for `/run_status`."""
     with view.lock:
         return _status_values(view, view.series)
 

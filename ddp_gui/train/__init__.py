@@ -1,1 +1,1 @@
-"""The Train page: the form and everything around it."""
+"""The Train page: the form, its preview and the endpoints that start and control runs."""

@@ -1,4 +1,4 @@
-"""The named endpoints: what every click does, for the page and for `gradio_client` alike."""
+"""Named endpoints that start and control runs, shared by the page and `gradio_client`."""
 
 from __future__ import annotations
 
@@ -33,37 +33,37 @@ MOST_LOOKS = 20
 
 
 class Api:
-    """The endpoints over one runs directory; results are JSON values."""
+    """The endpoints of one runs directory. Results are JSON values."""
 
     def __init__(self, store: RunStore, line: Scheduler, view: QueuePresenter, access: DataAccess) -> None:
-        self._line = line
+        self._scheduler = line
         self._view = view
         self.access = access
         self._starts = RateLimit("a start", MOST_STARTS, 60.0)
-        self._looks = RateLimit("an inspection of data", MOST_LOOKS, 60.0)
+        self._inspections = RateLimit("an inspection of data", MOST_LOOKS, 60.0)
         self._catalogue = store.catalogue
         self._store = store
         self._own_data = store.own_data
 
     def machine(self, config: Config | None = None) -> Machine:
-        """Return what there is now for a run of this configuration; None: for any run."""
-        return self._line.capacity(config)
+        """Return the resources that are available to this configuration; None asks for any run."""
+        return self._scheduler.capacity(config)
 
     def plan(self, raw: dict[str, Any]) -> Plan:
-        """Check a configuration against what there is now; a person's own data must have been looked at.
+        """Validate a configuration and plan its run. Own data must have been inspected before.
 
         Raises:
-            ConfigError: naming the field, the value and what is allowed.
+            ConfigError: naming the field, the value and the allowed range.
         """
         config, catalogue, here = self._with_data(raw)
         planned = plan.make(recipe.complete(config, catalogue, raw), catalogue, here)
-        self._line.refuse_for_engine(planned)
+        self._scheduler.refuse_for_engine(planned)
         return planned
 
     def recipe(self, raw: dict[str, Any]) -> dict[str, Any]:
-        """Return the rules' values of the fields of `recipe.FIELDS` that `raw` leaves out.
+        """Return recommended values for the fields of `recipe.FIELDS` that `raw` omits.
 
-        Empty where the data set is not known, or another field is invalid.
+        Empty if the data set is unknown or another field is invalid.
         """
         try:
             config, catalogue, _ = self._with_data(raw)
@@ -75,8 +75,8 @@ class Api:
         return {name: getattr(completed, name) for name in recipe.FIELDS if name not in raw}
 
     def _with_data(self, raw: dict[str, Any]) -> tuple[Config, Catalogue, Machine]:
-        """Return a configuration, the catalogue with the user's own data, if any, and the machine."""
-        here = self._line.capacity(config_module.parse(raw))
+        """Return the configuration, the catalogue with the user's own data, if any, and the machine."""
+        here = self._scheduler.capacity(config_module.parse(raw))
         config = plan.parse(raw, here)
         self.access.check(config)
         catalogue = self._catalogue.get()
@@ -85,23 +85,23 @@ class Api:
         return config, catalogue, here
 
     async def inspect(self, raw: dict[str, Any], *, anew: bool = False) -> Inspection:
-        """Look at a person's own data.
+        """Inspect the user's own data.
 
         Args:
-            anew: also where it was seen before.
+            anew: ignore a cached result.
 
         Raises:
-            ConfigError: when there is none that the current user may see.
-            InspectionError: when the process that looks failed.
+            ConfigError: if the data does not exist or the current user cannot see it.
+            InspectionError: if the inspection process failed.
         """
         config = config_module.parse(raw)
         await CLICKS.run(self.access.check, config)
         if anew:
-            self._looks.count()
+            self._inspections.count()
         return await self._own_data.inspect(config, anew=anew)
 
     def largest_batch(self, raw: dict[str, Any], known: Inspection) -> int | None:
-        """Return the most samples that a rank's batch can have with this data; None where that is unknown."""
+        """Return the largest possible batch per rank with this data; None if it is unknown."""
         try:
             config = config_module.parse(raw)
         except ConfigError:
@@ -112,18 +112,18 @@ class Api:
         return max(1, known.dataset.num_train // config.num_replicas(strategy.ranks_per_replica))
 
     async def _inspect_first(self, raw: dict[str, Any]) -> None:
-        """Look at a person's own data, where a configuration names some, before it is planned."""
+        """Inspect own data, if the configuration uses it, before the run is planned."""
         if isinstance(raw, dict) and raw.get("dataset") in (await CLICKS.run(self._catalogue.get)).own_data:
             await self.inspect(raw)
 
     def catalog(self) -> dict[str, Any]:
-        """Say what can be picked: models, data sets, strategies, broken plugins."""
+        """Return the available models, data sets and strategies, and the broken plug-ins."""
         return dict(in_plain_words(lambda: self._catalogue.get().raw))
 
     async def start_run(self, config: dict[str, Any], use_occupied_gpus: bool = False) -> dict[str, Any]:
-        """Start a run, now or when its turn comes; missing fields take the values that the form fills in.
+        """Start or queue a run; missing fields get the values that the form would fill in.
 
-        GPUs on which somebody else's process is are used only where that is asked for.
+        GPUs that other programs use are excluded unless `use_occupied_gpus` is true.
         """
 
         async def start() -> dict[str, Any]:
@@ -133,19 +133,19 @@ class Api:
         def start_now() -> dict[str, Any]:
             planned, owner = self.plan(config), rights.current_user().name
             self._starts.count()
-            placed = self._line.start(planned, owner, uses_occupied_gpus=bool(use_occupied_gpus))
+            placed = self._scheduler.start(planned, owner, uses_occupied_gpus=bool(use_occupied_gpus))
             return self._answer_placed(placed, "Started.")
 
         return await waiting_in_plain_words(start())
 
     def stop_run(self, run_id: str, save: bool = True) -> dict[str, Any]:
-        """Ask a run to save (unless told not to) and end; one that waits is taken out of the queue."""
+        """Stop a run, by default after saving a checkpoint; a queued run is removed from the queue."""
 
         def stop() -> dict[str, Any]:
             run = self._store.open_to_change(run_id)
             command_id, message = None, "Removed from the queue."
-            if not (run.queued.exists() and self._line.take_out(run)):
-                is_waiting = liveness.read_status(run).state == "queued"  # in the queue of its engine
+            if not (run.queued.exists() and self._scheduler.take_out(run)):
+                is_waiting = liveness.read_status(run).state == "queued"  # in the engine's queue
                 command_id = launcher.stop(run, save=save)
                 if is_waiting:
                     return _answer(run, message) | {"command_id": None}
@@ -155,7 +155,7 @@ class Api:
         return in_plain_words(stop)
 
     def kill_rank(self, run_id: str, rank: int) -> dict[str, Any]:
-        """Kill the process of one rank of a live run: the run fails, and Resume goes on from a save."""
+        """Kill the process of one rank. The run fails, and can be resumed from a checkpoint."""
 
         def kill() -> dict[str, Any]:
             run = self._store.open_to_change(run_id)
@@ -171,10 +171,10 @@ class Api:
         nproc_per_node: int | None = None,
         global_batch: str = "keep",
     ) -> dict[str, Any]:
-        """Let a paused run go on, or start an ended one again from a checkpoint (the newest by default).
+        """Continue a paused run, or resume an ended one from a checkpoint (by default the latest).
 
-        An ended run may go on with another number of ranks. `global_batch` then is "keep": each rank's
-        batch becomes larger or smaller, or "rescale": it stays, and the global batch changes.
+        An ended run can be resumed with a different number of ranks. With `global_batch` "keep" the batch
+        per rank changes; with "rescale" it stays and the global batch changes.
         """
         return await self._resume(run_id, checkpoint_step, nproc_per_node, global_batch, more_epochs=None)
 
@@ -186,7 +186,7 @@ class Api:
         nproc_per_node: int | None = None,
         global_batch: str = "keep",
     ) -> dict[str, Any]:
-        """Resume an ended run for so many epochs after a checkpoint, whatever was asked for at first."""
+        """Resume an ended run for a number of epochs after a checkpoint, whatever length was configured."""
         return await self._resume(
             run_id, checkpoint_step, nproc_per_node, global_batch, more_epochs=more_epochs
         )
@@ -220,11 +220,11 @@ class Api:
                     else "an ended run trains more"
                 )
                 raise ValueError(f"run {run_id} is {state}: only {can}")
-            # Only what it becomes is checked: it may have been started on a machine with more GPUs.
+            # Validate only the changed configuration: the original may need more GPUs than this machine has.
             before = run.read_config()
             changes = launcher.other_ranks(before, self._catalogue.get(), nproc_per_node, global_batch)
             checked = self.plan(before.to_json() | changes)
-            step = _whole_step(checkpoint_step)
+            step = _parse_step(checkpoint_step)
             if more_epochs is not None:
                 end = launcher.pick_checkpoint(run, step)
                 stopped_early = state == "finished" and end.step < launcher.num_steps_from(end, checked)
@@ -232,7 +232,7 @@ class Api:
                 checked = self.plan(before.to_json() | changes)
             checkpoint = launcher.checkpoint_to_go_on_from(run, step, checked)
             self._starts.count()
-            placed = self._line.resume(run, checkpoint.step, checked, rights.owner_of(run) or "")
+            placed = self._scheduler.resume(run, checkpoint.step, checked, rights.owner_of(run) or "")
             is_end = checkpoint.step >= launcher.num_steps_from(checkpoint, checked)
             words = "All steps are done: the run finishes" if is_end else "Going on"
             return self._answer_placed(placed, f"{words} from step {checkpoint.step:,}.")
@@ -240,11 +240,11 @@ class Api:
         return await waiting_in_plain_words(resume())
 
     def list_runs(self) -> list[dict[str, Any]]:
-        """List all runs, newest first."""
+        """List all runs that the current user can see, most recent first."""
         return in_plain_words(lambda: self._store.rows())
 
     def run_status(self, run_id: str) -> dict[str, Any]:
-        """Return status.json's content with the newest step and metrics."""
+        """Return the content of status.json with the latest step and metrics."""
 
         def read() -> dict[str, Any]:
             view = self._store.view(run_id)
@@ -271,16 +271,16 @@ class Api:
                 register(self._endpoint(name, command.arguments, command.endpoint))
 
     def send(self, run_id: str, name: str, values: Sequence[Any]) -> None:
-        """Send a run a command, as its endpoint does.
+        """Send a command to a run, as the command's endpoint does.
 
         Raises:
-            ValueError: when it is refused; says why.
+            ValueError: if it is refused; the text names the reason.
         """
         checked = _checked(COMMANDS[name].arguments, values)
         launcher.send(self._store.open_to_change(run_id), name, **checked)
 
     def _endpoint(self, name: str, arguments: Sequence[Argument], endpoint: Endpoint) -> Function:
-        """Return an endpoint that sends a command: it takes a run's id and the command's arguments."""
+        """Create the endpoint of a command; it takes a run id and the command's arguments."""
 
         def ask(run_id: str, *values: Any) -> dict[str, Any]:
             def send() -> dict[str, Any]:
@@ -306,11 +306,11 @@ class Api:
         return ask
 
     def _answer_placed(self, placed: Placed, message: str) -> dict[str, Any]:
-        """Say that a run has started, or its place in the queue and when it will be its turn."""
+        """Return the result of a start: the run's state, or its place in the queue and expected start."""
         place = placed.place
         if place is not None:
-            said = self._view.place(placed.run.run_id, afresh=True)
-            words = said["words"] or presenter.in_words(place, None)
+            place_values = self._view.place(placed.run.run_id, afresh=True)
+            words = place_values["words"] or presenter.in_words(place, None)
             message = f"Waiting: {words}."
         return _answer(placed.run, message) | {"place": place, "num_waiting": placed.num_waiting}
 
@@ -324,7 +324,7 @@ def _checked(arguments: Sequence[Argument], values: Sequence[Any]) -> dict[str, 
     return {argument.name: argument.checked(value) for argument, value in given}
 
 
-def _whole_step(step: Any) -> int | None:
+def _parse_step(step: Any) -> int | None:
     if step is None or step == "":
         return None
     if isinstance(step, bool) or not isinstance(step, int | float | str) or not str(step).isdecimal():

@@ -1,4 +1,4 @@
-"""Choices and texts of the form's fields."""
+"""Choices of the form's fields, and the HTML that describes the configuration."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SPARK_WIDTH, SPARK_HEIGHT = 120, 24
 
 
 def equation(plan: Plan) -> str:
-    """Say how the batch and the steps come about."""
+    """Render how batch size, ranks and accumulation result in the global batch and steps per epoch."""
     config = plan.config
     word = "GPU" if plan.device_kind == "cuda" else "CPU rank"
     copies = plan.num_replicas
@@ -62,7 +62,7 @@ def equation(plan: Plan) -> str:
 
 
 def expectation(plan: Plan) -> str:
-    """State what the run will reach, where that was measured; otherwise the number of its steps."""
+    """Render the expected metric and duration if they were measured, and the number of steps."""
     steps = f"{plan.num_steps:,} {shell.glossary_term('step', 'step' if plan.num_steps == 1 else 'steps')}"
     found = recipe.expected(plan.config)
     if found is None:
@@ -73,19 +73,19 @@ def expectation(plan: Plan) -> str:
 
 
 def offer(sentence: str | None) -> str:
-    """State what would make the run faster; empty where nothing is known."""
+    """Render advice to make the run faster; empty without advice."""
     return "" if sentence is None else f'<p class="ddp-rate" id="offer"><span>{as_html(sentence)}</span></p>'
 
 
 def _seconds(seconds: float) -> str:
-    """Return a time to one or two digits: 7 s, 20 s, 2 min."""
+    """Format a duration with one or two digits: 7 s, 20 s, 2 min."""
     if seconds >= 90:
         return f"{seconds / 60:.0f} min"
     return f"{seconds:.0f} s" if seconds < 20 else f"{round(seconds, -1):.0f} s"
 
 
 def _world_size(plan: Plan, word: str) -> str:
-    """Say how the ranks of several machines add up."""
+    """Render the world size of a run on several machines."""
     config = plan.config
     if config.num_nodes == 1:
         return ""
@@ -102,7 +102,7 @@ def _factor(number: str, words: str) -> str:
 
 
 def _learning_rate(plan: Plan) -> str:
-    """Say which rate results, where it is not simply the one that was typed."""
+    """Render the resulting learning rate if it differs from the entered one or changes over time."""
     config = plan.config
     factor = plan.peak_learning_rate / config.learning_rate
     if not config.scale_lr and config.lr_schedule == "constant" and plan.num_warmup_steps == 0:
@@ -134,7 +134,7 @@ def _spark(plan: Plan) -> str:
 
 
 def dataset_groups(form: Form) -> str:
-    """Return, for assets/js/train/dataset_groups.js, the group of each data set by its label."""
+    """Return the group of each data set by label, for assets/js/train/dataset_groups.js."""
     groups = {label: group for label, _, group in form.grouped_datasets()}
     return (
         f'<span id="ddp-dataset-groups" data-groups="{html.escape(json.dumps(groups), quote=True)}"></span>'
@@ -142,7 +142,7 @@ def dataset_groups(form: Form) -> str:
 
 
 def unavailable(catalogue: Catalogue, *, may_install: bool) -> str:
-    """List the data sets that could be had, and how; assets/js/machine/install.js connects the buttons."""
+    """List data sets that can be installed, and how; assets/js/machine/install.js connects the buttons."""
     entries = "".join(
         f"<li><b>{html.escape(way.label)}</b>: {html.escape(way.words)}"
         f"{install_button(way.data_set) if may_install and way.data_set else ''}"
@@ -153,7 +153,7 @@ def unavailable(catalogue: Catalogue, *, may_install: bool) -> str:
 
 
 def install_button(data_set: str) -> str:
-    """Return the button that installs the package of a data set; assets/js/machine/install.js connects it."""
+    """Return a button that installs a data set's package; assets/js/machine/install.js connects it."""
     name = html.escape(data_set, quote=True)
     return (
         '<div class="ddp-install"><button type="button" class="ddp-button ddp-button-small" '
@@ -162,7 +162,7 @@ def install_button(data_set: str) -> str:
 
 
 def warnings(sentences: Sequence[str]) -> str:
-    """Say what will probably disappoint; Start works all the same."""
+    """Render warnings about the run. They do not prevent a start."""
     if not sentences:
         return ""
     lines = "".join(f"<li>{as_html(sentence)}</li>" for sentence in sentences)
@@ -170,7 +170,7 @@ def warnings(sentences: Sequence[str]) -> str:
 
 
 def memory(plan: Plan, machine: Machine, predicted: Prediction | None) -> str:
-    """Draw what one rank's memory will hold, as far as that is known before the start."""
+    """Render the predicted memory of one rank by its parts; empty without a prediction."""
     if predicted is None:
         return ""
     config = plan.config
@@ -218,7 +218,7 @@ def memory(plan: Plan, machine: Machine, predicted: Prediction | None) -> str:
 
 
 def in_bytes(size: int) -> str:
-    """Say a size in decimal units, as the rest of the page does."""
+    """Format a size in decimal units, as on the rest of the page."""
     for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if size >= unit:
             return f"{size / unit:.1f} {name}" if size < 10 * unit else f"{size / unit:.0f} {name}"
@@ -226,17 +226,17 @@ def in_bytes(size: int) -> str:
 
 
 def machine(machine: Machine) -> str:
-    """Say what the machine offers."""
+    """Render the machine's resources."""
     return f'<p class="ddp-machine">{html.escape(machine.describe())}</p>'
 
 
 def command(plan: Plan, runs_dir: Path, engine: Engine) -> str:
-    """Return the command of the job that Start would begin now, by the page's engine."""
+    """Return the command that starts the job with the page's engine."""
     return launcher.train_anew(engine, plan.config, runs_dir)
 
 
 def script(plan: Plan, runs_dir: Path, engine: Engine) -> str:
-    """Return the script of the job that Start would submit now; empty where the engine needs none."""
+    """Return the script that Start would submit; empty if the engine needs no script."""
     try:
         return engine.script(plan.config, runs_dir / "RUN") or ""
     except ValueError as error:
@@ -244,38 +244,38 @@ def script(plan: Plan, runs_dir: Path, engine: Engine) -> str:
 
 
 def pick(catalogue: Catalogue, raw: dict[str, Any], num_parameters: int | None = None) -> str:
-    """Say in Markdown what the picked data set and model are; nothing of a person's own data is in it."""
+    """Describe the selected data set and model in Markdown, without details of own data."""
     dataset = catalogue.datasets.get(str(raw["dataset"]))
     model = catalogue.models.get(str(raw["model"]))
-    said = []
+    paragraphs = []
     if dataset is not None:
-        said.append(f"{dataset.description} ({dataset.source})")
+        paragraphs.append(f"{dataset.description} ({dataset.source})")
     if model is not None:
         counted = f" {num_parameters:,} parameters." if num_parameters else ""
-        said.append(f"**{model.label}**: {model.description}{counted}")
+        paragraphs.append(f"**{model.label}**: {model.description}{counted}")
         if model.missing_packages:
             packages = " and ".join(model.missing_packages)
-            said.append(
+            paragraphs.append(
                 f"It needs {packages}: `{plan_module.INSTALL_FINE_TUNING}`, then start the page again."
             )
-    return "\n\n".join(said)
+    return "\n\n".join(paragraphs)
 
 
-# The share of the run that is offered as warm-up when the rate is scaled up.
+# Warm-up suggested when the learning rate is scaled up, as a share of the run.
 OFFERED_WARM_UP = 0.05
-# Not queued and without Gradio's veil: each takes milliseconds and must not flicker.
+# Not queued and without Gradio's progress overlay: each call takes milliseconds and must not flicker.
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
 FITTED_FIELDS = tuple(sorted({*form_module.FITTED_FIELDS, *recipe.FIELDS}))
 
-# For what follows a field's `change` beside the preview. When Gradio has put a call off, it later repeats
-# everything that follows the event: two that put calls off would set each other going for ever.
+# For events that follow a field's `change` in addition to the preview. When Gradio defers a call, it later
+# repeats everything that follows the event, so two deferred calls would trigger each other endlessly.
 BESIDE_PREVIEW: dict[str, Any] = {**QUIET, "trigger_mode": "multiple"}
 
 
 @dataclass
 class Choices:
-    """What follows when a hand picks a data set, a model, or another field that decides on others."""
+    """Events that follow when the user selects a data set, a model or another field that affects others."""
 
     form: Form
     source: CatalogueSource
@@ -284,15 +284,15 @@ class Choices:
     # Layout
 
     def add_dataset_and_model(self) -> None:
-        """Lay out the choice of data set and model."""
+        """Lay out the data set and the model."""
         with gr.Group(), gr.Row():
             self.form.add_controls("dataset", "model")
-        # What the rules have filled in (`fill_in.by_rules`): a field that differs was changed by a person.
+        # JSON of the values filled in by rules (`fill_in.by_rules`). The user has edited fields that differ.
         self.filled = gr.Textbox(visible=False)
         self._dataset_groups = gr.HTML(dataset_groups(self.form), elem_classes="ddp-nowhere")
 
     def add_fine_tuning(self) -> None:
-        """Lay out what shows only with a model that starts from pretrained weights."""
+        """Lay out the fields for models with pretrained weights; hidden for other models."""
         with gr.Group(visible=False) as self._fine_tuning, gr.Row():
             self.form.add_controls(*FINE_TUNING_FIELDS)
 
@@ -303,7 +303,7 @@ class Choices:
         with gr.Accordion("More data sets", open=False, elem_classes="ddp-fold"):
             more_data = gr.HTML(elem_id="more-data")
             installed = gr.Button("Installed", elem_id="data-installed", elem_classes="ddp-nowhere")
-        # What was installed meanwhile is offered when the page is opened, and after an installation.
+        # Newly installed data sets are offered when the page is opened and after an installation.
         outputs = [self.form.controls["dataset"], self._dataset_groups, more_data]
         offer = as_current_user(self._offer_data)
         gr.on(None, offer, None, outputs, **QUIET)
@@ -312,10 +312,10 @@ class Choices:
     # Events
 
     def connect(self, choose_own_data: gr.Button) -> None:
-        """Connect the controls; all of the form's must be laid out.
+        """Connect the events. All controls of the form must have been laid out.
 
         Args:
-            choose_own_data: chooses a person's own data, as a hand does in the list of data sets.
+            choose_own_data: selects the user's own data, as the list of data sets does.
         """
         fields = self.form.controls
         dataset, model = fields["dataset"], fields["model"]
@@ -324,7 +324,7 @@ class Choices:
         fitted = [self.filled, *(fields[name] for name in FITTED_FIELDS)]
         of_model = [fields["model_size"], fields["strategy"]]
         model.change(self._show_fine_tuning, model, self._fine_tuning, **BESIDE_PREVIEW)
-        # What is filled in fits together already: only what a hand picks brings other values with it.
+        # Values filled in by code already fit together, so only user input adapts other fields.
         self.fit_model_after(
             dataset.input(as_current_user(self._fit_dataset), inputs, [model, *fitted], **QUIET).then
         )
@@ -346,7 +346,7 @@ class Choices:
         )
 
     def fit_model_after(self, event: Callable[..., Any]) -> Any:
-        """Offer what fits the model after an event, such as `model.input`; return the new event."""
+        """After an event such as `model.input`, update sizes and strategies; return the new event."""
         fields = self.form.controls
         outputs = [fields["model_size"], fields["strategy"]]
         return event(self._fit_model, [fields["model"], fields["dataset"], *outputs], outputs, **QUIET)
@@ -418,19 +418,19 @@ def _is_zero(value: Any) -> bool:
 
 
 ROWS = (("partition",), ("num_nodes", "gpu_type"), ("time_limit", "memory_gb"))
-# These decide on what a place has for a run.
+# Fields that affect the options of the others.
 DECIDING = ("partition", "num_nodes", "gpu_type", "device")
 
 
 class WhereGroup:
-    """The fields that an engine asks for, and what follows when one of them is chosen."""
+    """The fields that an engine requests, and the events that follow their changes."""
 
     def __init__(self, form: Form, api: Api, engine: Engine) -> None:
         self._form, self._api, self._engine = form, api, engine
         self._asked = engine.asks()
 
     def add_controls(self) -> None:
-        """Lay out the fields; none where the engine has one place only."""
+        """Lay out the fields; none if the engine requests none."""
         if not self._asked:
             return
         gr.HTML('<h2 class="ddp-folds-title">Where</h2>')
@@ -449,10 +449,10 @@ class WhereGroup:
                 self._form.add_controls(*(name for name in folded if name == "extra_lines"))
 
     def connect(self, demo: gr.Blocks) -> None:
-        """Connect the controls; all of the form's must be laid out.
+        """Connect the events. All controls of the form must have been laid out.
 
         Args:
-            demo: the Blocks they are laid out in.
+            demo: the Blocks that contain the controls.
         """
         if not self._asked:
             return
@@ -462,7 +462,7 @@ class WhereGroup:
         deciding = [fields[name] for name in DECIDING if name in fields]
         changed = [demo.load, *(field.change for field in deciding)]
         gr.on(changed, self._adapt, everything, adapted, **BESIDE_PREVIEW)
-        # Only a hand that picks a smaller place takes ranks away.
+        # Reduce the number of ranks only after user input.
         ranks = fields["nproc_per_node"]
         gr.on([field.input for field in deciding], self._fit_ranks, everything, ranks, **QUIET)
 
@@ -474,7 +474,7 @@ class WhereGroup:
         ]
 
     def _adapt(self, *values: Any) -> list[Any]:
-        """Say what can be chosen now: what is free, the types of GPUs, the most machines and ranks."""
+        """Update the options: free partitions, GPU types, and the maximum number of nodes and ranks."""
         config = self._config(values)
         if config is None:
             return [gr.skip() for _ in self._adapted()]
@@ -490,7 +490,7 @@ class WhereGroup:
             return gr.update(info=f"{most} of the partition, each with as many ranks.")
         offered = [(choice.words, choice.value) for choice in choices[name]]
         if name == "gpu_type":
-            # One type is no choice: the first stands for whichever.
+            # Hidden if there is a single type, because the first option means any type.
             info = "Which kind each rank trains on."
             return gr.update(choices=offered, info=info, visible=len(offered) > 2 or "hidden")
         return gr.update(choices=offered, info="Nodes that the job may run on, and what is free of them now.")
@@ -503,7 +503,7 @@ class WhereGroup:
         return most if 0 < most < config.nproc_per_node else gr.skip()
 
     def _config(self, values: tuple[Any, ...]) -> Config | None:
-        """Return what is chosen, as far as it is known to mean something."""
+        """Parse the fields that affect the options; None if one of them is invalid."""
         raw = self._form.to_raw(*values)
         names = {*DECIDING, "nproc_per_node"}
         try:

@@ -1,4 +1,4 @@
-"""Values that fill in the form: suggestions, an earlier run, and what differs from the defaults."""
+"""Values that fill in the form: suggestions, an earlier run, and changes from the defaults."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ FIELDS = (
     "nproc_per_node",
 )  # fmt: skip
 MAX_CHARACTERS = 10_000
-# Gradio passes on an array: one value for each input of `updates`.
+# Gradio expects an array with one value per input of `suggestion_updates`.
 CLICKED = "(_, reading) => [document.getElementById('suggestion').dataset.values, reading]"
 
 
 def suggestion_button(values: Mapping[str, Any], words: str) -> str:
-    """Return a button that gives fields these values: assets/js/train/suggestions.js sends them."""
+    """Return a button that sets these fields; assets/js/train/suggestions.js handles its clicks."""
     sent = html.escape(json.dumps(dict(values)), quote=True)
     return f'<button type="button" class="ddp-suggestion" data-values="{sent}">{as_html(words)}</button>'
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """What takes a clicked suggestion; it is in the document and never shown."""
+    """Hidden controls that receive a clicked suggestion."""
 
     button: gr.Button
     values: gr.Textbox
 
 
 def add_place() -> Place:
-    """Lay it out."""
+    """Lay out the hidden controls."""
     return Place(
         button=gr.Button("Use", elem_id="suggestion", elem_classes="ddp-nowhere"),
         values=gr.Textbox(visible=False, max_length=MAX_CHARACTERS),
@@ -53,10 +53,10 @@ def add_place() -> Place:
 
 
 def suggestion_updates(form: Form, sent: str, reading: str = "") -> list[Any]:
-    """Return what sets the controls of `FIELDS` to the values of a suggestion; other fields stay.
+    """Return updates that set the controls of `FIELDS` to a suggestion's values; others stay unchanged.
 
     Args:
-        reading: the current value of `data_reading`; a suggestion changes parts of it.
+        reading: current value of `data_reading`, which a suggestion changes in part.
     """
     values = _object(sent)
     if change := values.get("data_reading"):
@@ -65,7 +65,7 @@ def suggestion_updates(form: Form, sent: str, reading: str = "") -> list[Any]:
 
 
 def merge_suggestion(reading: str, change: Any) -> str:
-    """Return how a table is read, as JSON, with a change: objects are merged, null removes a name."""
+    """Merge a change into `data_reading`, both JSON objects; null removes a name."""
     current = _object(reading)
     for name, value in (change if isinstance(change, dict) else _object(change)).items():
         if isinstance(value, dict) and isinstance(old := current.get(name, {}), dict):
@@ -88,16 +88,18 @@ MAX_SHOWN_PROBLEMS = 60
 
 
 def problem_text(error: ConfigError, form: Form) -> str:
-    """Return one line per problem."""
+    """Return the problems as text, one per line."""
     return visible(
-        "\n".join(f"{label}: {words}" if label else words for label, words, _ in _said(error, form))
+        "\n".join(
+            f"{label}: {words}" if label else words for label, words, _ in _labelled_problems(error, form)
+        )
     )
 
 
 def problem_html(error: ConfigError, form: Form) -> str:
-    """Return a list of the problems; assets/js/train/problems.js marks the fields that it names."""
+    """Return the problems as a list; assets/js/train/problems.js marks the fields that it names."""
     lines = []
-    for label, words, problem in _said(error, form):
+    for label, words, problem in _labelled_problems(error, form):
         kind = "ddp-missing" if _is_missing(problem) else "ddp-wrong"
         name = html.escape(problem.field, quote=True)
         begin = f'<button type="button" data-go-to="{name}">{as_html(label)}</button>: ' if label else ""
@@ -113,8 +115,8 @@ def problem_html(error: ConfigError, form: Form) -> str:
     )
 
 
-def _said(error: ConfigError, form: Form) -> Iterator[tuple[str, str, Problem]]:
-    """Yield each problem's label, empty for a field that is not in the form, its words, and itself."""
+def _labelled_problems(error: ConfigError, form: Form) -> Iterator[tuple[str, str, Problem]]:
+    """Yield each problem with its field's label (empty if it is not in the form) and its text."""
     for problem in error.problems:
         label = str(getattr(form.controls.get(problem.field), "label", "") or "")
         yield label, _problem_words(problem) if label else str(problem), problem
@@ -126,7 +128,7 @@ def _problem_words(problem: Problem) -> str:
     value = str(problem.value)
     shown = value if len(value) <= MAX_SHOWN_PROBLEMS else value[: MAX_SHOWN_PROBLEMS - 1] + "…"
     if value[:1].isalpha():
-        shown = f"“{shown}”"  # a sentence would begin with it in capitals
+        shown = f"“{shown}”"  # quoted, because otherwise the sentence would begin in lower case
     return f"{shown} is not possible. It must be {problem.allowed}."
 
 
@@ -141,7 +143,7 @@ LEFT_OUT = "That run was broken on purpose; the mistake was left out of the form
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One field's value before and now."""
+    """A field's previous and current value."""
 
     name: str
     label: str
@@ -152,7 +154,7 @@ class Change:
 def list_changes(
     form: Form, catalogue: Catalogue, before: Mapping[str, Any], now: Mapping[str, Any]
 ) -> list[Change]:
-    """Return the fields of the form that differ and mean something with these values."""
+    """Return the relevant fields of the form whose values differ."""
     return [
         Change(name=name, label=_label(form, name), before=before.get(name), now=now.get(name))
         for name in form.names
@@ -161,7 +163,7 @@ def list_changes(
 
 
 def _label(form: Form, name: str) -> str:
-    """Return a field's label without the range that some have."""
+    """Return a field's label without the range in parentheses."""
     return str(form.controls[name].label).partition(" (")[0]
 
 
@@ -172,13 +174,13 @@ def changes_html(
     filled_from: tuple[str, Mapping[str, Any]] | None,
     defaults: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return one line with the differences; attributes hold the chosen preset, counts per fold, and values.
+    """Return one line with the changes. Attributes hold the preset, counts per fold, and changed values.
 
-    assets/js/train/changes.js shows the first two and keeps the values for a reload.
+    assets/js/train/changes.js displays the first two and keeps the values for a reload.
 
     Args:
-        filled_from: the run that the form was filled in from: its name and configuration.
-        defaults: the values of all fields for this data set and model; None: those that the form opens with.
+        filled_from: name and configuration of the run that filled in the form.
+        defaults: default values for this data set and model; None means those with which it opens.
     """
     usual = form.usual_values()
     from_defaults = list_changes(form, catalogue, usual if defaults is None else defaults, now)
@@ -198,19 +200,19 @@ def changes_html(
         f'data-preset="{chosen}" data-topics="{html.escape(json.dumps(topics), quote=True)}" '
         f'data-values="{html.escape(json.dumps(values), quote=True)}"'
     )
-    words = _words(form, catalogue, from_defaults, filled_from, now)
+    words = _summary(form, catalogue, from_defaults, filled_from, now)
     return f'<p class="ddp-changes" role="status" {attributes}>{words}</p>'
 
 
 def topic_of(name: str) -> str:
-    """Return the topic whose fold a field is in; a strategy's own options are with the strategy."""
+    """Return the topic whose fold contains a field; a strategy's own options belong to "parallel"."""
     setting = config_module.settings().get(name)
     if setting is None:
         return "parallel"
     return "main" if setting.topic == "where" and name not in FOLDED_WHERE else setting.topic
 
 
-def _words(
+def _summary(
     form: Form,
     catalogue: Catalogue,
     from_defaults: list[Change],
@@ -218,17 +220,17 @@ def _words(
     now: Mapping[str, Any],
 ) -> str:
     if filled_from is None:
-        return f"Changed from the defaults: {_listed(from_defaults, catalogue)}" if from_defaults else ""
+        return f"Changed from the defaults: {_change_list(from_defaults, catalogue)}" if from_defaults else ""
     name, before = filled_from
     changes = list_changes(form, catalogue, before, now)
     was_left_out = before.get("mistake", NO_MISTAKE) != NO_MISTAKE and now.get("mistake") == NO_MISTAKE
     note = " " + LEFT_OUT if was_left_out else ""
     if not changes:
         return f"The same settings as {as_html(name)}."
-    return f"As {as_html(name)}, but: {_listed(changes, catalogue)}{note}"
+    return f"As {as_html(name)}, but: {_change_list(changes, catalogue)}{note}"
 
 
-def _listed(changes: list[Change], catalogue: Catalogue) -> str:
+def _change_list(changes: list[Change], catalogue: Catalogue) -> str:
     listed = [
         f"<span><b>{as_html(change.label)}</b> {_value(change.before, change.name, catalogue)} "
         f"→ {_value(change.now, change.name, catalogue)}</span>"
@@ -268,12 +270,12 @@ def _is_same(before: Any, now: Any) -> bool:
 
 MAX_KEPT_CHARACTERS = 20_000
 SCALARS = (str, int, float, bool, type(None))
-# Returns the values of the fields of `recipe.FIELDS` that a configuration leaves out (`Api.recipe`).
+# Returns values for the fields of `recipe.FIELDS` that a configuration omits (`Api.recipe`).
 Rules = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def updates(form: Form, values: Mapping[str, Any]) -> list[Any]:
-    """Return what sets every control: these values, and for all others those that nobody has set."""
+    """Return updates that set every control: to these values, and all others to their defaults."""
     wanted = form.unset_values() | dict(values)
     choices = {
         "model": form.model_choices(str(wanted["dataset"])),
@@ -288,9 +290,9 @@ def updates(form: Form, values: Mapping[str, Any]) -> list[Any]:
 
 
 def without_preset(form: Form, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values to fill in when another data set or model than the preset's is picked.
+    """Return the values that replace a preset's when the user selects another data set or model.
 
-    Where one of them was changed, the person has taken over, and nothing is filled in.
+    Empty if the user has edited one of the preset's values.
     """
     unset = form.unset_values()
     for preset in form_module.PRESETS:
@@ -306,14 +308,14 @@ def without_preset(form: Form, raw: Mapping[str, Any]) -> dict[str, Any]:
 def by_rules(
     form: Form, rules: Rules, filled: str, raw: Mapping[str, Any], *, leaves_preset: bool
 ) -> tuple[dict[str, Any], str]:
-    """Return the rules' values for another data set, model or number of ranks, and the new `filled`.
+    """Return recommended values for a new data set, model or number of ranks, and the new `filled`.
 
-    Fields that a user has changed keep their values, and the rules take them into account.
+    Fields that the user has edited keep their values, and the rules take them into account.
 
     Args:
-        rules: returns the values of the fields of `recipe.FIELDS` that a configuration leaves out.
-        filled: JSON of what this function has filled in before; empty for a preset and the form as it opens.
-        leaves_preset: another data set or model was picked; otherwise a preset's values stay.
+        rules: returns values for the fields of `recipe.FIELDS` that a configuration omits.
+        filled: JSON of the values that this function filled in before; empty after a preset or page load.
+        leaves_preset: another data set or model was selected; otherwise a preset's values stay.
     """
     if not filled and not leaves_preset:
         return {}, filled
@@ -324,7 +326,7 @@ def by_rules(
         name for name in recipe.FIELDS if name in before and _is_shown(form, name, now[name], before[name])
     ]
     found = rules({name: value for name, value in now.items() if name not in untouched})
-    # Without a rule, as for data that was not inspected yet, fields go back to their own defaults.
+    # Without a rule, for example before own data was inspected, fields return to their defaults.
     if leaves_preset:
         changes |= {name: form.unset_values()[name] for name in untouched}
     changes |= found
@@ -332,7 +334,7 @@ def by_rules(
 
 
 def defaults_for(form: Form, rules: Rules, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults of all fields with this data set and model; these two keep their own."""
+    """Return the defaults of all fields for this data set and model; these two keep their usual defaults."""
     usual = form.usual_values()
     picked = {name: usual[name] for name in ("dataset", "model")}
     if all(raw[name] == value for name, value in picked.items()):
@@ -342,14 +344,14 @@ def defaults_for(form: Form, rules: Rules, raw: Mapping[str, Any]) -> dict[str, 
 
 
 def updates_of(form: Form, names: Iterable[str], values: Mapping[str, Any]) -> list[Any]:
-    """Return what sets the controls of these fields to `values`; those without a value stay."""
+    """Return updates that set these fields' controls to `values`; fields without a value stay unchanged."""
     return [
         gr.update(value=form.shown(name, values[name])) if name in values else gr.skip() for name in names
     ]
 
 
 def filled_by_rules(form: Form, rules: Rules, raw: Mapping[str, Any]) -> str:
-    """Return JSON of the fields in which a complete configuration has the rules' values."""
+    """Return JSON of the fields whose value in a complete configuration equals the recommended one."""
     found = rules({name: value for name, value in raw.items() if name not in recipe.FIELDS})
     return json.dumps(
         {name: value for name, value in found.items() if _is_shown(form, name, raw[name], value)}
@@ -357,7 +359,7 @@ def filled_by_rules(form: Form, rules: Rules, raw: Mapping[str, Any]) -> str:
 
 
 def _is_shown(form: Form, name: str, value: Any, wanted: Any) -> bool:
-    """Return True if a control's value is a field's value: 0.010 is 0.01."""
+    """Return True if a control displays a value: 0.010 equals 0.01."""
     shown, other = form.shown(name, value), form.shown(name, wanted)
     try:
         return shown == other or float(shown) == float(other)
@@ -366,9 +368,9 @@ def _is_shown(form: Form, name: str, value: Any, wanted: Any) -> bool:
 
 
 def as_kept(form: Form, text: str) -> dict[str, Any] | None:
-    """Return the values that the browser kept for a reload (`changes.in_html`); None if there are none.
+    """Parse the values that the browser kept for a reload (from `changes_html`); None without any.
 
-    They are set in the controls and validated like values that were typed.
+    They are set in the controls and validated like user input.
     """
     if not text or len(text) > MAX_KEPT_CHARACTERS:
         return None
@@ -376,7 +378,7 @@ def as_kept(form: Form, text: str) -> dict[str, Any] | None:
         kept = json.loads(text)
     except ValueError:
         return None
-    # Nothing had been changed: filling in could only overwrite what is typed meanwhile.
+    # If nothing was changed, filling in could only overwrite what the user is typing.
     if (
         not kept
         or not isinstance(kept, dict)
@@ -387,13 +389,13 @@ def as_kept(form: Form, text: str) -> dict[str, Any] | None:
 
 
 def as_a_run_was(store: RunStore, query: Mapping[str, str]) -> dict[str, Any]:
-    """Return the fields of the run an address names, with the changes it asks for.
+    """Return the configuration of the run that a URL names, with the URL's changes applied.
 
-    A mistake that is built into that run is left out, unless the address asks for it: nobody makes it twice
-    unawares.
+    An intentional mistake of that run is omitted unless the URL requests it, so that a user does not repeat
+    it unknowingly.
 
     Raises:
-        ValueError: when there is no such run, or a change is not allowed; says which and why.
+        ValueError: if the run does not exist or a change is invalid; the text names the reason.
     """
     before = store.open(query.get("from", "")).read_config().to_json() | {"mistake": NO_MISTAKE}
     known = config_module.settings()
@@ -409,7 +411,7 @@ def as_a_run_was(store: RunStore, query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _from_text(name: str, value: str) -> Any:
-    """Return a value of an address as the configuration takes it: yes and no are words there."""
+    """Convert a URL parameter to a configuration value; "true" and "false" become booleans."""
     if name not in config_module.settings() or config_module.value_type(name) is bool:
         return {"true": True, "false": False}.get(value, value)
     return value

@@ -1,4 +1,4 @@
-"""The form: groups of fields and presets."""
+"""The form: presets, groups of fields and their controls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainers.engines.base import AskedField
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """A title, what to look at, and its fields; the form opens with the first preset's."""
+    """A predefined configuration with title and description; the form opens with the first preset."""
 
     name: str
     title: str
@@ -32,7 +32,7 @@ PRESETS = (
         name="fashion",
         title="Fashion-MNIST, a first run",
         words="A small network learns to tell shirts from shoes. See which images it gets wrong.",
-        # About 110 CPU seconds: shifted, and with weight decay, the 8,000 images are not memorised by then.
+        # About 110 CPU seconds. Random crops and weight decay keep it from memorising the 8,000 images.
         values={
             "dataset": "fashion_mnist",
             "model": "cnn",
@@ -78,7 +78,7 @@ PRESETS = (
 )
 
 
-# The other fields of a preset are for this data and this model.
+# The other fields of a preset are tuned for its data set and model.
 WHAT_IS_TRAINED = frozenset({"dataset", "model", "model_size"})
 FITTED_FIELDS = tuple(
     sorted({name for preset in PRESETS for name in preset.values if name not in WHAT_IS_TRAINED})
@@ -106,7 +106,7 @@ FOLD_GROUPS = {
     "For teaching": {"teaching": "A mistake on purpose, replicas compared"},
 }
 TOPIC_TITLES = {topic: title for topics in FOLD_GROUPS.values() for topic, title in topics.items()}
-# What a data set's samples are, by its task.
+# Group of a data set by its task.
 DATASET_GROUPS = {
     "image_classification": "Images",
     "text_classification": "Texts",
@@ -115,11 +115,11 @@ DATASET_GROUPS = {
     "tabular_regression": "Tables",
 }
 OTHER_DATASETS = "Others"
-_SEPARATORS = re.compile(r"[\s_'’]")  # also thin and no-break spaces
+_SEPARATORS = re.compile(r"[\s_'’]")  # includes thin and no-break spaces
 _GROUPS = re.compile(r"[+-]?\d{1,3}([.,])\d{3}(\1\d{3})*")
 _ENGLISH = re.compile(r"[+-]?\d{1,3}(,\d{3})+\.\d+")
 _CONTINENTAL = re.compile(r"[+-]?\d{1,3}(\.\d{3})+,\d+")
-# These have a place of their own on the page.
+# These fields have their own section on the page.
 OWN_DATA_FIELDS = (
     "data_path", "label_column", "data_task", "skip_unreadable", "images_path", "data_reading",
 )  # fmt: skip
@@ -128,10 +128,10 @@ FINE_TUNING_FIELDS = ("pretrained_path", "hub_offline")
 
 
 class Form:
-    """The controls of the fields, in the order of the configuration.
+    """The controls of the fields, in layout order.
 
     Attributes:
-        catalogue: what is offered; it is replaced when a data set was installed.
+        catalogue: available data sets and models; replaced after a data set was installed.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Form:
     ) -> None:
         self.catalogue = catalogue
         self._machine = machine
-        # Fields that say where a run trains, as the engine asks for them.
+        # Fields requested by the engine that determine where a run trains.
         self._asked = dict(asked or {})
         self._own_options = catalogue.own_options()
         self._unset = (
@@ -150,17 +150,17 @@ class Form:
         )
         self._defaults = self._unset | dict(PRESETS[0].values)
         self.controls: dict[str, Control] = {}
-        self._typed_numbers: dict[str, bool] = {}  # those typed as text; whether they are whole
+        self._typed_numbers: dict[str, bool] = {}  # numbers entered as text; True for whole numbers
 
     def add_controls(self, *names: str) -> None:
-        """Make the controls of these fields here in the layout."""
+        """Create the controls of these fields at the current position of the layout."""
         settings = config_module.settings()
         for name in names:
             option = self._own_options.get(name)
             self.controls[name] = self._control(name, option.setting if option else settings[name])
 
     def fields_of_topic(self, topic: str) -> list[str]:
-        """Return the names of a topic's fields that have no place of their own."""
+        """Return the fields of a topic that have no separate section on the page."""
         placed = (*OWN_DATA_FIELDS, *FINE_TUNING_FIELDS)
         names = [
             name
@@ -174,22 +174,22 @@ class Form:
         return list(self.controls)
 
     def is_own_data(self, raw: Mapping[str, Any]) -> bool:
-        """Tell whether a configuration names a person's own data."""
+        """Return True if the configuration uses the user's own data."""
         return raw.get("dataset") in self.catalogue.own_data
 
     def usual_values(self) -> dict[str, Any]:
-        """Return what the form holds when it is opened, by field: the first preset."""
+        """Return the values with which the form opens, by field: those of the first preset."""
         return dict(self._defaults)
 
     def unset_values(self) -> dict[str, Any]:
-        """Return what fields hold that neither a preset nor a person has set, by field."""
+        """Return the values of fields that neither a preset nor the user has set, by field."""
         return dict(self._unset)
 
     def shown(self, name: str, value: Any) -> Any:
-        """Return a field's value as its control holds it."""
+        """Convert a field's value to the value of its control."""
         control = self.controls[name]
         if isinstance(control, gr.CheckboxGroup):
-            # What an administrator no longer allows is left out.
+            # Omit lines that the administrator has withdrawn.
             offered = [choice for _, choice in control.choices]
             return [line for line in str(value or "").splitlines() if line in offered]
         if isinstance(control, gr.Textbox):
@@ -197,7 +197,7 @@ class Form:
         return value
 
     def to_raw(self, *values: Any) -> dict[str, Any]:
-        """Return the configuration the controls' values stand for, as JSON values."""
+        """Convert the controls' values to a configuration of JSON values."""
         raw = dict(zip(self.names, values, strict=True))
         for name, value in raw.items():
             if isinstance(value, list):
@@ -211,7 +211,7 @@ class Form:
         return raw
 
     def depending(self) -> dict[str, list[str]]:
-        """Return the fields that mean something with some values of another field only, by that field."""
+        """Return the fields that are relevant only for some values of another field, by that field."""
         found: dict[str, list[str]] = {}
         for name in [*config_module.settings(), *self._own_options]:
             if (only_with := self.catalogue.only_with(name)) is not None:
@@ -219,19 +219,19 @@ class Form:
         return found
 
     def shown_if_meant(self, other: str, value: Any) -> list[Any]:
-        """Hide the fields, such as momentum, that mean nothing with this value of another one."""
-        # "hidden" and not False: the control stays in the document and keeps its value.
+        """Show or hide fields, such as momentum, that depend on the value of another field."""
+        # "hidden" rather than False keeps the control and its value in the document.
         return [
             gr.update(visible=self.catalogue.means_something(name, {other: value}) or "hidden")
             for name in self.depending()[other]
         ]
 
     def dataset_choices(self) -> list[tuple[str, str]]:
-        """Return (label, name) of the data sets."""
+        """Return (label, name) of each data set."""
         return [(label, name) for label, name, _ in self.grouped_datasets()]
 
     def grouped_datasets(self) -> list[tuple[str, str, str]]:
-        """Return (label, name, group) of the data sets, those of a group together; one's own are last."""
+        """Return (label, name, group) of each data set, sorted by group; own data is last."""
         found = [
             (dataset.label, dataset.name, DATASET_GROUPS.get(dataset.task, OTHER_DATASETS))
             for dataset in self.catalogue.datasets.values()
@@ -245,11 +245,11 @@ class Form:
         return [(model.label, model.name) for model in self.catalogue.models_for(dataset)]
 
     def model_choices_for_task(self, task: str) -> list[tuple[str, str]]:
-        """Return (label, name) of the models that can do a task."""
+        """Return (label, name) of the models for a task."""
         return [(model.label, model.name) for model in self.catalogue.models_for_task(task)]
 
     def size_choices(self, model_name: str, dataset: str) -> list[tuple[str, str]]:
-        """Return (label, name) of a model's sizes, with their parameters for this data set."""
+        """Return (label, name) of a model's sizes, with their number of parameters for this data set."""
         model = self.catalogue.models.get(model_name)
         if model is None:
             return [("usual", "")]
@@ -273,7 +273,7 @@ class Form:
         return [(mistake.label, mistake.name) for mistake in self.catalogue.mistakes.values()]
 
     def _control(self, name: str, setting: Setting) -> Control:
-        label, help_text = self._words(name, setting)
+        label, help_text = self._label_and_help(name, setting)
         common: dict[str, Any] = {
             "label": label,
             "info": help_text,
@@ -291,7 +291,7 @@ class Form:
         if name in self._asked and self._asked[name].choices:
             return _asked_choice(self._asked[name], common)
         if name == "label_column":
-            # Filled from the table by the first inspection.
+            # The first inspection adds the columns of the table.
             return _choice(choices=[("found automatically", "")], **common)
         if setting.catalog or setting.choices:
             return _choice(choices=self._choices(setting), **common)
@@ -300,14 +300,14 @@ class Form:
         if kind is int and not is_optional:
             return gr.Number(precision=None, **common)
         if kind in (int, float):
-            # As text: people write 1e-3, a wrong word can be answered instead of swallowed, and an empty
-            # field stays empty (a Number that is unfolded turns nothing into 0).
+            # As text: users write 1e-3, invalid input can be reported instead of discarded, and an empty
+            # field stays empty (a Number in an opened accordion turns an empty value into 0).
             default = self._defaults[name]
             self._typed_numbers[name] = kind is int
             return gr.Textbox(**{**common, "value": "" if default is None else f"{default:g}"}, max_lines=1)
         return gr.Textbox(max_lines=1, max_length=setting.max_length, **common)
 
-    def _words(self, name: str, setting: Setting) -> tuple[str, str]:
+    def _label_and_help(self, name: str, setting: Setting) -> tuple[str, str]:
         if name == "nproc_per_node":
             return self.words_of_ranks(self._machine)
         if name == "num_workers":
@@ -316,7 +316,7 @@ class Form:
         return setting.label, setting.help
 
     def refresh_ranks(self, machine: Machine) -> dict[str, Any]:
-        """Take the default number of ranks from the GPUs free now; return what its control shows."""
+        """Set the default number of ranks from the GPUs that are free now; return its control's update."""
         self._machine = machine
         ranks = {"nproc_per_node": machine.default_ranks()}
         self._unset, self._defaults = self._unset | ranks, self._defaults | ranks
@@ -324,7 +324,7 @@ class Form:
         return {"value": machine.default_ranks(), "label": label, "info": info}
 
     def words_of_ranks(self, machine: Machine) -> tuple[str, str]:
-        """Return the label and the help of the number of ranks on a machine."""
+        """Return label and help of the number of ranks on a machine."""
         each = "On each machine. " if machine.num_nodes > 1 else ""
         if machine.num_gpus:
             used = machine.gpu_use()
@@ -350,10 +350,10 @@ class Form:
 
 
 def as_number(text: str, *, is_whole: bool) -> str:
-    """Return a number as people type it (0,001, 1 000, 1.234,5) the way Python reads it; other text as it is.
+    """Convert a number in a local notation (0,001, 1 000, 1.234,5) to Python's; return other text unchanged.
 
     Args:
-        is_whole: in a whole number, groups of three digits are thousands: 1,000 and 1.000.
+        is_whole: read groups of three digits as thousands: 1,000 and 1.000.
     """
     found = _SEPARATORS.sub("", text)
     if _ENGLISH.fullmatch(found) or (is_whole and _GROUPS.fullmatch(found)):
@@ -371,7 +371,7 @@ def as_number(text: str, *, is_whole: bool) -> str:
 
 
 def _asked_choice(asked: AskedField, common: dict[str, Any]) -> gr.Dropdown | gr.CheckboxGroup:
-    """Make the control of a field with choices that an engine offers."""
+    """Create the control of a field whose choices the engine defines."""
     choices = [(choice.words, choice.value) for choice in asked.choices]
     if asked.is_several:
         return gr.CheckboxGroup(choices=choices, **{**common, "value": str(common["value"]).splitlines()})
@@ -379,11 +379,11 @@ def _asked_choice(asked: AskedField, common: dict[str, Any]) -> gr.Dropdown | gr
 
 
 def _choice(**about: Any) -> gr.Dropdown:
-    """Make a dropdown whose value is checked where everything is: in the plan, with words of our own.
+    """Create a dropdown whose value is validated in the plan, with our own messages.
 
-    Gradio's check refuses what was picked a moment before the choices changed, which no person did wrong.
-    Nothing can be typed into it, so "custom" values are only such ones; Gradio gives up the one for the
-    other when it is asked for both at once.
+    Gradio's validation rejects a value that was selected just before the choices changed, although the user
+    made no mistake. Users cannot type into it, so "custom" values can only be such ones. `filterable` is set
+    afterwards because Gradio ignores one of the two options when both are passed.
     """
     dropdown = gr.Dropdown(allow_custom_value=True, **about)
     dropdown.filterable = False

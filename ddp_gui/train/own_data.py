@@ -1,4 +1,4 @@
-"""The form's part about own data: path, preview and findings."""
+"""The form's section for own data: path, preview and problems."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MAX_CELL = 60
 MAX_ACTION = 90
 MAX_DECISION = 300
 MAX_DECISIONS_SHOWN = 100
-MUCH = 0.05  # of the samples: leaving out more says how many
+MUCH = 0.05  # share of the samples above which the button shows the numbers
 
 TO_BE_PREDICTED = " <small>to be predicted</small>"
 NOT_INSPECTED = (
@@ -49,14 +49,14 @@ NOT_INSPECTED = (
     "a table (CSV, Excel, Parquet, JSON Lines) or a text. What it was taken for is then shown here, before "
     "anything is trained.</p></div>"
 )
-_BESIDE_START = '<div class="ddp-problems" role="group" aria-label="This cannot be started"><ul>{}</ul></div>'
-NOT_YET = _BESIDE_START.format(
+_NEAR_START = '<div class="ddp-problems" role="group" aria-label="This cannot be started"><ul>{}</ul></div>'
+NOT_YET = _NEAR_START.format(
     '<li class="ddp-missing" data-field="data_path"><span class="ddp-not-inspected">Your data is '
     "not inspected yet. That happens when you leave the field of its path, or press “Inspect”.</span>"
     '<span class="ddp-being-inspected">Your data is being inspected…</span></li>'
 )
-# No span: the field is marked without words, which stand below it in full.
-_FAULTY = _BESIDE_START.format(
+# Without a span, problems.js marks the field but adds no text: the full text is below the field.
+_FAULTY = _NEAR_START.format(
     '<li class="ddp-wrong" data-field="data_path">'
     '<button type="button" data-go-to="data_path">{}</button>: '
     "the data cannot be used as it is. What is wrong is listed there.</li>"
@@ -64,44 +64,44 @@ _FAULTY = _BESIDE_START.format(
 
 
 def faulty(label: str) -> str:
-    """Say beside Start that data has faults, and lead to the field of its path, which has this label."""
+    """Return a note for the Start button that the data has problems, with a link to the path field."""
     return _FAULTY.format(as_html(label))
 
 
 def failed(error: Exception) -> str:
-    """Say why data could not be inspected."""
+    """Render why data could not be inspected."""
     return f'<div class="ddp-own"><p class="ddp-fatal" role="alert">{as_html(error)}</p></div>'
 
 
 def lowered_batch(asked: int, lowered: int, most: int) -> str:
-    """Say that the batch was lowered, and why."""
+    """Return a note that the batch was lowered, with the reason."""
     return (
         f"The batch was lowered from {asked:,} to {lowered:,}: each rank has only {most:,} training samples."
     )
 
 
 def own_data(inspection: Inspection, note: str = "", *, may_install: bool = False) -> str:
-    """Show what was seen of a person's data: what it was taken for, its faults, a preview.
+    """Render an inspection of own data: detected task, problems and preview.
 
     Args:
-        may_install: the current user may install packages.
+        may_install: the current user can install packages.
     """
 
     def kind(problem: Mapping[str, Any]) -> str:
         return "ddp-fatal" if problem["is_fatal"] else "ddp-harmless"
 
-    parts = [f"<p>{_taken_for(inspection)}</p>"]
+    parts = [f"<p>{_detected_task(inspection)}</p>"]
     if note:
         parts.append(f"<p>{as_html(note)}</p>")
     if inspection.problems:
         lines = "".join(
-            f'<li class="{kind(problem)}">{as_html(problem_in_words(problem))} {_suggested(problem)}'
+            f'<li class="{kind(problem)}">{as_html(problem_in_words(problem))} {_remedy_button(problem)}'
             f"{install_button(problem['package']) if may_install and problem.get('package') else ''}</li>"
             for problem in inspection.problems[:MAX_PROBLEMS_SHOWN]
         )
         more = inspection.num_problems - min(len(inspection.problems), MAX_PROBLEMS_SHOWN)
         rest = f"<li>and {more:,} more</li>" if more > 0 else ""
-        parts.append(f'<ul class="ddp-faults">{lines}{rest}</ul>{_leave_out(inspection)}')
+        parts.append(f'<ul class="ddp-faults">{lines}{rest}</ul>{_exclude_button(inspection)}')
     parts += [
         _pictures(inspection.preview),
         _decisions(inspection),
@@ -109,11 +109,11 @@ def own_data(inspection: Inspection, note: str = "", *, may_install: bool = Fals
         _counts(inspection.preview),
         _text(inspection.preview),
     ]
-    parts.append(_measures(inspection))
+    parts.append(_size_summary(inspection))
     return f'<div class="ddp-own">{"".join(parts)}</div>'
 
 
-def _taken_for(inspection: Inspection) -> str:
+def _detected_task(inspection: Inspection) -> str:
     if inspection.task is None:
         return "<b>This data cannot be used as it is.</b>"
     task = f"<b>{as_html(inspection.task.replace('_', ' '))}</b>"
@@ -122,13 +122,13 @@ def _taken_for(inspection: Inspection) -> str:
     return f"Recognised as {task}. {_sizes(inspection)}"
 
 
-def _leave_out(inspection: Inspection) -> str:
-    """Return the button that leaves out all unreadable samples, where that is a way."""
+def _exclude_button(inspection: Inspection) -> str:
+    """Return a button that excludes all unreadable samples; empty if that would not help."""
     num = inspection.num_to_leave_out
     if not num:
         return ""
     total = inspection.preview.get("num_rows") or inspection.preview.get("num_images") or 0
-    # A row of a table may have faults in several columns, each of which is counted.
+    # A row of a table can have problems in several columns, each of which is counted.
     is_sure = inspection.kind == "images" or len(inspection.problems) == 1
     if num > MUCH * total > 0:
         words = f"Leave out {'' if is_sure else 'up to '}{num:,} of {total:,} samples"
@@ -138,8 +138,8 @@ def _leave_out(inspection: Inspection) -> str:
     return fill_in.suggestion_button({"skip_unreadable": True}, words)
 
 
-def _suggested(problem: Mapping[str, Any]) -> str:
-    """Return the button that applies what helps against a problem, if anything is known to."""
+def _remedy_button(problem: Mapping[str, Any]) -> str:
+    """Return a button that applies a problem's suggested remedy; empty without one."""
     values = dict(problem.get("suggested", {}))
     if not values:
         return ""
@@ -165,7 +165,7 @@ def _sizes(inspection: Inspection) -> str:
 def _pictures(preview: Mapping[str, Any]) -> str:
     figures = []
     for item in preview.get("thumbnails", []):
-        # A bitmap made of the numbers: nothing of the file itself reaches the browser.
+        # A bitmap generated from the pixel values: no bytes of the file itself reach the browser.
         source = _bitmap(item)
         name = html.escape(visible(f"{item['class']}: {item['name']}"[:MAX_CELL]))
         figures.append(f'<figure><img src="{source}" alt="{name}"><figcaption>{name}</figcaption></figure>')
@@ -173,7 +173,7 @@ def _pictures(preview: Mapping[str, Any]) -> str:
 
 
 def _bitmap(item: Mapping[str, Any]) -> str:
-    """Return a data address of a 24-bit BMP of an item's base64 pixels."""
+    """Return a data URL with a 24-bit BMP of an item's base64-encoded pixels."""
     height, width, channels = int(item["height"]), int(item["width"]), int(item["channels"])
     pixels = base64.b64decode(item["pixels"])
     padding = b"\0" * (-3 * width % 4)
@@ -194,7 +194,7 @@ def _bitmap(item: Mapping[str, Any]) -> str:
 
 
 def _decisions(inspection: Inspection) -> str:
-    """Show what each column holds, in one line each, with a choice that overrides it."""
+    """Render the detected content of each column, with a menu that overrides it."""
     columns = [each for each in inspection.columns if each.get("decision")]
     if not columns:
         return ""
@@ -207,14 +207,14 @@ def _decisions(inspection: Inspection) -> str:
         lines.append(
             f'<li class="{kind}"><span><b>{_cell(name)}</b>{what}: '
             f"{as_html(str(each['decision'])[:MAX_DECISION])}</span>"
-            f"{_kinds(name, is_chosen=bool(each.get('is_chosen')))}</li>"
+            f"{_kind_menu(name, is_chosen=bool(each.get('is_chosen')))}</li>"
         )
     more = f"<li>and {len(columns) - len(lines):,} more</li>" if len(columns) > len(lines) else ""
     return f'<ul class="ddp-decisions" aria-label="What each column holds">{"".join(lines)}{more}</ul>'
 
 
-def _kinds(name: str, *, is_chosen: bool) -> str:
-    """Return a choice of what a column holds; its options are suggestions."""
+def _kind_menu(name: str, *, is_chosen: bool) -> str:
+    """Return a menu for a column's content; its options are suggestions."""
     options = []
     for kind in (None, *COLUMN_KINDS):
         values = {"data_reading": {"columns": {name: kind}}}
@@ -226,7 +226,7 @@ def _kinds(name: str, *, is_chosen: bool) -> str:
 
 
 def _rows(preview: Mapping[str, Any], label: str | None) -> str:
-    """Show the first rows as written and, where that differs, as read; the label is always among them."""
+    """Render the first rows as written and, if different, as read; the label column is always included."""
     rows = preview.get("rows", [])
     if not rows:
         return ""
@@ -253,7 +253,7 @@ def _rows(preview: Mapping[str, Any], label: str | None) -> str:
 
 
 def _written_and_read(row: Sequence[Any], read: Sequence[Any], column: int) -> str:
-    """Return a cell as it is written, with what is read from it below where that is something else."""
+    """Render a cell as written, with the value read from it below if that differs."""
     written = str(row[column]) if column < len(row) and row[column] is not None else ""
     value = str(read[column]) if column < len(read) else written
     is_same = value in ("", written) or _is_same_number(value, written)
@@ -278,31 +278,31 @@ def _counts(preview: Mapping[str, Any]) -> str:
     return f"<p>{len(shown):,} classes: {', '.join(shown[:MAX_CLASSES_SHOWN])}{more}.</p>"
 
 
-def _measures(inspection: Inspection) -> str:
-    """Say how many and how long: what decides on batch, sequence length and model."""
-    preview, said = inspection.preview, []
+def _size_summary(inspection: Inspection) -> str:
+    """Render the sizes that determine batch, sequence length and model."""
+    preview, parts = inspection.preview, []
     if shape := preview.get("shape"):
         channels, height, width = shape
-        said.append(
+        parts.append(
             f"Every image becomes {width} × {height} pixels, {'grey' if channels == 1 else 'in colour'}."
         )
     if rows := preview.get("num_rows"):
         label = (
             f"; to be predicted: <b>{_cell(inspection.label_column)}</b>" if inspection.label_column else ""
         )
-        said.append(f"{rows:,} rows{label}.")
+        parts.append(f"{rows:,} rows{label}.")
     if target := preview.get("target"):
-        said.append(
+        parts.append(
             f"It goes from {target['min']:.4g} to {target['max']:.4g}, median {target['median']:.4g}."
         )
     if words := preview.get("num_words"):
-        said.append(
+        parts.append(
             f"Texts of {words['shortest']:,} to {words['longest']:,} words, half of them at most "
             f"{words['median']:,}."
         )
     if characters := preview.get("num_characters"):
-        said.append(f"{characters:,} characters, {preview['num_distinct']:,} different ones.")
-    return f"<p>{' '.join(said)}</p>" if said else ""
+        parts.append(f"{characters:,} characters, {preview['num_distinct']:,} different ones.")
+    return f"<p>{' '.join(parts)}</p>" if parts else ""
 
 
 def _text(preview: Mapping[str, Any]) -> str:
@@ -323,7 +323,7 @@ LAST_COLUMN = ("found automatically", "")
 
 @dataclass(frozen=True, kw_only=True)
 class Controls:
-    """What is there beside the form's own controls."""
+    """The section's controls that are not fields of the form."""
 
     group: gr.Column
     upload: gr.UploadButton
@@ -335,11 +335,11 @@ class Controls:
 
 
 def add_controls(form: Form) -> Controls:
-    """Lay it out; it shows only when a person's own data is picked."""
+    """Lay out the section; it is visible only while own data is selected."""
     place = fill_in.add_place()
-    # The path when its field was left: leaving it again is no reason to inspect again.
+    # The path when its field last lost focus: losing focus without a change needs no inspection.
     entered = gr.Textbox(visible=False)
-    # assets/js/train/drop.js clicks it when a file is dropped.
+    # assets/js/train/drop.js clicks this button when a file is dropped.
     choose = gr.Button("Your own data", elem_id="choose-own-data", elem_classes="ddp-nowhere")
     with gr.Column(visible=False, elem_id="own-data") as group:
         with gr.Group():
@@ -351,7 +351,7 @@ def add_controls(form: Form) -> Controls:
             inspect_button = gr.Button("Inspect", size="md", elem_id="inspect-button")
         with gr.Group(elem_classes="ddp-fold"), gr.Row():
             form.add_controls("data_task", "label_column", "skip_unreadable")
-        # The inspection's clicks fill in both.
+        # The buttons of the inspection's result fill in both fields.
         with gr.Accordion(
             "Folder of the images, changes in how it is read", open=False, elem_classes="ddp-fold"
         ):
@@ -369,7 +369,7 @@ def add_controls(form: Form) -> Controls:
 
 
 def said_beside_start(error: ConfigError, form: Form) -> str:
-    """Return what a data error says beside Start, in short: its details are in the inspection's result."""
+    """Return a short form of a data error for the Start button; details are in the inspection's result."""
     if isinstance(error, NotInspectedError):
         return NOT_YET
     is_faulty = isinstance(error, FaultyDataError)
@@ -385,11 +385,11 @@ def connect_own_data(
     filled_from: gr.Textbox,
     filled: gr.Textbox,
 ) -> list[Any]:
-    """Connect the controls; return the events after which the plan is to be made again.
+    """Connect the events; return those after which the plan must be updated.
 
     Args:
         filled_from: changes when the form was filled in from a run.
-        filled: what the rules have filled in (`fill_in.by_rules`).
+        filled: JSON of the values filled in by rules (`fill_in.by_rules`).
     """
     fields = form.controls
     path, images, reading = fields["data_path"], fields["images_path"], fields["data_reading"]
@@ -411,7 +411,7 @@ def connect_own_data(
         return await _inspect(form, api, filled, form.to_raw(*values), anew=True)
 
     fields["dataset"].change(partial(_show, form), fields["dataset"], own.group, **BESIDE_PREVIEW)
-    # A person goes on while data is inspected: what was entered last is inspected last.
+    # Users continue to type while data is inspected; "always_last" inspects the latest input.
     options: dict[str, Any] = {
         "inputs": [filled, *controls],
         "outputs": [
@@ -468,7 +468,7 @@ def _show(form: Form, dataset: str) -> Any:
 
 
 async def _inspect(form: Form, api: Api, filled: str, raw: dict[str, Any], *, anew: bool) -> list[Any]:
-    """Return what shows an inspection: the result, columns, fitting models, values by the rules."""
+    """Inspect own data; return updates of result, columns, fitting models and recommended values."""
     nothing = [gr.skip()] * (3 + len(recipe.FIELDS))
     if not form.is_own_data(raw):
         return [gr.skip(), *nothing]
@@ -478,12 +478,12 @@ async def _inspect(form: Form, api: Api, filled: str, raw: dict[str, Any], *, an
         result = await api.inspect({name: raw[name] for name in ASKED}, anew=anew)
     except (ValueError, InspectionError) as error:
         return [failed(error), *nothing]
-    # Gradio translates what it offers, and "label" alone is a group of its translations: it complains.
+    # Gradio translates choices, and a bare "label" is a group of its translations, which makes it complain.
     columns = [(f"{visible(str(column['name']))} ", str(column["name"])) for column in result.columns]
     choices = form.model_choices_for_task(result.task) if result.task else []
     names = [name for _, name in choices]
     picked = raw["model"] if raw["model"] in names else names[0] if names else gr.skip()
-    # Values of a run that the form was filled in from stay as they were.
+    # Values from the run that the form was filled in from stay unchanged.
     fitting = raw | ({"model": picked} if choices else {})
     changes, filled = await CLICKS.run(
         partial(fill_in.by_rules, form, api.recipe, filled, fitting, leaves_preset=False)
@@ -503,7 +503,7 @@ async def _inspect(form: Form, api: Api, filled: str, raw: dict[str, Any], *, an
 
 
 def _fitting_batch(most: int) -> int:
-    """Return a batch with which an epoch has several steps, where a rank has `most` training samples."""
+    """Return a batch size with several steps per epoch; `most` is the number of samples per rank."""
     several: int = 2 ** max(0, (most // STEPS_AN_EPOCH).bit_length() - 1)
     return max(several, min(most, SMALLEST_LOWERED))
 

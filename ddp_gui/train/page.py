@@ -28,9 +28,9 @@ from trainers.contract.config import ConfigError
 from trainers.engines.base import Engine
 from trainers.machine.os_errors import explain
 
-# Of the page's text, so that all of it grows on a very large screen.
+# Text sizes relative to the page's, so that all text grows on a very large screen.
 _TEXT = Size("0.7rem", "0.75rem", "0.85rem", "0.94rem", "1rem", "1.35rem", "1.6rem", name="text_ddp")
-# The same in light and dark: the tokens change themselves.
+# Identical in light and dark mode, because the CSS variables change.
 _VARIABLES = {
     "body_background_fill": "ground",
     "body_text_color": "text",
@@ -86,7 +86,7 @@ _VARIABLES = {
     "table_even_background_fill": "card",
     "table_odd_background_fill": "sunk",
 }
-# These have one value for both.
+# Gradio has a single value of these for both modes.
 _BOTH = {
     "block_radius": "radius",
     "button_large_radius": "radius-small",
@@ -101,7 +101,7 @@ _BOTH = {
 
 
 def make_theme() -> gr.themes.Base:
-    """Return the theme of the Train page; nothing of it is fetched from elsewhere."""
+    """Return the theme of the Train page; it loads nothing from other servers."""
     theme = gr.themes.Default(text_size=_TEXT, font=["var(--ddp-sans)"], font_mono=["var(--ddp-mono)"])
     values = {name: f"var(--ddp-{token})" for name, token in (_VARIABLES | _BOTH).items()}
     dark = {f"{name}_dark": values[name] for name in _VARIABLES}
@@ -115,7 +115,7 @@ HERO = f"""<header class="ddp-hero" id="{shell.FORM}" tabindex="-1">
 NO_COMMAND = "# no command yet: see the message above"
 FIELDS_A_ROW = 3
 ANEW = "() => String(performance.now())"
-# After a reload: what assets/js/train/changes.js has kept. A link opens the form with its defaults.
+# After a reload, return the values kept by assets/js/train/changes.js. A link opens the form with defaults.
 KEPT = """() => {
   const how = performance.getEntriesByType("navigation")[0]?.type;
   try {
@@ -126,7 +126,7 @@ KEPT = """() => {
   }
 }"""
 OPEN_RUN = "(run_id) => { if (run_id) window.location.assign('./run?id=' + encodeURIComponent(run_id)); }"
-# assets/js/train/start.js marks it as soon as it is pressed.
+# assets/js/train/start.js sets aria-busy as soon as the button is pressed.
 START_IS_FREE = "() => { document.getElementById('start-button').removeAttribute('aria-busy'); }"
 
 
@@ -139,13 +139,13 @@ def build(
     machine: Machine,
     engine: Engine,
 ) -> None:
-    """Lay the page out inside the Blocks under construction."""
+    """Lay out the page inside the Blocks under construction."""
     TrainPage(demo, api, store, uploads, source, machine, engine)
 
 
 @dataclass
 class TrainPage:
-    """The form, what is said of it, and what happens when something is picked or pressed."""
+    """The form, its preview, and the events of its controls."""
 
     demo: gr.Blocks
     api: Api
@@ -160,7 +160,7 @@ class TrainPage:
         gr.HTML(shell.navigation(""), elem_classes="ddp-nav-place")
         gr.HTML(HERO)
         gr.HTML('<div id="ddp-live"></div>')
-        self._not_filled = _problem_box("The form could not be filled in")
+        self._fill_problem = _problem_box("The form could not be filled in")
         self.form = Form(self.source.get(), self.machine, self.engine.asks())
         self._where = WhereGroup(self.form, self.api, self.engine)
         self.preset_buttons = self._add_presets()
@@ -171,9 +171,9 @@ class TrainPage:
             with gr.Column(scale=4, min_width=320, elem_id="what-start-does"):
                 self._add_what_start_does()
         self._started_run = gr.Textbox(visible=False)
-        self._again = gr.Textbox(visible=False)  # changes when all is to be said anew
-        self._filled_from = gr.Textbox(visible=False)  # the run that the form was filled in from
-        self._kept = gr.Textbox(visible=False)  # takes what KEPT returns
+        self._preview_trigger = gr.Textbox(visible=False)  # a change updates the preview
+        self._filled_from = gr.Textbox(visible=False)  # id of the run that filled in the form
+        self._kept = gr.Textbox(visible=False)  # receives the result of KEPT
         self._preview_for_user = as_current_user(self._preview)
         self._controls = [self.form.controls[name] for name in self.form.names]
         self._previewed = [self._filled_from, *self._controls]
@@ -224,7 +224,7 @@ class TrainPage:
 
     def _add_what_start_does(self) -> None:
         self._start = gr.Button("Start", variant="primary", size="lg", elem_id="start-button")
-        # Somebody else's program may be on a GPU: a run waits for it to end, unless this is ticked.
+        # Another user's program may occupy a GPU: the run waits for its end unless this box is checked.
         self._share = gr.Checkbox(
             label="Also use GPUs that other programs are using",
             visible=self.machine.num_gpus > 0 and not self.engine.has_queue,
@@ -271,13 +271,13 @@ class TrainPage:
                 elem_classes="ddp-problem",
             )
 
-    # What is said of the configuration
+    # Preview
 
     def _preview(self, filled_from: str, *values: Any) -> tuple[Any, ...]:
         raw = self.form.to_raw(*values)
         defaults = fill_in.defaults_for(self.form, self.api.recipe, raw)
         changed = fill_in.changes_html(
-            self.form, self.form.catalogue, raw, self._before(filled_from), defaults=defaults
+            self.form, self.form.catalogue, raw, self._run_values(filled_from), defaults=defaults
         )
         try:
             planned = self.api.plan(raw)
@@ -301,8 +301,8 @@ class TrainPage:
             changed,
         )
 
-    def _before(self, run_id: str) -> tuple[str, dict[str, Any]] | None:
-        """Return the name and the fields of the run that the form was filled in from, while it is there."""
+    def _run_values(self, run_id: str) -> tuple[str, dict[str, Any]] | None:
+        """Return name and configuration of the run that filled in the form; None if it was deleted."""
         try:
             config = self.store.open(run_id).read_config() if run_id else None
         except (OSError, ValueError):
@@ -319,8 +319,8 @@ class TrainPage:
         return self.store.predicted_memory(planned.config, catalogue, is_on_gpu=is_on_gpu)
 
     @property
-    def _said(self) -> list[Any]:
-        """What `_preview` writes to."""
+    def _preview_outputs(self) -> list[Any]:
+        """Outputs of `_preview`."""
         return [
             self._machine_words,
             self._equation,
@@ -334,13 +334,13 @@ class TrainPage:
         ]
 
     def _connect_preview(self) -> None:
-        # `_filled_from` is followed by an inspection, and that by `_again` (`_connect_own_data`).
-        # Nothing else asks: of two answers the older might come last.
+        # A change of `_filled_from` triggers an inspection, which then changes `_preview_trigger`.
+        # It does not trigger the preview itself: of two concurrent results, the older could arrive last.
         gr.on(
-            [self.demo.load, self._again.change, *(control.change for control in self._controls)],
+            [self.demo.load, self._preview_trigger.change, *(control.change for control in self._controls)],
             self._preview_for_user,
             self._previewed,
-            self._said,
+            self._preview_outputs,
             trigger_mode="always_last",
             **QUIET,
         )
@@ -356,16 +356,16 @@ class TrainPage:
             self._choices.filled,
         ):
             fitted = self._choices.fit_model_after(inspected.then)
-            fitted.then(None, None, self._again, js=ANEW, **QUIET)
+            fitted.then(None, None, self._preview_trigger, js=ANEW, **QUIET)
 
-    # Filling in, and Start
+    # Filling in the form, and Start
 
     def _connect_filling(self) -> None:
         for name, button in self.preset_buttons:
             button.click(
                 partial(self._fill_from_preset, name), None, [self._choices.filled, *self._previewed], **QUIET
             )
-        outputs = [self._not_filled, self._choices.filled, *self._previewed]
+        outputs = [self._fill_problem, self._choices.filled, *self._previewed]
         self.demo.load(as_current_user(self._fill_at_load), self._kept, outputs, js=KEPT, **QUIET)
 
     def _fill_from_preset(self, name: str) -> list[Any]:
@@ -391,7 +391,7 @@ class TrainPage:
             return [gr.update(value=words, visible=True), *nothing]
 
     def _refresh_ranks(self) -> Any:
-        """Return an update of the number of ranks: GPUs come into use and become free meanwhile."""
+        """Return an update of the number of ranks, because the number of free GPUs changes over time."""
         if not self.machine.num_gpus or self.engine.has_queue:
             return gr.skip()
         return gr.update(**self.form.refresh_ranks(self.api.machine()))
@@ -408,7 +408,7 @@ class TrainPage:
             ) from error
 
     def _connect_start(self) -> None:
-        # Queued, other than the rest: only then does Gradio show an error as a message.
+        # Queued, unlike the other events: Gradio displays errors as messages only for queued events.
         started = self._start.click(
             as_current_user(self._press_start),
             [self._share, *self._controls],
@@ -418,21 +418,21 @@ class TrainPage:
             show_progress="hidden",
             api_visibility="private",
         )
-        # A refused start may have inspected the person's own data.
-        started.failure(None, None, self._again, js=ANEW, **QUIET)
+        # A refused start may have inspected own data.
+        started.failure(None, None, self._preview_trigger, js=ANEW, **QUIET)
         started.failure(None, js=START_IS_FREE, **QUIET)
         started.success(None, self._started_run, None, js=OPEN_RUN)
 
 
 def _problem_box(label: str) -> gr.Textbox:
-    """Lay out a place for a sentence about what is wrong, shown when there is one."""
+    """Lay out a box for an error message; it is hidden without a message."""
     return gr.Textbox(
         visible=False, interactive=False, label=label, show_label=False, lines=2, elem_classes="ddp-problem"
     )
 
 
 def _add_topic(form: Form, topic: str, title: str) -> None:
-    """Fold a topic's fields away, some in a row."""
+    """Lay out a topic's fields in a closed accordion, `FIELDS_A_ROW` per row."""
     names = form.fields_of_topic(topic)
     with gr.Accordion(title, open=False, elem_classes="ddp-fold", elem_id=f"fold-{topic}"):
         for first in range(0, len(names), FIELDS_A_ROW):

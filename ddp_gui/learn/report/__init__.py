@@ -1,1 +1,1 @@
-"""The lab report: what a learner predicted, ran, saw and answered, as one HTML file that opens offline."""
+"""The lab report: a learner's predictions, runs, measurements and answers in one self-contained HTML file."""

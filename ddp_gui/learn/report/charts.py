@@ -1,4 +1,4 @@
-"""Charts of the lab report as SVG that needs no script."""
+"""Charts of the lab report as static SVG."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ddp_gui.learn.report.measured import Measured
 
 Numbers = npt.NDArray[np.float64]
 
-# The columns of steps that are curves.
+# Curves with one point per step.
 OF_STEPS = ("loss", "throughput")
 VALIDATION = "validation_loss"
 METRIC = "metric:"
@@ -31,18 +31,18 @@ AXES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """Points in the order of their x; a gap is NaN."""
+    """Points sorted by x; gaps are NaN."""
 
     x: Numbers
     y: Numbers
 
     def thinned(self, max_points: int) -> Curve:
-        """Return at most so many of its points, such that every peak and dip stays visible."""
+        """Return at most `max_points` of the points, chosen so that every peak and dip stays visible."""
         chosen = thin(self.x, self.y, max_points)
         return Curve(x=self.x[chosen], y=self.y[chosen])
 
     def value_at(self, x: float) -> float | None:
-        """Return the value at the place nearest to x; None where there is none."""
+        """Return the y value of the point nearest to x; None if there is none."""
         if len(self.x) == 0:
             return None
         near = int(np.argmin(np.abs(self.x - x)))
@@ -54,12 +54,12 @@ EMPTY = Curve(x=np.empty(0), y=np.empty(0))
 
 
 def curve_of(run: Measured, name: str, axis: str, smoothing: float = 0) -> Curve:
-    """Return a curve of a run; without points where it was not measured.
+    """Return a curve of a run; empty if it was not measured.
 
     Args:
         name: `loss`, `throughput`, `validation_loss` or `metric:NAME`.
         axis: one of `AXES`.
-        smoothing: over how much of the axis, for curves of steps.
+        smoothing: smoothing width in units of the axis; only for curves with one point per step.
     """
     is_of_steps = name in OF_STEPS
     table = run.series.steps if is_of_steps else run.series.evaluation_table
@@ -75,13 +75,13 @@ def curve_of(run: Measured, name: str, axis: str, smoothing: float = 0) -> Curve
     x: Numbers = np.asarray(places, np.float64)
     y = np.where(np.isfinite(y), y, np.nan)
     is_there = np.isfinite(x) if is_of_steps else np.isfinite(x) & np.isfinite(y)
-    # A clock that was set back must not draw to the left.
+    # Keep x monotonic even if the clock was set back.
     x = np.maximum.accumulate(x[is_there]) if is_there.any() else x[is_there]
     return Curve(x=x, y=y[is_there])
 
 
 def words_of(name: str) -> str:
-    """Return what a curve is called."""
+    """Return a curve's display name."""
     if name == "loss":
         return "training loss"
     if name in OF_STEPS:
@@ -92,12 +92,12 @@ def words_of(name: str) -> str:
 
 
 def axis_words_of(name: str) -> str:
-    """Return what is written beside a curve's numbers."""
+    """Return the title of a curve's y axis."""
     return "samples per second, all ranks" if name == "throughput" else words_of(name)
 
 
 def is_share(name: str) -> bool:
-    """Tell whether a curve's numbers are shares of a whole."""
+    """Return True if the curve's values are fractions, displayed as percentages."""
     return name.removeprefix(METRIC) in markup.SHARES
 
 
@@ -107,7 +107,7 @@ _STEPS = (1, 2, 5, 10)
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """A range of values; of a logarithmic axis, of their logarithms to the base 10."""
+    """A range of values; for a logarithmic axis, of their base-10 logarithms."""
 
     low: float
     high: float
@@ -115,7 +115,7 @@ class Axis:
     is_share: bool = False
 
     def scaled(self, values: Numbers) -> Numbers:
-        """Return what is drawn for some values; NaN where a logarithm has none."""
+        """Convert values to axis coordinates; NaN if a value has no logarithm."""
         if not self.is_logarithmic:
             return values
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -123,11 +123,11 @@ class Axis:
         return np.where(np.isfinite(logarithms), logarithms, np.nan)
 
     def share_of(self, value: float) -> float:
-        """Return where a value, already scaled, is: 0 is the beginning, 1 the end."""
+        """Return the relative position of an axis coordinate: 0 is the start, 1 the end."""
         return (value - self.low) / (self.high - self.low)
 
     def ticks(self, most: int) -> list[tuple[float, str]]:
-        """Return some places, already scaled, with what is written there."""
+        """Return tick positions in axis coordinates, with their labels."""
         if self.is_logarithmic:
             return self._powers(most)
         step = _step((self.high - self.low) / most)
@@ -150,7 +150,7 @@ class Axis:
 
 
 def x_axis(values: Sequence[Numbers]) -> Axis:
-    """Return the axis that curves are drawn over: from 0, or from where they begin if that is below."""
+    """Return the x axis of the curves. It begins at 0, or at the smallest x if that is negative."""
     ends = [(float(each[0]), float(each[-1])) for each in values if len(each)]
     low, high = min([0.0, *(end[0] for end in ends)]), max([0.0, *(end[1] for end in ends)])
     return Axis(low=low, high=high if high > low else low + 1.0)
@@ -163,7 +163,7 @@ def y_axis(
     is_share: bool = False,
     from_zero: bool = False,
 ) -> Axis:
-    """Return the axis of the curves' own values, with a little room at both ends."""
+    """Return the y axis of the curves, with a margin at both ends."""
     plain = Axis(low=0, high=1, is_logarithmic=is_logarithmic)
     scaled = [plain.scaled(each) for each in values]
     there = [each[np.isfinite(each)] for each in scaled]
@@ -181,7 +181,7 @@ def y_axis(
 
 
 def _step(wanted: float) -> float:
-    """Return the next larger of 1, 2, 5, 10, 20, …"""
+    """Return the smallest of 1, 2, 5, 10, 20, … that is not below `wanted`."""
     power = 10.0 ** math.floor(math.log10(wanted))
     return next(step * power for step in _STEPS if step * power >= wanted * (1 - 1e-9))
 
@@ -197,16 +197,16 @@ def _label(value: float, step: float, *, is_share: bool) -> str:
 UNITS = 100_000
 NUM_COLORS, NUM_DASHES = 7, 5
 _X_TICKS, _Y_TICKS = 6, 5
-# Fewer points than this are shown as points.
+# Curves with at most this number of points also get a dot per point.
 _FEW_POINTS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A curve, and whose it is.
+    """A named curve of a chart.
 
     Attributes:
-        index: of its colour and dash; None: a prediction.
+        index: selects colour and dash pattern; None for a prediction.
     """
 
     name: str
@@ -217,10 +217,10 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """Curves over one axis.
+    """Curves over a common x axis.
 
     Attributes:
-        marks: what to look at: places on the x axis, with words.
+        marks: labelled positions on the x axis.
     """
 
     title: str
@@ -236,10 +236,10 @@ class Chart:
 
 
 def draw_chart(chart: Chart, max_points: int) -> Html | None:
-    """Return a chart as a figure; None where none of its curves has a point.
+    """Draw a chart as a figure; None if no measured curve has a point.
 
     Args:
-        max_points: of each curve.
+        max_points: maximum number of points per curve.
     """
     lines = [line for line in chart.lines if np.isfinite(line.curve.y).any()]
     if not any(line.index is not None for line in lines):
@@ -271,13 +271,13 @@ def draw_chart(chart: Chart, max_points: int) -> Html | None:
         tag("span", chart.x_words, class_="x-title"),
         class_="frame",
         role="img",
-        aria_label=_spoken(chart, lines),
+        aria_label=_aria_label(chart, lines),
     )
     return tag(
         "figure",
         tag(
             "figcaption",
-            tag("strong", _capital(chart.title)),
+            tag("strong", _capitalized(chart.title)),
             tag(
                 "ul",
                 [tag("li", line_sample(line.index), name_of(line.name)) for line in lines],
@@ -296,13 +296,13 @@ def draw_chart(chart: Chart, max_points: int) -> Html | None:
 
 
 def line_sample(index: int | None) -> Html:
-    """Return a piece of a line, which says beside a name whose curve it is."""
+    """Return a short piece of a line for legends."""
     path = tag("path", d="M1 5H39", class_=f"line {line_class(index)}")
     return tag("svg", path, class_="sample", viewBox="0 0 40 10", aria_hidden="true")
 
 
 def line_class(index: int | None) -> str:
-    """Return the classes of colour and dash of the n-th line; they repeat at different numbers."""
+    """Return the CSS classes for colour and dash; their periods differ, so pairs repeat late."""
     return "guess" if index is None else f"c{index % NUM_COLORS} d{index % NUM_DASHES}"
 
 
@@ -324,7 +324,7 @@ def _line(line: Line, x: Axis, y: Axis, max_points: int) -> Html:
 
 
 def path_of(across: np.ndarray, up: np.ndarray) -> str:
-    """Return points as the `d` of a path: each piece without a gap is `M` and steps from point to point."""
+    """Return the `d` of an SVG path. Each piece without a gap is `M` followed by relative steps."""
     is_there = np.isfinite(up)
     pieces = []
     for piece in np.split(np.arange(len(up)), np.flatnonzero(np.diff(is_there.astype(int))) + 1):
@@ -376,14 +376,14 @@ def _x_labels(x: Axis) -> Html:
     return tag("svg", texts, class_="x-ticks", aria_hidden="true")
 
 
-def _spoken(chart: Chart, lines: Sequence[Line]) -> str:
-    """Say the ends of each curve, for whoever does not see it."""
+def _aria_label(chart: Chart, lines: Sequence[Line]) -> str:
+    """Return an accessible label with the first and last value of each curve."""
     parts = []
     for line in lines:
         y = line.curve.y[np.isfinite(line.curve.y)]
         first, last = (_value(chart, float(value)) for value in (y[0], y[-1]))
         parts.append(f"{line.name}: from {first} to {last}")
-    return f"{_capital(chart.title)} over {chart.x_words}. {'; '.join(parts)}."
+    return f"{_capitalized(chart.title)} over {chart.x_words}. {'; '.join(parts)}."
 
 
 def _value(chart: Chart, value: float) -> str:
@@ -402,7 +402,7 @@ def _percent(share: float) -> str:
     return f"{share * 100:.3f}".rstrip("0").rstrip(".") + "%"
 
 
-def _capital(words: str) -> str:
+def _capitalized(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
@@ -413,7 +413,7 @@ _TOO_SHORT = "too short to measure"
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """A run in a picture: what it is called there, and its number in it."""
+    """A run in a figure: its display name and its index there."""
 
     name: str
     index: int
@@ -421,7 +421,7 @@ class Shown:
 
 
 def usual_charts(runs: Sequence[Shown], max_points: int, without: Sequence[str] = ()) -> Html:
-    """Return charts of training loss, validation and throughput, of what was measured."""
+    """Return charts of training loss, validation and throughput, if they were measured."""
 
     def charts(*names: str, is_wide: bool = False) -> list[Html | None]:
         wanted = [name for name in names if name not in without]
@@ -439,7 +439,7 @@ def usual_charts(runs: Sequence[Shown], max_points: int, without: Sequence[str] 
 
 
 def chart_grid(figures: Sequence[Html | None], more: str = "") -> Html | None:
-    """Return figures beside each other; None where there is none."""
+    """Arrange figures in a grid; None if there are none."""
     found = [each for each in figures if each is not None]
     return tag("div", found, class_=f"pictures {more}".strip()) if found else None
 
@@ -455,11 +455,11 @@ def chart_of_curve(
     is_wide: bool = False,
     about: Mapping[str, Any] | None = None,
 ) -> Html | None:
-    """Return the chart of one curve of all runs; None where none has it.
+    """Draw one curve of all runs; None if no run has it.
 
     Args:
-        guess: a predicted curve, drawn below the others.
-        about: the lesson's picture: its caption, marks and scale.
+        guess: predicted curve, drawn below the others.
+        about: the lesson's picture, with its caption, marks and scale.
     """
     about = about or {}
     is_of_steps = name in OF_STEPS
@@ -493,7 +493,7 @@ def chart_of_curve(
 
 
 def numbers_table(runs: Sequence[Shown], names: Sequence[str], caption: Html | None = None) -> Html | None:
-    """Return a table of numbers: a row a number, a column a run; None where there is no run."""
+    """Return a table with one row per number and one column per run; None without runs."""
     known = [name for name in names if name in ROWS]
     if not runs or not known:
         return None
@@ -519,7 +519,7 @@ def numbers_table(runs: Sequence[Shown], names: Sequence[str], caption: Html | N
 
 
 def validation_words(run: Measured) -> str:
-    """Return the newest evaluation's main metric in words."""
+    """Return the main metric of the latest evaluation as text."""
     metrics = run.series.evaluations.last.get("metrics") or {}
     best = run.series.evaluations.best
     name = best["name"] if best and best["name"] in metrics else next(iter(metrics), None)
@@ -529,7 +529,7 @@ def validation_words(run: Measured) -> str:
 
 
 def _evaluated(runs: Sequence[Shown]) -> list[str]:
-    """Return the validation loss, and the metric that most runs are judged by."""
+    """Return the validation loss and the first run's main metric."""
     names = [best["name"] for shown in runs if (best := shown.run.series.evaluations.best)]
     metrics = [METRIC + name for name in dict.fromkeys(names)]
     return [VALIDATION, *metrics[:1]]
@@ -549,7 +549,7 @@ def _or_too_short(words: str) -> str:
     return _TOO_SHORT if words == markup.UNKNOWN else words
 
 
-# What can be a row of a table: its title, and what it says of a run; the first run is for comparison.
+# Rows of a table: the title and a function of the run and the baseline (the first run).
 ROWS: Mapping[str, tuple[str, Callable[[Measured, Measured], str]]] = {
     "loss": ("Training loss, last", lambda run, _: markup.loss(run.last_loss)),
     "validation": ("Validation", lambda run, _: validation_words(run)),

@@ -1,4 +1,4 @@
-"""The lab report: one HTML file with runs and lessons."""
+"""The lab report document: one HTML file with lessons and runs."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from trainers.files.plain_files import ASSETS, REPOSITORY
 from trainers.machine import environment
 
 _BROKEN = "broken on purpose"
-# Of a note or a message: what a run wrote itself may have any length, and a report must not.
+# Limits notes and messages: a run can write text of any length, which must not inflate the report.
 _MAX_WORDS = 2_000
 
 
 def draw_run(run: Measured) -> Html:
-    """Return a run as an article."""
+    """Return a run as an HTML article."""
     about = run.about
     run_id = about["run_id"]
     heading = f"run-{run_id}"
@@ -44,7 +44,7 @@ def draw_run(run: Measured) -> Html:
             tag("span", about["state"], class_="state", data_state=about["state"]),
             tag("span", _BROKEN, class_="state", data_state="broken") if _is_broken(about) else None,
         ),
-        tag("p", _words(run), class_="soft"),
+        tag("p", _subtitle(run), class_="soft"),
         _verdict(run),
         _remarks(run),
         _run_numbers(run),
@@ -53,14 +53,14 @@ def draw_run(run: Measured) -> Html:
         tag("details", tag("summary", "The whole configuration"), _configuration(about["fields"])),
         tag("h4", "The command that trains the same"),
         tag("pre", tag("code", about["command"])),
-        tag("p", _hash_words(run), class_="hash"),
+        tag("p", _hash_note(run), class_="hash"),
         class_="card run",
         aria_labelledby=heading,
     )
 
 
 def hash_line(run: Measured, hashed: Hashed) -> str:
-    """Return a line that `sha256sum --check` reads, beside the folders of the runs."""
+    """Return a line for `sha256sum --check`, with a path relative to the folder that contains the runs."""
     return f"{hashed.sha256}  {run.about['run_id']}/events.jsonl"
 
 
@@ -68,7 +68,7 @@ def _is_broken(about: Mapping[str, Any]) -> bool:
     return about["mistake"] not in ("none", "", None)
 
 
-def _words(run: Measured) -> Html:
+def _subtitle(run: Measured) -> Html:
     about = run.about
     model, dataset, strategy = about["labels"]
     num_ranks = about["num_ranks"]
@@ -89,17 +89,17 @@ def _verdict(run: Measured) -> Html | None:
 
 def _remarks(run: Measured) -> Html | None:
     problem = run.series.problem.get("message") or run.about["error"]
-    remarks = [tag("li", tag("strong", "It failed: "), _cut(problem))] if problem else []
+    remarks = [tag("li", tag("strong", "It failed: "), _shortened(problem))] if problem else []
     if _is_broken(run.about):
         words = f"{_BROKEN.capitalize()}: the configuration has the mistake "
         remarks.append(tag("li", words, tag("code", run.about["mistake"]), "."))
-    remarks += [tag("li", _cut(words)) for words in run.warnings]
+    remarks += [tag("li", _shortened(words)) for words in run.warnings]
     if run.about["note"]:
-        remarks.append(tag("li", "Note: ", tag("bdi", _cut(run.about["note"]), class_="note")))
+        remarks.append(tag("li", "Note: ", tag("bdi", _shortened(run.about["note"]), class_="note")))
     return tag("ul", remarks, class_="remarks") if remarks else None
 
 
-def _cut(words: object) -> str:
+def _shortened(words: object) -> str:
     text = str(words)
     return text if len(text) <= _MAX_WORDS else f"{text[:_MAX_WORDS]} …"
 
@@ -117,7 +117,7 @@ def _run_numbers(run: Measured) -> Html:
 
 
 def _devices(run: Measured) -> str:
-    """Say what the ranks ran on, as the run's events have it."""
+    """Describe the ranks' devices, as recorded in the run's events."""
     seen: dict[str, int] = {}
     for device in run.devices:
         name = str(device.get("name") or ("GPU" if device.get("kind") == "cuda" else "CPU"))
@@ -170,21 +170,21 @@ def _value(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _hash_words(run: Measured) -> Html:
+def _hash_note(run: Measured) -> Html:
     if run.hashed is None:
         return joined("It has no events yet.")
-    went_on = " that there were, while it went on" if run.is_live else ""
+    note = " that there were, while it went on" if run.is_live else ""
     return joined(
         [
-            f"SHA-256 of the {run.hashed.num_bytes:,} bytes of events.jsonl{went_on}: ",
+            f"SHA-256 of the {run.hashed.num_bytes:,} bytes of events.jsonl{note}: ",
             tag("code", run.hashed.sha256),
         ]
     )
 
 
-# By whether a choice is the right one, and whether it was chosen.
+# Labels of a choice, by (is right, was chosen).
 _OUTCOMES = {(True, True): "my answer, right", (True, False): "the right answer", (False, True): "my answer"}
-# By how far a drawn curve is away on average, as a share of the axis; as in `assets/js/learn/prediction.js`.
+# By the mean distance of a drawn curve, as a share of the axis; as in `assets/js/learn/prediction.js`.
 _CLOSENESS = ((0.06, "Very close"), (0.15, "The right shape"), (float("inf"), "It went another way"))
 
 _COMPARED_IN_LESSON = ("loss", "validation", "num_steps", "throughput", "took")
@@ -194,7 +194,7 @@ Runs = Mapping[str, Measured]
 
 
 def draw_lesson(lesson: Lesson, runs: Runs, max_points: int) -> Html:
-    """Return a lesson as a section."""
+    """Return a lesson as an HTML section."""
     own = _shown(lesson["runs"], runs, 0)
     tried = _shown(
         [{"name": each["choice"], "run_id": each["run_id"]} for each in lesson["attempts"]],
@@ -213,7 +213,7 @@ def draw_lesson(lesson: Lesson, runs: Runs, max_points: int) -> Html:
         _measured(lesson, [*own, *tried], max_points),
         tag("h3", "Questions"),
         [
-            _question(lesson, number, _found_of(lesson, number, runs, numbers))
+            _question(lesson, number, _outcome_of_question(lesson, number, runs, numbers))
             for number, question in enumerate(lesson["questions"])
         ],
         _own_words(),
@@ -227,8 +227,8 @@ def _numbers(shown: Shown) -> RunNumbers:
     return RunNumbers.of(shown.name, about["state"], about["num_ranks"], shown.run.series)
 
 
-def _found(asked: Mapping[str, Any], runs: measures.Runs) -> Outcome:
-    """Return which of a question's choices these runs measured."""
+def _outcome_of_choice(asked: Mapping[str, Any], runs: measures.Runs) -> Outcome:
+    """Return which choice of a question these runs show."""
     return outcome.of_choice(
         Choice(
             question=asked["question"],
@@ -241,12 +241,12 @@ def _found(asked: Mapping[str, Any], runs: measures.Runs) -> Outcome:
 
 
 def _right(asked: Mapping[str, Any], found: Outcome) -> int | None:
-    """Return the choice to mark as right: the measured one, or the lesson's where it has no condition."""
+    """Return the choice to mark as right: the measured one, or the lesson's if it has no condition."""
     return asked["right"] if found.verdict == "unchecked" else found.happened
 
 
 def _own_words() -> Html:
-    """Return room for the learner's own text: to type before printing, or to write by hand."""
+    """Return an empty box for the learner's own text, typed before printing or written on paper."""
     label = "In my own words"
     room = tag(
         "div",
@@ -260,42 +260,42 @@ def _own_words() -> Html:
 
 
 def num_right_answers(lesson: Lesson, runs: Runs) -> int:
-    """Return how many questions were answered as the runs showed, or as the lesson says where they do not."""
+    """Return the number of correct answers: as measured, or as the lesson says if not measured."""
     numbers = {shown.index: _numbers(shown) for shown in _shown(lesson["runs"], runs, 0)}
     return sum(
         question["answer"] is not None
-        and question["answer"] == _right_answer(question, _found_of(lesson, number, runs, numbers))
+        and question["answer"] == _right_answer(question, _outcome_of_question(lesson, number, runs, numbers))
         for number, question in enumerate(lesson["questions"])
     )
 
 
-def _found_of(lesson: Lesson, number: int, runs: Runs, own: Mapping[int, RunNumbers]) -> Outcome:
-    """Return what a lesson's runs and the attempts at a question showed."""
+def _outcome_of_question(lesson: Lesson, number: int, runs: Runs, own: Mapping[int, RunNumbers]) -> Outcome:
+    """Return the outcome of a question from the lesson's runs and the question's attempts."""
     attempts = [each for each in lesson["attempts"] if each["question"] == number]
     tried = _shown([{"name": each["choice"], "run_id": each["run_id"]} for each in attempts], runs, 0)
     together: dict[int | str, RunNumbers] = dict(own.items())
     together |= {shown.name: _numbers(shown) for shown in tried}
-    return _found(lesson["questions"][number], together)
+    return _outcome_of_choice(lesson["questions"][number], together)
 
 
 def _right_answer(question: Mapping[str, Any], found: Outcome) -> int | None:
-    """Return the answer to mark; what was not run here is as the lesson says."""
+    """Return the answer to mark as right: the measured one, or the lesson's if it was not measured."""
     return question["right"] if found.verdict in ("unchecked", "unmeasured") else found.happened
 
 
 def is_done(lesson: Lesson, runs: Runs) -> bool:
-    """True if the lesson was predicted, its runs have ended, and all its questions are answered."""
+    """Return True if the lesson was predicted, its runs have ended, and all questions are answered."""
     is_answered = all(question["answer"] is not None for question in lesson["questions"])
     return lesson["predicted"] is not None and is_answered and _is_revealed(lesson, runs)
 
 
 def lesson_id(lesson: Lesson) -> str:
-    """Return the id of a lesson's heading."""
+    """Return the HTML id of the lesson's heading."""
     return f"lesson-{lesson['key']}"
 
 
 def outcome_words(lesson: Lesson, runs: Runs) -> str:
-    """Say in a few words how a lesson went."""
+    """Summarize a lesson's result in one line."""
     questions = lesson["questions"]
     answered = [each for each in questions if each["answer"] is not None]
     num_right = num_right_answers(lesson, runs)
@@ -306,17 +306,17 @@ def outcome_words(lesson: Lesson, runs: Runs) -> str:
         return f"not predicted; {answers}"
     if not _is_revealed(lesson, runs):
         return f"predicted, not run to the end; {answers}"
-    return f"{_outcome(lesson, _shown(lesson['runs'], runs, 0))} {answers[0].upper()}{answers[1:]}."
+    return f"{_outcome_sentence(lesson, _shown(lesson['runs'], runs, 0))} {answers[0].upper()}{answers[1:]}."
 
 
 def _is_revealed(lesson: Lesson, runs: Runs) -> bool:
-    """Tell whether all of a lesson's own runs have ended; one that was deleted had."""
+    """Return True if all of the lesson's own runs have ended; a deleted run counts as ended."""
     wanted = [each["run_id"] for each in lesson["runs"]]
     return None not in wanted and not any(runs[run_id].is_live for run_id in wanted if run_id in runs)
 
 
 def _shown(wanted: Sequence[Mapping[str, Any]], runs: Runs, first: int) -> list[Shown]:
-    # A run keeps its number where another one was deleted: conditions and pictures name runs by it.
+    # Deleted runs leave a gap in the numbering, because conditions and pictures refer to runs by number.
     return [
         Shown(name=each["name"], index=first + number, run=runs[each["run_id"]])
         for number, each in enumerate(wanted)
@@ -329,7 +329,7 @@ def _prediction(lesson: Lesson, own: Sequence[Shown], *, is_revealed: bool) -> H
     is_drawn = asked["kind"] == "curve"
     parts = [tag("h3", "Prediction"), tag("p", inlines(asked["question"]), class_="question")]
     if not is_drawn:
-        found = _found(asked, {shown.index: _numbers(shown) for shown in own})
+        found = _outcome_of_choice(asked, {shown.index: _numbers(shown) for shown in own})
         right = _right(asked, found) if is_revealed and predicted is not None else None
         parts.append(_choices(asked, predicted, right))
     elif predicted is not None:
@@ -339,7 +339,7 @@ def _prediction(lesson: Lesson, own: Sequence[Shown], *, is_revealed: bool) -> H
     elif not is_revealed:
         parts.append(tag("p", "The lesson's runs have not all come to their end.", class_="soft"))
     else:
-        parts.append(tag("p", _outcome(lesson, own), class_="outcome"))
+        parts.append(tag("p", _outcome_sentence(lesson, own), class_="outcome"))
         if not is_drawn:
             parts += [tag("p", words, class_="soft") for words in found.reasons]
             if right == asked["right"]:
@@ -347,10 +347,10 @@ def _prediction(lesson: Lesson, own: Sequence[Shown], *, is_revealed: bool) -> H
     return tag("div", parts, class_="card")
 
 
-def _outcome(lesson: Lesson, own: Sequence[Shown]) -> str:
+def _outcome_sentence(lesson: Lesson, own: Sequence[Shown]) -> str:
     asked, predicted = lesson["prediction"], lesson["predicted"]
     if asked["kind"] == "choice":
-        right = _right(asked, _found(asked, {shown.index: _numbers(shown) for shown in own}))
+        right = _right(asked, _outcome_of_choice(asked, {shown.index: _numbers(shown) for shown in own}))
         if right is None:
             return "These runs do not show which prediction was right."
         return (
@@ -394,21 +394,21 @@ def _drawn_values(asked: Mapping[str, Any], values: Sequence[float]) -> Html:
 
 
 def _choices(asked: Mapping[str, Any], chosen: int | None, right: int | None) -> Html:
-    """Return the choices of a question.
+    """Return the choices of a question as a list.
 
     Args:
-        right: the choice that is marked as right; None: none is, because it is not known or not answered.
+        right: the choice to mark as right; None if it is unknown or the question was not answered.
     """
     items = []
     for number, words in enumerate(asked["choices"]):
         is_chosen, is_right = number == chosen, number == right
-        said = _OUTCOMES.get((is_right, is_chosen))
-        state = ("right" if is_right else "wrong") if said and right is not None else None
+        label = _OUTCOMES.get((is_right, is_chosen))
+        state = ("right" if is_right else "wrong") if label and right is not None else None
         items.append(
             tag(
                 "li",
                 tag("span", inlines(words)),
-                tag("span", said, class_="said") if said else None,
+                tag("span", label, class_="said") if label else None,
                 data_state=state,
                 data_chosen=is_chosen,
             )
@@ -444,7 +444,7 @@ def _measured(lesson: Lesson, runs: Sequence[Shown], max_points: int) -> Html:
 def _charts(
     lesson: Lesson, shown: Sequence[Mapping[str, Any]], runs: Sequence[Shown], max_points: int
 ) -> list[Html | None]:
-    """Return the charts of a lesson, the drawn prediction over the one that it is of, or by itself."""
+    """Return a lesson's charts. The drawn prediction is added to its curve's chart, or gets its own chart."""
     asked, predicted = lesson["prediction"], lesson["predicted"]
     is_drawn = asked["kind"] == "curve" and predicted is not None
     guess = _guess(asked, predicted) if is_drawn else None
@@ -493,12 +493,12 @@ def _listed(names: Sequence[str]) -> list[Html]:
 
 STYLE = ASSETS / "css" / "learn" / "report.css"
 SCRIPTS = ASSETS / "js"
-# In the order in which one uses the other.
+# In dependency order: a module comes after those that it imports.
 SCRIPT_NAMES = ("shared/format", *(f"learn/report/file/{name}" for name in ("axis", "points", "zoom")))
 _BETWEEN_MODULES = re.compile(r"^(?:import .*;$|export )", re.MULTILINE)
 MAX_BYTES = 3_000_000
 GIT_TIMEOUT_S = 5.0
-# All points of all curves: ten bytes each, which leaves more than half of the file to the words.
+# Total over all curves. A point takes ten bytes, so more than half of `MAX_BYTES` remains for text.
 MAX_POINTS_IN_ALL = 110_000
 MAX_POINTS, FEWEST_POINTS = 1_600, 60
 _CURVES_OF_A_RUN = 9
@@ -507,12 +507,12 @@ _COMPARED = ("loss", "validation", "num_steps", "global_batch", "throughput", "t
 
 
 def beside(gathered: Mapping[str, Any]) -> Iterator[bytes]:
-    """Yield the file, made by a process that nobody's click waits for."""
+    """Yield the file's bytes, made in a separate process so that the page stays responsive."""
     return printed_by("ddp_gui.learn.report.document", gathered)
 
 
 def made(gathered: Mapping[str, Any]) -> Iterator[bytes]:
-    """Yield the file from what `gather` gave; the events are read here."""
+    """Yield the file's parts from gathered inputs (`request.gather_inputs`); the events are read here."""
     runs, unread = _read(gathered["runs"])
     lessons = [lesson | {"key": number} for number, lesson in enumerate(gathered["lessons"], 1)]
     max_points = min(
@@ -590,7 +590,7 @@ def _title(
 def _total(
     gathered: Mapping[str, Any], lessons: Sequence[Mapping[str, Any]], runs: Mapping[str, Measured]
 ) -> Html:
-    """Return the learner's total over all lessons of the report."""
+    """Return the learner's total score over the report's lessons."""
     questions = [question for lesson in lessons for question in lesson["questions"]]
     num_right = sum(num_right_answers(lesson, runs) for lesson in lessons)
     num_done = sum(is_done(lesson, runs) for lesson in lessons)
@@ -602,7 +602,7 @@ def _total(
 
 
 def _others(runs: Sequence[Measured], max_points: int) -> Html:
-    """Return charts of runs that belong to no lesson, all in one as far as they can be told apart."""
+    """Return charts of runs without a lesson, grouped such that lines stay distinguishable."""
     shown = [Shown(name=run.about["name"], index=index, run=run) for index, run in enumerate(runs)]
     parts: list[Html | None] = []
     for first in range(0, len(shown), _MAX_OTHERS_IN_A_CHART):
@@ -619,11 +619,11 @@ def _hashes(runs: Sequence[Measured]) -> Html:
         "All that is said of a run here was read from its events.jsonl. Whoever has the folders of the runs "
         "can check that these are the events: save the lines below as hashes.txt beside the folders, and run "
     )
-    went_on = f" Of a run that went on ({', '.join(live)}) the file has grown since." if live else ""
+    note = f" Of a run that went on ({', '.join(live)}) the file has grown since." if live else ""
     return tag(
         "section",
         tag("h2", "Where the numbers come from"),
-        tag("p", words, tag("code", "sha256sum --check hashes.txt"), f".{went_on}"),
+        tag("p", words, tag("code", "sha256sum --check hashes.txt"), f".{note}"),
         tag("pre", tag("code", "\n".join(lines))),
         class_="hashes",
     )
@@ -656,7 +656,7 @@ def _made_with(gathered: Mapping[str, Any]) -> Html:
 
 
 def _program_version() -> str:
-    """Return the commit of this checkout, which is all that a version can say of it."""
+    """Return the checked-out commit, which identifies this version."""
     command = ["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
         answer = subprocess.run(
@@ -673,7 +673,7 @@ def _program_version() -> str:
 
 
 def _script() -> str:
-    """Return the modules as one: a file of its own has nothing to import from."""
+    """Return the JavaScript modules as one script, because a single file cannot import modules."""
     modules = [(SCRIPTS / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPT_NAMES]
     return "".join(_BETWEEN_MODULES.sub("", module) for module in modules)
 

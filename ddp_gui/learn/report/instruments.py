@@ -1,7 +1,7 @@
-"""The pictures of a lesson that are not curves: a recorded step, who saw what, hashes, bars, the waterfall.
+"""Figures of a lesson that are not curves: recorded step, sample assignment, hashes, bars and waterfall.
 
-They need no script, so that they print, and show what the page shows of the same runs. Text is HTML; only
-shapes are SVG, stretched to their place, so that a picture stays readable on a phone.
+They need no script, so that they can be printed, and match the figures on the page. Text is HTML; only shapes
+are SVG, stretched to the available width, so that a figure stays readable on a phone.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ COSTS = {
 PART_WORDS = {"both": "forward and backward", "other": "the rest of the step"}
 
 Ranks = list[tuple[int, list[float]]]
-Span = tuple[float, float, str]  # two shares of the width, and a class
+Span = tuple[float, float, str]  # start and end as shares of the width, and a CSS class
 
 
 def drawn(picture: Mapping[str, Any], runs: Sequence[Shown]) -> Html | None:
-    """Return the figure of a lesson's picture; None if it is a curve, a table of numbers, or a control."""
+    """Draw a lesson's picture; None if it is a curve, a table of numbers, or a control."""
     caption = inlines(picture["caption"])
     if picture["bars"]:
         return _bars(picture["bars"], runs, caption)
@@ -177,11 +177,11 @@ def _waterfall(runs: Sequence[Shown], index: int, caption: Html) -> Html:
 
 
 def costs(one: Measured, many: Measured) -> dict[str, float] | None:
-    """Return what the difference to N times as fast went into, as `assets/js/learn/pictures/costs.js` does.
+    """Divide the gap to an N-fold speed-up by its causes, as `assets/js/learn/pictures/costs.js` does.
 
     Returns:
-        `best` and `came` (times as fast as the first run), and each of `COSTS` and `unexplained` as shares of
-        the ranks' time; None if too little was sampled.
+        `best` and `came` (ideal and measured speed-up over the first run), and for each of `COSTS` and
+        `unexplained` the speed-up that it costs; None if too little was sampled.
     """
     before, after = _parts_of(one), _parts_of(many)
     if before is None or after is None or one.pace is None or many.pace is None:
@@ -189,7 +189,7 @@ def costs(one: Measured, many: Measured) -> dict[str, float] | None:
     if one.global_batch is None or many.global_batch is None:
         return None
     best = many.about["num_ranks"] / one.about["num_ranks"]
-    # What a part would take if nothing but the number of ranks had an effect.
+    # Factor by which a part would change if only the number of ranks had an effect.
     share = many.global_batch / one.global_batch / best
     step_s = many.pace.step_time_s
     found = {part: best * (after[part] - share * before[part]) / step_s for part in COSTS}
@@ -198,7 +198,7 @@ def costs(one: Measured, many: Measured) -> dict[str, float] | None:
 
 
 def _parts_of(run: Measured) -> dict[str, float] | None:
-    """Return the seconds of each cost in a step: the mean of the samples between the quartiles of time."""
+    """Return the seconds per cost in a step: the mean of the samples in the middle half of the steps."""
     history = pace.rank_history_of_run(run.series)
     slices = [dict(zip(RANK_PARTS, part, strict=True)) for rank in history for part in rank["slices"]]
     measured = [each for each in slices if each["forward"] is not None and each["backward"] is not None]
@@ -211,8 +211,9 @@ def _parts_of(run: Measured) -> dict[str, float] | None:
 
 
 def _divided(part: Mapping[str, Any], *, has_others: bool) -> dict[str, float]:
-    """Divide a step; a rank that is alone waits for none, and averages with none."""
+    """Divide a step's time by cost. A single rank neither waits nor communicates."""
     waiting = (part["wait"] or 0.0) if has_others else 0.0
+    # Exposed communication: the part of the all-reduce that was not hidden behind the backward pass.
     seen = waiting
     if has_others and part["all_reduce"] is not None:
         seen = max(waiting, part["all_reduce"] - (part["hidden"] or 0.0))

@@ -1,4 +1,4 @@
-"""HTML and numbers of the lab report; every text is escaped."""
+"""HTML elements and number formats of the lab report. All text is escaped."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ Child = str | Iterable["Child"] | None
 
 
 class Html(str):
-    """Text that is HTML already: made by this module only."""
+    """Text that is already HTML; only this module creates it."""
 
     __slots__ = ()
 
 
 def text(words: object) -> Html:
-    """Return a value as text."""
+    """Return a value as escaped text."""
     return Html(html.escape(visible(str(words))))
 
 
 def tag(element: str, /, *children: Child, **attributes: object) -> Html:
-    """Return an element; `class_` is written `class`, `data_x` is written `data-x`.
+    """Return an HTML element. `class_` becomes `class`, and `data_x` becomes `data-x`.
 
-    An attribute that is None or False is left out, as is a child that is None.
+    Attributes that are None or False and children that are None are omitted.
     """
     written = "".join(_attribute(key, value) for key, value in attributes.items())
     if element in _VOID:
@@ -40,7 +40,7 @@ def tag(element: str, /, *children: Child, **attributes: object) -> Html:
 
 
 def joined(children: Child) -> Html:
-    """Return children one after the other."""
+    """Concatenate children; text is escaped."""
     if children is None:
         return Html("")
     if isinstance(children, Html):
@@ -51,12 +51,12 @@ def joined(children: Child) -> Html:
 
 
 def name_of(words: object) -> Html:
-    """Return a name that somebody gave, whatever its direction of writing."""
+    """Return a user-defined name, isolated from the surrounding text direction."""
     return tag("bdi", str(words))
 
 
 def inlines(tree: Sequence[Any]) -> Html:
-    """Return a paragraph's inside of a lesson, as `ddp_gui.learn.lesson` gives it."""
+    """Convert the inline elements of a lesson's paragraph (`ddp_gui.learn.lesson`) to HTML."""
     return joined(_inline(part) for part in tree)
 
 
@@ -70,7 +70,7 @@ def _inline(part: Any) -> Html:
         return tag("code", inside[0])
     if kind in _INLINES:
         return tag(_INLINES[kind], inlines(inside[0]))
-    return inlines(inside[-1])  # a term: the glossary is not in the file
+    return inlines(inside[-1])  # a term, without a link: the report does not contain the glossary
 
 
 def _attribute(key: str, value: object) -> str:
@@ -81,7 +81,7 @@ def _attribute(key: str, value: object) -> str:
 
 
 UNKNOWN = "–"
-# Metrics that are shares of a whole.
+# Metrics that are fractions, displayed as percentages.
 SHARES = frozenset({"accuracy", "top5_accuracy", "macro_f1"})
 _SHORT_NAMES = {
     "rmse": "RMSE",
@@ -91,20 +91,20 @@ _SHORT_NAMES = {
     "top5_accuracy": "top-5 accuracy",
 }
 _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-# From here on digits say nothing.
+# At and above this size the digits have no meaning.
 _TOO_LONG = 1e15
 _LAST_UNIX_S = 1e11
 
 
 def count(value: float | None) -> str:
-    """12,345."""
+    """Format a count: 12,345."""
     if not _is_number(value):
         return UNKNOWN
     return f"{round(value):,}" if abs(value) < _TOO_LONG else f"{value:.2e}"
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Some significant digits, and no exponent for everyday sizes."""
+    """Format a number with `digits` significant digits, without an exponent for common sizes."""
     if not _is_number(value):
         return UNKNOWN
     size = abs(value)
@@ -118,7 +118,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def loss(value: float | None) -> str:
-    """Four decimals."""
+    """Format a loss with four decimals."""
     if not _is_number(value):
         return UNKNOWN
     size = abs(value)
@@ -128,7 +128,7 @@ def loss(value: float | None) -> str:
 
 
 def metric(name: str, value: float | None) -> str:
-    """A metric by its name: shares in percent, all others as numbers."""
+    """Format a metric: fractions as percentages, all others as numbers."""
     if not _is_number(value):
         return UNKNOWN
     if name in SHARES:
@@ -137,12 +137,12 @@ def metric(name: str, value: float | None) -> str:
 
 
 def metric_label(name: str) -> str:
-    """Return what a metric is called: `bits_per_character` is bits per character."""
+    """Return a metric's display name: `bits_per_character` becomes "bits per character"."""
     return _SHORT_NAMES.get(name, name.replace("_", " "))
 
 
 def size(value: float | None) -> str:
-    """2.5 MB, in decimal units."""
+    """Format a size in bytes with decimal units: 2.5 MB."""
     if not _is_number(value) or value < 0:
         return UNKNOWN
     unit, name = next((each for each in _UNITS if value >= each[0]), (1.0, "bytes"))
@@ -151,7 +151,7 @@ def size(value: float | None) -> str:
 
 
 def short_time(seconds: float | None) -> str:
-    """370 µs, 3.24 ms, 1.25 s; more than two minutes as `duration` says it."""
+    """Format a short time: 370 µs, 3.24 ms, 1.25 s; from two minutes on as `duration` does."""
     if not _is_number(seconds) or seconds < 0:
         return UNKNOWN
     if seconds >= 120:
@@ -166,7 +166,7 @@ def short_time(seconds: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """12 s, 3 min 05 s, 2 h 10 min."""
+    """Format a duration: 12 s, 3 min 05 s, 2 h 10 min."""
     whole = max(0, round(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -176,7 +176,7 @@ def duration(seconds: float) -> str:
 
 
 def moment(unix_s: float | None) -> str:
-    """24 November 2026, 22:41 UTC: in the time zone of the machine that the page is on."""
+    """Format a time in the server's time zone: 24 November 2026, 22:41 UTC."""
     if not _is_number(unix_s) or not 0 <= unix_s < _LAST_UNIX_S:
         return UNKNOWN
     local = datetime.datetime.fromtimestamp(unix_s).astimezone()

@@ -1,4 +1,4 @@
-"""What was measured of a run, read from its events for a report, with their hash."""
+"""Measurements of a run for a report, read from its events, with the hash of the events."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from trainers.machine import host, lifeline
 
 PIECE_BYTES = 1024 * 1024
 MAX_WARNINGS = 12
-# From here on reading takes seconds: some 40 MB each, of one core.
+# From this size on, reading takes seconds (about 40 MB/s per core), so several processes share it.
 MUCH_BYTES = 50_000_000
 MAX_READERS = 4
 Numbers = npt.NDArray[np.float64]
@@ -35,7 +35,7 @@ Numbers = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Hashed:
-    """SHA-256 of a run's events, and of how many bytes; of a live run those that there were."""
+    """SHA-256 of a run's events and the number of bytes hashed; for a live run, those written so far."""
 
     sha256: str
     num_bytes: int
@@ -43,13 +43,13 @@ class Hashed:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """One run.
+    """Everything that a report needs about one run.
 
     Attributes:
-        about: what is known of it beside its events (`gather`).
-        config: its configuration.
-        hashed: None: it has no events.
-        warnings: what stands out, and what it warned of itself.
+        about: facts that do not come from the events (`request.gather_inputs`).
+        config: configuration.
+        hashed: None if the run has no events.
+        warnings: insights, and warnings that the run logged.
     """
 
     about: Mapping[str, Any]
@@ -62,28 +62,28 @@ class Measured:
 
     @property
     def is_live(self) -> bool:
-        """Whether it went on when it was read."""
+        """True if the run was live when it was read."""
         return self.about["state"] in events.LIVE_STATES
 
     @property
     def num_steps(self) -> int:
-        """The steps that it has trained."""
+        """Number of trained steps."""
         return int(self.series.last_step.get("step", 0))
 
     @property
     def last_loss(self) -> float | None:
-        """The training loss of its newest step."""
+        """Training loss of the latest step."""
         loss: float | None = self.series.last_step.get("loss")
         return loss
 
     @property
     def global_batch(self) -> int | None:
-        """The samples of all ranks in one step."""
-        return _whole(self.series.plan.get("global_batch"))
+        """Number of samples per step over all ranks."""
+        return _sample_count(self.series.plan.get("global_batch"))
 
     @property
     def most_memory_bytes(self) -> int | None:
-        """What model and training took in the rank that took most; None where it was not measured."""
+        """Memory for model and training in the rank that used most; None if not measured."""
         ranks = self.series.latest.get("ranks", {}).get("ranks", [])
         pairs = [(rank.get("base_memory_bytes"), rank.get("peak_memory_bytes")) for rank in ranks]
         return max(
@@ -92,21 +92,21 @@ class Measured:
 
     @property
     def devices(self) -> list[Mapping[str, Any]]:
-        """What each rank ran on, as its newest event says."""
+        """The ranks' devices, from the latest event that lists them."""
         return list(self.series.latest.get("devices", {}).get("devices", []))
 
     def samples_at(self, steps: npt.ArrayLike) -> Numbers:
-        """Return the samples that all ranks had trained with after some steps; NaN where not known."""
+        """Return the number of samples trained by all ranks after the given steps; NaN if unknown."""
         return self.series.samples_at(steps)
 
 
 def read_all(runs: Sequence[Mapping[str, Any]]) -> list[Measured | None]:
-    """Read the events of runs, by several processes where there is much; None for what cannot be read."""
+    """Read the events of runs, with several processes if they are large; None for unreadable runs."""
     num_bytes = sum(map(_size, runs))
     num_readers = min(host.num_cores(), len(runs), MAX_READERS)
     if num_bytes < MUCH_BYTES or num_readers < 2:
         return list(map(_read_or_none, runs))
-    # They end with this process, which ends with the page.
+    # The readers end with this process, which ends with the page.
     with ProcessPoolExecutor(
         num_readers, mp_context=multiprocessing.get_context("spawn"), initializer=lifeline.die_with_parent
     ) as readers:
@@ -128,11 +128,11 @@ def _size(about: Mapping[str, Any]) -> int:
 
 
 def read(about: Mapping[str, Any]) -> Measured:
-    """Read a run's events from beginning to end.
+    """Read all events of a run.
 
     Raises:
-        OSError: when they cannot be read.
-        ValueError: when they are no plain file, or the configuration cannot be read.
+        OSError: if they cannot be read.
+        ValueError: if the file is not a regular file, or the configuration is invalid.
     """
     run = RunDirectory(Path(about["path"]))
     view = RunView(run, None)
@@ -152,7 +152,7 @@ def read(about: Mapping[str, Any]) -> Measured:
 
 
 def _hash(path: Path) -> Hashed | None:
-    """Return the hash of a file up to the end that it has now; None where there is none."""
+    """Hash a file up to its current end; None if it does not exist."""
     digest, num_bytes = hashlib.sha256(), 0
     try:
         with open_plain(path) as file:
@@ -169,7 +169,7 @@ def _warnings(series: Series, found: list[insights.Insight]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(each.message for each in found), *own]))[:MAX_WARNINGS]
 
 
-def _whole(value: object) -> int | None:
-    """Return a number of samples; a damaged file may hold anything."""
+def _sample_count(value: object) -> int | None:
+    """Return a positive number of samples, or None. A damaged file can contain any type."""
     is_number = isinstance(value, int) and not isinstance(value, bool) and value > 0
     return int(value) if is_number and isinstance(value, int) else None

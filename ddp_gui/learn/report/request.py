@@ -1,4 +1,4 @@
-"""Requests for a lab report: checks, the collected inputs and the routes."""
+"""Requests for a lab report: validation, collection of inputs, and routes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_LESSONS = 60
 MAX_RUNS = 120
 MAX_RUNS_OF_A_LESSON = 40
 MAX_WORDS = 200
-# The points of a curve that is drawn, as in `assets/js/learn/drawn_curve.js`.
+# Number of points of a drawn curve, as in `assets/js/learn/drawn_curve.js`.
 NUM_DRAWN_POINTS = 9
 
 Prediction = int | tuple[float, ...] | None
@@ -38,7 +38,7 @@ Prediction = int | tuple[float, ...] | None
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptRun:
-    """A run that was started at a question, counted from 0, and what was chosen for it."""
+    """A run started by a question's attempt: the question (from 0) and the chosen setting."""
 
     question: int
     choice: str
@@ -47,12 +47,12 @@ class AttemptRun:
 
 @dataclass(frozen=True, kw_only=True)
 class LessonDone:
-    """What somebody did in a lesson.
+    """A learner's work on a lesson.
 
     Attributes:
-        prediction: a choice, counted from 0, or the values of a drawn curve; None: it was not locked.
-        runs: the ids of the lesson's runs; None where one was not started.
-        answers: what was chosen, by question.
+        prediction: index of a choice (from 0) or values of a drawn curve; None if it was not locked.
+        runs: ids of the lesson's runs; None for a run that was not started.
+        answers: index of the chosen answer, by question.
     """
 
     lesson: str
@@ -64,7 +64,7 @@ class LessonDone:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportRequest:
-    """Whose report, of which lessons, with which other runs."""
+    """A report's author, lessons and additional runs."""
 
     name: str
     lessons: tuple[LessonDone, ...]
@@ -72,10 +72,10 @@ class ReportRequest:
 
 
 def parse(raw: Any) -> ReportRequest:
-    """Return what is asked for.
+    """Parse and validate a request.
 
     Raises:
-        ValueError: naming what cannot be used, and what is allowed.
+        ValueError: naming the invalid field and what is allowed.
     """
     table = _table("the report", raw, ("name", "lessons", "runs"))
     name = table.get("name", "")
@@ -97,7 +97,7 @@ def parse(raw: Any) -> ReportRequest:
 
 
 def run_ids(request: ReportRequest) -> list[str]:
-    """Return the ids of all runs, those of the lessons first, each once."""
+    """Return the distinct ids of all runs, those of the lessons first."""
     found: list[str] = []
     for lesson in request.lessons:
         found += filter(None, lesson.runs)
@@ -135,7 +135,7 @@ def _prediction(raw: Any) -> Prediction:
 
 
 def _is_finite(value: float) -> bool:
-    return abs(value) < 1e300 and math.isfinite(value)  # also a whole number of 400 digits
+    return abs(value) < 1e300 and math.isfinite(value)  # isfinite fails for an int of 400 digits
 
 
 def _attempt(raw: Any) -> AttemptRun:
@@ -175,25 +175,25 @@ Values = dict[str, Any]
 
 
 class NoRunError(ValueError):
-    """None of the runs can be seen by the current user."""
+    """The current user can see none of the runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Where lessons and runs are found."""
+    """The lesson library and the run store."""
 
     library: Library
     store: RunStore
 
 
 def gather_inputs(source: Source, request: ReportRequest, now_unix_s: float) -> Values:
-    """Return all of a report but what the runs measured, as JSON values.
+    """Return everything in a report except the runs' measurements, as JSON values.
 
-    A run that was deleted, or that the current user may not see, is in it by its id alone.
+    A run that was deleted or that the current user cannot see is included only by its id.
 
     Raises:
-        ValueError: when there is no such lesson.
-        NoRunError: when it would have neither a lesson nor a run.
+        ValueError: if a lesson does not exist.
+        NoRunError: if the report would contain neither a lesson nor a run.
     """
     order = [lesson.name for lesson in source.library.read()[0]]
     found = {lesson.lesson: source.library.find(lesson.lesson) for lesson in request.lessons}
@@ -244,7 +244,7 @@ def _gathered_lesson(lesson: Lesson, done: LessonDone, order: Sequence[str]) -> 
 
 
 def _predicted(lesson: Lesson, done: LessonDone) -> int | list[float] | None:
-    """Return what was predicted, where it is an answer to the lesson as it is now."""
+    """Return the prediction if it is a valid answer to the lesson's current version; otherwise None."""
     asked = lesson.prediction
     if isinstance(asked, DrawnCurve):
         if not isinstance(done.prediction, tuple):
@@ -258,7 +258,7 @@ def _choice(number: Any, num_choices: int) -> int | None:
 
 
 def _run(store: RunStore, run_id: str) -> Values | None:
-    """Return what is known of a run without reading its events; None where it cannot be seen or read."""
+    """Return facts about a run without reading its events; None if it cannot be seen or read."""
     try:
         run = store.open(run_id)
         return _about(store, run)
@@ -296,7 +296,7 @@ def _about(store: RunStore, run: RunDirectory) -> Values:
 
 
 def _machine() -> Values:
-    """Return what the machine is that the page is on."""
+    """Describe the machine on which the page runs."""
     readings = [hardware.read_gpu(handle) for handle in hardware.all_gpus().values() if handle is not None]
     return {
         "cpu": host.cpu_name(),
@@ -306,7 +306,7 @@ def _machine() -> Values:
     }
 
 
-# Of 60 lessons with 40 attempts each.
+# Enough for 60 lessons with 40 attempts each.
 MAX_BYTES = 512 * 1024
 MAX_PARTS = 20_000
 MEDIA_TYPE = "text/html; charset=utf-8"
