@@ -203,8 +203,8 @@ def _show_login_node(arguments: argparse.Namespace) -> str | None:
     """Show the page of a login node; return why that ended, None after Ctrl+C.
 
     Raises:
-        ValueError: when other options do not go with it.
-        OSError: when the port cannot be used, or there is no ssh.
+        ValueError: if other options do not go with it.
+        OSError: if the port cannot be used, or there is no ssh.
     """
     options = _for_login_node(arguments)
     # Also where whoever started this has it take no notice of Ctrl+C, as shells do in the background.
@@ -269,7 +269,7 @@ def checked_options(arguments: argparse.Namespace) -> Options:
     """Return the validated options.
 
     Raises:
-        ValueError: when they contradict each other; says what to do.
+        ValueError: if they contradict each other; says what to do.
     """
     from ddp_gui import options
     from ddp_gui.auth.account_file import checked_name
@@ -324,7 +324,7 @@ def _num_accounts(arguments: argparse.Namespace) -> int | None:
     """Return how many accounts there are, where an engine allows but one.
 
     Raises:
-        AccountError: when the file of accounts cannot be read.
+        AccountError: if the file of accounts cannot be read.
     """
     from ddp_gui.auth.account_file import AccountFile
 

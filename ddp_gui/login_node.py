@@ -52,7 +52,7 @@ class Doorway:
         leads_on: whether a page answers behind it; while none does, connections are closed.
 
     Raises:
-        OSError: when the port cannot be used.
+        OSError: if the port cannot be used.
     """
 
     def __init__(self, port: int, behind: Path) -> None:
@@ -125,7 +125,7 @@ def serve(
         options: of the page there.
 
     Raises:
-        OSError: when the port here cannot be used.
+        OSError: if the port here cannot be used.
     """
     with tempfile.TemporaryDirectory(prefix="ddp-ssh-") as folder:
         behind = Path(folder) / "page"

@@ -187,7 +187,7 @@ def bind(listening: socket.socket, host: str, port: int) -> None:
     """Bind a socket to the page's address.
 
     Raises:
-        ValueError: when it cannot be used; says what to do.
+        ValueError: if it cannot be used; says what to do.
     """
     try:
         listening.bind((host, port))
@@ -210,7 +210,7 @@ def _reaches_polls_alone(options: Options) -> bool:
     """Tell whether strangers are told from the page's user: not behind a proxy, and not on every system.
 
     Raises:
-        ValueError: when polls were asked for on a system that cannot tell them apart.
+        ValueError: if polls were asked for on a system that cannot tell them apart.
     """
     if not options.lets_phones_in or options.allowed_hosts or options.trusted_proxies:
         return False
@@ -295,7 +295,7 @@ def root_path(text: str) -> str:
     """Return a normalised prefix: with a leading slash and no trailing one.
 
     Raises:
-        ValueError: when it is more than a path.
+        ValueError: if it is more than a path.
     """
     stripped = text.strip("/")
     if any(part in ("", ".", "..") for part in stripped.split("/") if stripped) or not stripped.isascii():

@@ -77,7 +77,7 @@ def serve(options: Options, catalogue: CatalogueSource) -> None:
     """Serve the page until it is interrupted.
 
     Raises:
-        ValueError: when the port is taken, or the page would be open to others by mistake.
+        ValueError: if the port is taken, or the page would be open to others by mistake.
     """
     login = _login(options)
     listening = _listen(options)

@@ -38,7 +38,7 @@ def hash_password(password: str) -> dict[str, Any]:
     """Return the salted hash of a password.
 
     Raises:
-        ValueError: when it is too short or too long.
+        ValueError: if it is too short or too long.
     """
     if not SHORTEST <= len(password) <= LONGEST:
         raise ValueError(f"a password has from {SHORTEST} to {LONGEST} characters")
@@ -50,7 +50,7 @@ def fits_password(password: str, kept: Hashed) -> bool:
     """Tell whether this is the password, in constant time.
 
     Raises:
-        ValueError: when the stored hash is damaged.
+        ValueError: if the stored hash is damaged.
     """
     try:
         salt, expected = bytes.fromhex(kept["salt"]), bytes.fromhex(kept["hash"])
@@ -132,7 +132,7 @@ class AccountFile:
         """Return the accounts as they are now.
 
         Raises:
-            AccountError: when the file cannot be read or is invalid.
+            AccountError: if the file cannot be read or is invalid.
         """
         try:
             accounts = _parsed(read_json(self.path, must_be_ours=True))
@@ -162,9 +162,9 @@ class AccountFile:
         """Yield the accounts for changes; write them when the block ends without an error.
 
         Raises:
-            AccountError: when the file is invalid.
-            ValueError: when the file or its lock is another user's.
-            OSError: when it cannot be written.
+            AccountError: if the file is invalid.
+            ValueError: if the file or its lock is another user's.
+            OSError: if it cannot be written.
         """
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Not the folder: another user who can read it could lock it.
@@ -183,7 +183,7 @@ def checked_name(name: str) -> str:
     """Return an account name, lower-cased.
 
     Raises:
-        AccountError: when it is not a valid account name.
+        AccountError: if it is not a valid account name.
     """
     small = name.strip().lower()
     if not NAME.fullmatch(small):

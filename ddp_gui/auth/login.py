@@ -105,7 +105,7 @@ class LoginLimits:
             is_known: the source is a known device, so that failures elsewhere do not count.
 
         Raises:
-            TooManyTriesError: when it has to wait.
+            TooManyTriesError: if it has to wait.
         """
         with self._lock:
             wait_s = self._pairs.wait_s((name, source))
@@ -231,7 +231,7 @@ class Login:
                 browser count, so that nobody else can lock it out.
 
         Raises:
-            LoginError: when they are wrong, or the client has to wait.
+            LoginError: if they are wrong, or the client has to wait.
         """
         small = name.strip().lower()[:80]
         account = self._accounts.find(small)
@@ -319,7 +319,7 @@ class _Places:
         """Count a check while it waits and runs.
 
         Raises:
-            LoginError: when there are too many.
+            LoginError: if there are too many.
         """
         with self._lock:
             is_full = self._most is not None and self._waiting.total() >= self._most

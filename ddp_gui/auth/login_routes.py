@@ -293,7 +293,7 @@ async def _form(request: Request) -> dict[str, str]:
     """Return the fields of a form, with a name and a password.
 
     Raises:
-        LoginError: when it is too long, or not such a form.
+        LoginError: if it is too long, or not such a form.
     """
     body = b""
     async for piece in request.stream():

@@ -33,7 +33,7 @@ def note_owner(run: RunDirectory, name: str) -> None:
     """Record the owner of a run.
 
     Raises:
-        OSError: when the run's directory cannot be written.
+        OSError: if the run's directory cannot be written.
     """
     write_json_atomically(run.path / OWNER_FILE, {"owner": name})
 
@@ -127,7 +127,7 @@ class ClassSettingsFile:
 
         Raises:
             ValueError: naming the field, the value and what is allowed.
-            OSError: when they cannot be written.
+            OSError: if they cannot be written.
         """
         changed = settings_of(asdict(self.read()) | values)
         private_files.make_folder(self.path.parent)

@@ -37,7 +37,7 @@ def ask(module: str, *, sees_gpus: bool = False) -> dict[str, Any]:
         sees_gpus: it may call CUDA; otherwise it cannot open a GPU by accident.
 
     Raises:
-        AskError: when it fails.
+        AskError: if it fails.
     """
     # If the page is killed meanwhile, the process ends too.
     lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
@@ -119,7 +119,7 @@ def inspect_data(config: Config) -> dict[str, Any]:
     """Return the inspection of the data that a configuration names, as printed by the process.
 
     Raises:
-        InspectionError: when it failed, or took too long.
+        InspectionError: if it failed, or took too long.
     """
     return _answer_of(_command(config), TIME_LIMIT_S + GRACE_S)
 

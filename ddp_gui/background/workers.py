@@ -45,7 +45,7 @@ class RateLimit:
         """Count one more by the current user.
 
         Raises:
-            ValueError: when it is one too many; says how long to wait.
+            ValueError: if it is one too many; says how long to wait.
         """
         name, now = current_user().name, self._clock()
         if not name:
@@ -107,7 +107,7 @@ class Workers:
         """Return the result of a function, run when it is its turn; only this coroutine waits.
 
         Raises:
-            TooManyError: when the current user has too much of it queued or running.
+            TooManyError: if the current user has too much of it queued or running.
         """
         return await asyncio.wrap_future(self.submit(functools.partial(function, *values, **named)))
 
@@ -124,7 +124,7 @@ class Workers:
         """Count a file that is generated while it is sent: its process lives as long as the client reads.
 
         Raises:
-            TooManyError: when the current user, or all users together, have too many of them.
+            TooManyError: if the current user, or all users together, have too many of them.
         """
         person = current_user().name
         with self._lock:
@@ -145,7 +145,7 @@ class Workers:
         """Queue a call; like `run`, without an event loop.
 
         Raises:
-            TooManyError: when the current user has too much of it queued or running.
+            TooManyError: if the current user has too much of it queued or running.
         """
         person = self._count()
         result = self._queue(call)
@@ -269,7 +269,7 @@ def printed_by(module: str, asked: Any) -> Iterator[bytes]:
     """Yield what `python -m MODULE` prints for this JSON input; it ends with the page.
 
     Raises:
-        SlowProcessError: when it fails; the output so far is incomplete.
+        SlowProcessError: if it fails; the output so far is incomplete.
     """
     lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
     with subprocess.Popen(

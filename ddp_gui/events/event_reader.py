@@ -33,7 +33,7 @@ def read_batch(path: Path, offset: int) -> tuple[list[Event], int]:
     Damaged lines are skipped. Of the step events only those that are shown unchanged are validated.
 
     Raises:
-        OSError: when the file cannot be read.
+        OSError: if the file cannot be read.
     """
     with open_plain(path) as file:
         lines, end = read_lines(file, offset, BATCH_BYTES)
@@ -46,7 +46,7 @@ def read_carefully(path: Path, offset: int) -> tuple[list[Event], int, int]:
     It takes several times as long: for files in which damage was found.
 
     Raises:
-        OSError: when the file cannot be read.
+        OSError: if the file cannot be read.
     """
     with open_plain(path) as file:
         lines, end = read_lines(file, offset, BATCH_BYTES)
@@ -140,7 +140,7 @@ class Digest(Fold):
         """Return the digest that `folded` serialised.
 
         Raises:
-            ValueError, LookupError, TypeError: when it was not.
+            ValueError, LookupError, TypeError: if it was not.
         """
         raw = orjson.loads(text)
         records = [(int(step), float(value)) for step, value in raw["records"]]

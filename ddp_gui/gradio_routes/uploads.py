@@ -112,8 +112,8 @@ def make_incoming(folder: Path) -> Path:
     """Make the folder of new uploads, closed to all other users of this machine.
 
     Raises:
-        ForeignFileError: when another user has made it.
-        OSError: when it cannot be made.
+        ForeignFileError: if another user has made it.
+        OSError: if it cannot be made.
     """
     return private_files.make_folder(private_files.make_folder(folder) / _INCOMING)
 
@@ -140,7 +140,7 @@ class Uploads:
         """Yield a new folder for one upload of this size; its content stays unless the block raises.
 
         Raises:
-            NoRoomError: when there is no space, counting uploads in progress.
+            NoRoomError: if there is no space, counting uploads in progress.
         """
         with self._lock:
             self._check_room(size_bytes)
@@ -161,7 +161,7 @@ class Uploads:
         """Move an upload of the current user to permanent storage, and return its new path.
 
         Raises:
-            ValueError: when the current user did not upload it, or it is not a kind of data to
+            ValueError: if the current user did not upload it, or it is not a kind of data to
             train on.
         """
         source = self._arrived(uploaded)

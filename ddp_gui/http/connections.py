@@ -177,7 +177,7 @@ class _CheckedHead(h11.Connection):
         """Return the next event.
 
         Raises:
-            h11.RemoteProtocolError: when it is not a valid request.
+            h11.RemoteProtocolError: if it is not a valid request.
         """
         if self.their_state is h11.IDLE:
             try:

@@ -276,7 +276,7 @@ def parse_json_body(body: bytes, *, max_parts: int = MAX_PARTS) -> Any:
     """Return the value of a JSON text; None for an empty one.
 
     Raises:
-        ValueError: when it is not JSON, or has too many values.
+        ValueError: if it is not JSON, or has too many values.
     """
     if not body:
         return None

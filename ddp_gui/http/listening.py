@@ -255,7 +255,7 @@ class Listener(socket.socket):
         """Accept the next connection for which there is room.
 
         Raises:
-            BlockingIOError: when there is none, or some were accepted in a row.
+            BlockingIOError: if there is none, or some were accepted in a row.
         """
         while self._in_a_row < MAX_IN_A_ROW:
             self._in_a_row += 1

@@ -96,7 +96,7 @@ def other_ranks(before: Config, catalogue: Catalogue, num_ranks: Any, global_bat
     """Return the fields that change when a run is resumed with another number of ranks.
 
     Raises:
-        ConfigError: when the global batch cannot be kept.
+        ConfigError: if the global batch cannot be kept.
     """
     strategy = catalogue.strategies.get(before.strategy)
     if num_ranks is None or num_ranks == "" or strategy is None:
@@ -131,8 +131,8 @@ def more_epochs(checkpoint: Checkpoint, more: Any, *, stopped_early: bool) -> di
     there it is switched off.
 
     Raises:
-        ConfigError: when `more` is not a number of epochs.
-        ValueError: when the checkpoint cannot be read.
+        ConfigError: if `more` is not a number of epochs.
+        ValueError: if the checkpoint cannot be read.
     """
     if isinstance(more, bool) or not isinstance(more, int) or not 1 <= more <= MOST_MORE_EPOCHS:
         allowed = f"a whole number from 1 to {MOST_MORE_EPOCHS:,}"
@@ -177,7 +177,7 @@ def create(
         fill: writes the other initial files of its directory.
 
     Raises:
-        OSError: when the run directory cannot be written.
+        OSError: if the run directory cannot be written.
     """
 
     def fill_in(run: RunDirectory) -> None:
@@ -213,7 +213,7 @@ def checkpoint_to_go_on_from(run: RunDirectory, step: int | None, plan: Plan) ->
     for the resumed run; its configuration may have another number of ranks.
 
     Raises:
-        ValueError: when there is no such checkpoint, or the run is finished and this is its end.
+        ValueError: if there is no such checkpoint, or the run is finished and this is its end.
     """
     checkpoint = pick_checkpoint(run, step)
     num_steps = num_steps_from(checkpoint, plan)
@@ -242,7 +242,7 @@ def pick_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
     If none is intact it is the one saved last; training then reports what is wrong with it.
 
     Raises:
-        ValueError: when there is none.
+        ValueError: if there is none.
     """
     there = run.list_checkpoints()
     if not there:
@@ -261,7 +261,7 @@ def send(run: RunDirectory, name: str, **arguments: object) -> str:
     """Send a command other than `stop` to a live run and return the command's id.
 
     Raises:
-        ValueError: when the run is not live.
+        ValueError: if the run is not live.
     """
     assert name != "stop", "`stop` also sees to it that a stop is obeyed"
     _require_live(run, name)
@@ -277,8 +277,8 @@ def stop(run: RunDirectory, *, save: bool, why: str = "") -> str:
     A stop without saving needs nothing of the disk: a run whose folder takes no command gets a signal.
 
     Raises:
-        NotWritableError: when it cannot be asked to save, because its folder cannot be written.
-        ValueError: when the run is not live.
+        NotWritableError: if it cannot be asked to save, because its folder cannot be written.
+        ValueError: if the run is not live.
     """
     _require_live(run, "stop")
     engine = liveness.engine_of(run)
@@ -296,7 +296,7 @@ def kill_rank(run: RunDirectory, rank: object) -> int:
     """Kill the process of one rank of a live run; return the rank.
 
     Raises:
-        ValueError: when the run is not live, there is no such rank, or its engine cannot.
+        ValueError: if the run is not live, there is no such rank, or its engine cannot.
     """
     number = WholeNumber(name="rank", least=0, most=run.read_config().world_size - 1).checked(rank)
     _require_live(run, "kill a rank")
@@ -311,8 +311,8 @@ def stop_surely(run: RunDirectory, why: str) -> bool:
     """Stop a run for good, after a save if its folder takes the command; return True if it saves first.
 
     Raises:
-        NotWritableError: when it cannot be stopped either way.
-        ValueError: when it is not live.
+        NotWritableError: if it cannot be stopped either way.
+        ValueError: if it is not live.
     """
     try:
         stop(run, save=True, why=why)

@@ -103,7 +103,7 @@ class LinkChecks:
         """Begin a check; it goes on in a thread.
 
         Raises:
-            ValueError: when one goes on already, or there are no machines to measure between.
+            ValueError: if one goes on already, or there are no machines to measure between.
         """
         pairs = self._engine.links()
         if not pairs:
@@ -244,7 +244,7 @@ class CommunicationChecks:
         """Start a check of that many ranks; `busy_with` names the runs that are live meanwhile.
 
         Raises:
-            ValueError: when one is already running, or there are not that many devices.
+            ValueError: if one is already running, or there are not that many devices.
         """
         most = most_ranks(here)
         if isinstance(num_ranks, bool) or num_ranks not in range(FEWEST_RANKS, most + 1):
@@ -273,7 +273,7 @@ class CommunicationChecks:
         """Return a check by its id.
 
         Raises:
-            ValueError: when there is none.
+            ValueError: if there is none.
         """
         check = self._checks.get(str(check_id))
         if check is None:
@@ -284,7 +284,7 @@ class CommunicationChecks:
         """End a check and wait until none of its processes is left; an ended one stays unchanged.
 
         Raises:
-            ValueError: when there is none.
+            ValueError: if there is none.
         """
         check = self.find(check_id)
         check.stop_requested.set()

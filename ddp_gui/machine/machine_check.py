@@ -141,7 +141,7 @@ class MachineChecks:
             except_gpus: those it must leave alone, because the queue has allocated them.
 
         Raises:
-            ValueError: when this page already runs one.
+            ValueError: if this page already runs one.
         """
         with self._lock:
             if self._running() is not None:
@@ -160,7 +160,7 @@ class MachineChecks:
         """Return a check by its id: the running one, or a stored one.
 
         Raises:
-            ValueError: when there is none.
+            ValueError: if there is none.
         """
         if self._newest is not None and self._newest.check_id == check_id:
             return self._newest.to_json()
@@ -174,7 +174,7 @@ class MachineChecks:
         """Cancel a check, and return its state at once; an ended one stays unchanged.
 
         Raises:
-            ValueError: when there is none, or it was started by hand and runs elsewhere.
+            ValueError: if there is none, or it was started by hand and runs elsewhere.
         """
         running = self._running()
         if running is not None and running.check_id == check_id:
@@ -185,7 +185,7 @@ class MachineChecks:
         """Return the file for a bug report of a stored check.
 
         Raises:
-            ValueError: when there is none.
+            ValueError: if there is none.
         """
         path = self._files.report(check_id)
         if not path.is_file():

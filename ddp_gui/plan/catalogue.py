@@ -204,7 +204,7 @@ class CatalogueSource:
         """Return the catalogue as the files were at most a second ago, or as they are now.
 
         Raises:
-            CatalogueError: when the training process fails; the message is the end of its output.
+            CatalogueError: if the training process fails; the message is the end of its output.
         """
         with self._lock:
             was_checked_s_ago = time.monotonic() - self._checked_at

@@ -80,9 +80,9 @@ class OwnData:
             anew: ignore the cache (a change deep in a folder cannot be detected).
 
         Raises:
-            ConfigError: when there is nothing to inspect.
-            InspectionError: when the process failed.
-            TooManyError: when the current user has too many inspections running.
+            ConfigError: if there is nothing to inspect.
+            InspectionError: if the process failed.
+            TooManyError: if the current user has too many inspections running.
         """
         _check_given(config)
         key = await CLICKS.run(_key, config)
@@ -109,8 +109,8 @@ class OwnData:
         """Return a catalogue that has this data.
 
         Raises:
-            FaultyDataError: when the data cannot be used, with its faults by name and line.
-            NotInspectedError: when it has not been inspected.
+            FaultyDataError: if the data cannot be used, with its faults by name and line.
+            NotInspectedError: if it has not been inspected.
         """
         _check_given(config)
         if known is None:

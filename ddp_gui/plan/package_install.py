@@ -115,7 +115,7 @@ class PackageInstalls:
         """Start to install what a data set needs.
 
         Raises:
-            ValueError: when it needs nothing that can be installed here, or another is being installed.
+            ValueError: if it needs nothing that can be installed here, or another is being installed.
         """
         wanted = next((entry for entry in self._source.get().unavailable if entry["name"] == name), None)
         requirement = wanted["requirement"] if wanted is not None else None
@@ -137,7 +137,7 @@ class PackageInstalls:
         """Return the newest installation of a data set's package.
 
         Raises:
-            ValueError: when there was none.
+            ValueError: if there was none.
         """
         install = self._installs.get(name)
         if install is None:

@@ -268,7 +268,7 @@ def _check(dataset: Dataset, counts: Any) -> None:
     """Refuse invalid values; a copied run may contain any file.
 
     Raises:
-        TypeError, AttributeError: when it is not as `note_data` writes it.
+        TypeError, AttributeError: if it is not as `note_data` writes it.
     """
     for name, value in vars(dataset).items():
         is_number = name.startswith("num_")

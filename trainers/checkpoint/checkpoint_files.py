@@ -56,7 +56,7 @@ class Sealing:
         """Have every file below a folder on the disk; return size and SHA-256 of each, by its relative name.
 
         Raises:
-            OSError: when a file cannot be brought to the disk, or read.
+            OSError: if a file cannot be brought to the disk, or read.
         """
         paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         for path in paths:

@@ -36,7 +36,7 @@ def write_weights(folder: Path, weights: Mapping[str, Tensor]) -> Path:
     (Hugging Face `save_model`), the file's metadata maps the name left out to the one written.
 
     Raises:
-        OSError: when the file cannot be written.
+        OSError: if the file cannot be written.
     """
     if not is_safetensors_there():
         log.warning("safetensors is not installed: the weights go to %s, which only torch reads", TORCH)
@@ -65,7 +65,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     """Return the weights by name, in host memory.
 
     Raises:
-        CheckpointError: when the file holds no weights, or its package is not installed.
+        CheckpointError: if the file holds no weights, or its package is not installed.
     """
     if not (folder / SAFETENSORS).exists():
         return load_weights(folder / TORCH)
@@ -89,7 +89,7 @@ def load_weights(path: Path) -> dict[str, Tensor]:
     """Return the weights in a file of torch's.
 
     Raises:
-        CheckpointError: when it holds something else.
+        CheckpointError: if it holds something else.
     """
     weights = load_tensors(path)
     if not isinstance(weights, dict):

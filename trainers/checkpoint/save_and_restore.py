@@ -138,7 +138,7 @@ class Checkpointer:
         """Load this rank's state of `step`, after checking every file.
 
         Raises:
-            CheckpointError: when there is no whole checkpoint of this step, or it belongs to another run.
+            CheckpointError: if there is no whole checkpoint of this step, or it belongs to another run.
         """
         manifest = verify(self._run, step)
         path = checkpoint_files.final_path(self._run, step)

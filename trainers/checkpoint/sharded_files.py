@@ -125,7 +125,7 @@ def write(state: dict[str, Any], folder: Path, group: dist.ProcessGroup | None) 
     """Write this rank's pieces; all ranks of the group call it.
 
     Raises:
-        OSError: when this rank cannot write; the others return, for the caller to tell them.
+        OSError: if this rank cannot write; the others return, for the caller to tell them.
     """
     rank = 0 if group is None else dist.get_rank(group)
     # All of it is on the host. Copying ahead would wait for the GPU, and make a context on the first one.
@@ -151,7 +151,7 @@ def _from_all(action: Callable[[], Any], group: dist.ProcessGroup | None) -> lis
     """Return what an action gives on each rank, a JSON value; None when it failed on another one.
 
     Raises:
-        OSError: when it failed on this one.
+        OSError: if it failed on this one.
     """
     value, failed = None, None
     try:
@@ -170,7 +170,7 @@ def read(state: dict[str, Any], folder: Path) -> None:
     """Read this rank's pieces into the tensors of `state`, however many ranks wrote them.
 
     Raises:
-        ValueError: when the pieces do not fit.
+        ValueError: if the pieces do not fit.
     """
     try:
         # Each rank reads the description for itself: what is sent round would have to be unpickled.
@@ -230,7 +230,7 @@ def _read_description(folder: Path) -> Metadata:
     """Return what a folder of pieces says of itself; it names only plain files in this folder.
 
     Raises:
-        CheckpointError: when it says anything else.
+        CheckpointError: if it says anything else.
     """
     try:
         with open_plain(folder / ".metadata") as file:

@@ -38,9 +38,9 @@ def read_json(path: Path, *, must_be_ours: bool = False, times: int = 1) -> Any:
         times: the limits are multiplied with it.
 
     Raises:
-        OSError: when it cannot be read.
-        ForeignFileError: when it must be ours, and another user owns it.
-        ValueError: when it is not JSON, no plain file, or above one of the limits (a file that must be ours
+        OSError: if it cannot be read.
+        ForeignFileError: if it must be ours, and another user owns it.
+        ValueError: if it is not JSON, no plain file, or above one of the limits (a file that must be ours
             is limited only in its bytes and depth).
     """
     with open_own(path) if must_be_ours else open_plain(path) as file:
@@ -57,7 +57,7 @@ def parse_json(content: bytes | str, times: int = 1) -> Any:
     Half a surrogate pair becomes U+FFFD, and a number of more than 64 bits is rounded.
 
     Raises:
-        ValueError: when it is not JSON, or above one of the limits.
+        ValueError: if it is not JSON, or above one of the limits.
     """
     if is_too_large(content, times):
         raise ValueError(
@@ -125,7 +125,7 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
     """Return the whole JSON objects of a file, each on a line; other output between them is left out.
 
     Raises:
-        OSError: when it cannot be read.
+        OSError: if it cannot be read.
     """
     text = path.read_text(encoding="utf-8", errors="replace")
     found = []
@@ -145,8 +145,8 @@ def write_json_atomically(
     """Replace a JSON file so that a reader sees the old or the new one, never a part.
 
     Raises:
-        OSError: when it cannot be written; the old one is still there.
-        TypeError: when the value cannot be written as JSON.
+        OSError: if it cannot be written; the old one is still there.
+        TypeError: if the value cannot be written as JSON.
     """
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     # With its mode from the first moment on: what is private is never readable by others.
@@ -167,8 +167,8 @@ def overwrite_json(path: Path, value: Mapping[str, Any]) -> None:
     """Overwrite a JSON file in place: on a full disk, too, but a reader may see a part of it.
 
     Raises:
-        OSError: when there is none, or the disk does not take what is longer.
-        TypeError: when the value cannot be written as JSON.
+        OSError: if there is none, or the disk does not take what is longer.
+        TypeError: if the value cannot be written as JSON.
     """
     text = json.dumps(value, indent=2).encode() + b"\n"
     descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)

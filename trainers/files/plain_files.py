@@ -73,8 +73,8 @@ def open_plain(path: Path) -> BinaryIO:
     """Open a file for reading, if it is one: no link, no pipe that waits for a writer.
 
     Raises:
-        OSError: when it cannot be opened; a link is a loop then.
-        ValueError: when it is no plain file.
+        OSError: if it cannot be opened; a link is a loop then.
+        ValueError: if it is no plain file.
     """
     return os.fdopen(descriptor_of_plain(path, os.O_RDONLY), "rb")
 
@@ -83,8 +83,8 @@ def descriptor_of_plain(path: Path, flags: int, mode: int = 0o644) -> int:
     """Open a file as `os.open` does, if it is one, and never wait for anybody at its other end.
 
     Raises:
-        OSError: when it cannot be opened; a link is a loop then.
-        ValueError: when it is no plain file.
+        OSError: if it cannot be opened; a link is a loop then.
+        ValueError: if it is no plain file.
     """
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -97,8 +97,8 @@ def open_to_append(path: Path) -> int:
     """Open a file for appending, made where it is not there; return its descriptor.
 
     Raises:
-        OSError: when it cannot be opened; a link is a loop then, a pipe that nobody reads no device.
-        ValueError: when it is no plain file.
+        OSError: if it cannot be opened; a link is a loop then, a pipe that nobody reads no device.
+        ValueError: if it is no plain file.
     """
     return descriptor_of_plain(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
@@ -119,7 +119,7 @@ def refuse_links(folder: Path) -> None:
 
     Raises:
         ValueError: naming what is there.
-        OSError: when the folder cannot be looked at.
+        OSError: if the folder cannot be looked at.
     """
     if folder.is_symlink():
         raise ValueError(f"run {folder.name} is a link, and links are not followed: copy the folder itself")
@@ -145,8 +145,8 @@ def stat_anew(path: Path) -> os.stat_result:
     """Return what a file is now.
 
     Raises:
-        FileNotFoundError: when it is not there.
-        OSError: when it cannot be opened; a link is a loop then.
+        FileNotFoundError: if it is not there.
+        OSError: if it cannot be opened; a link is a loop then.
     """
     try:
         return _opened(path)

@@ -46,7 +46,7 @@ def require_ours(path: Path, about: os.stat_result | None = None) -> None:
 
     Raises:
         ForeignFileError: naming the file and its owner.
-        OSError: when it cannot be looked at.
+        OSError: if it cannot be looked at.
     """
     about = path.lstat() if about is None else about
     if not is_ours(about):
@@ -60,9 +60,9 @@ def open_own(path: Path) -> BinaryIO:
     """Open a file for reading; no link or pipe, and nobody else's.
 
     Raises:
-        ForeignFileError: when another user owns it.
-        OSError: when it cannot be opened.
-        ValueError: when it is no plain file.
+        ForeignFileError: if another user owns it.
+        OSError: if it cannot be opened.
+        ValueError: if it is no plain file.
     """
     return os.fdopen(open_descriptor(path, os.O_RDONLY), "rb")
 
@@ -71,9 +71,9 @@ def open_descriptor(path: Path, flags: int, mode: int = 0o600) -> int:
     """Open a plain file that is not another user's, as `os.open` does.
 
     Raises:
-        ForeignFileError: when another user owns it.
-        OSError: when it cannot be opened; a link is a loop then.
-        ValueError: when it is no plain file.
+        ForeignFileError: if another user owns it.
+        OSError: if it cannot be opened; a link is a loop then.
+        ValueError: if it is no plain file.
     """
     try:
         descriptor = descriptor_of_plain(path, flags, mode)
@@ -92,9 +92,9 @@ def open_lock(path: Path) -> int:
     """Open a file to lock it; made here or earlier, no other user can open it from now on.
 
     Raises:
-        ForeignFileError: when another user owns it: he could hold it for ever.
-        OSError: when it cannot be opened.
-        ValueError: when it is no plain file.
+        ForeignFileError: if another user owns it: he could hold it for ever.
+        OSError: if it cannot be opened.
+        ValueError: if it is no plain file.
     """
     descriptor = open_descriptor(path, os.O_RDWR | os.O_CREAT)
     shut_out_others(descriptor)
@@ -129,8 +129,8 @@ def make_folder(path: Path) -> Path:
     """Make a folder that no other user may enter; close one that is there.
 
     Raises:
-        ForeignFileError: when another user owns it, or made it a link.
-        OSError: when it cannot be made.
+        ForeignFileError: if another user owns it, or made it a link.
+        OSError: if it cannot be made.
     """
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700, parents=True)
@@ -191,7 +191,7 @@ def close_runs(runs_dir: Path) -> None:
     """Make the folder of the runs; close runs of this user in it that other users could enter.
 
     Raises:
-        OSError: when it cannot be made.
+        OSError: if it cannot be made.
     """
     runs_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not is_ours(about := runs_dir.stat()):

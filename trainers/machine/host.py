@@ -53,7 +53,7 @@ def map_file(address: str) -> mmap.mmap:
     """Return the content of another process's file, to be read and written.
 
     Raises:
-        OSError: when there is none, or it may not be opened.
+        OSError: if there is none, or it may not be opened.
     """
     fd = os.open(address, os.O_RDWR | os.O_CLOEXEC)
     try:

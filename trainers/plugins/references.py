@@ -64,7 +64,7 @@ def references_of(config: Config) -> dict[str, Any]:
     """Return `num_train`, `num_validation` and `references`: each a `label` and its `metrics`.
 
     Raises:
-        ValueError, LookupError, OSError: when the data cannot be read here.
+        ValueError, LookupError, OSError: if the data cannot be read here.
     """
     registry.discover_all()
     dataset = registry.datasets()[config.dataset].create(DataOptions.of(config))

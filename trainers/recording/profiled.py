@@ -218,7 +218,7 @@ class CollectiveProfile:
         """Stop, and return the collectives in the order in which they began.
 
         Raises:
-            RuntimeError, ValueError: when the profiler has nothing that can be used.
+            RuntimeError, ValueError: if the profiler has nothing that can be used.
         """
         self._profile.stop()
         found = self._profile.events() or []

@@ -32,7 +32,7 @@ def of(
         ended_early: why there are fewer steps than were asked for.
 
     Raises:
-        ValueError: when no step was recorded.
+        ValueError: if no step was recorded.
     """
     if not parts[0]["steps"]:
         raise ValueError(f"no step was done. {ended_early or ''}".rstrip())

@@ -42,7 +42,7 @@ class SampleBoard:
         """Put a sample, a JSON value, into a place.
 
         Raises:
-            ValueError: when it does not fit.
+            ValueError: if it does not fit.
         """
         text = json.dumps(sample).encode()
         if _HEAD.size + len(text) > PLACE_BYTES:
@@ -74,7 +74,7 @@ def find_sample_board(address: str) -> SampleBoard:
     """Return the board that another rank of this machine has made.
 
     Raises:
-        OSError: when there is none.
+        OSError: if there is none.
     """
     return SampleBoard(host.map_file(address))
 

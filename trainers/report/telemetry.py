@@ -141,7 +141,7 @@ class Telemetry:
         """Begin to sample; every rank must call it.
 
         Raises:
-            OSError: when the ranks of this machine may not share memory.
+            OSError: if the ranks of this machine may not share memory.
         """
         world = self._world
         if world.local_rank == 0:
