@@ -194,7 +194,7 @@ class Switch:
 
 @dataclass(frozen=True, kw_only=True)
 class PositiveNumber:
-    """A required positive number; a user's value is validated like the configuration field of the same name."""
+    """A required positive number; a user's value is validated like the configuration field of its name."""
 
     name: str
     kind: ClassVar[type] = float

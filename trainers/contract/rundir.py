@@ -121,7 +121,7 @@ def file_stem(run_id: str) -> str:
 
 
 def next_run_id(runs_dir: Path, config: Config, numbering: Numbering | None = None) -> str:
-    """Return the id of the next run with this configuration: its name, or data set and model, plus a number."""
+    """Return the id of the next run with this configuration: name (or data set and model) and number."""
     return next(next_run_ids(runs_dir, config, numbering))
 
 
@@ -279,8 +279,7 @@ class RunDirectory:
                 time.sleep(0.01)
 
     def expect_commands(self) -> None:
-        """Create the file of commands if it is missing, so that a command from another machine is seen
-        immediately.
+        """Create the file of commands if missing, so that a command from another machine is seen immediately.
 
         Raises:
             OSError: if it cannot be written.

@@ -84,7 +84,7 @@ class Config(
         return self.batch_size * num_replicas * self.gradient_accumulation_steps
 
     def peak_learning_rate(self, num_replicas: int) -> float:
-        """Return the learning rate after the warm-up, with the linear scaling rule if enabled (Goyal 2017)."""
+        """Return the learning rate after the warm-up, scaled linearly if enabled (Goyal 2017)."""
         factor = num_replicas * self.gradient_accumulation_steps if self.scale_lr else 1
         return self.learning_rate * factor
 
@@ -114,9 +114,7 @@ class Config(
         return {"schema_version": SCHEMA_VERSION, **values, **self.plugin_options}
 
     def changed(self) -> dict[str, Any]:
-        """Return the model, the data set and all values that differ from the defaults; `parse` accepts the
-        result.
-        """
+        """Return model, data set and all values that differ from the defaults; `parse` accepts it."""
         defaults = default_values()
         return {
             name: value

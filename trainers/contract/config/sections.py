@@ -601,8 +601,7 @@ class Reproduction:
     )
 
     def repeats_bits(self, device_kind: str) -> bool:
-        """Return True if repeating the run with the same ranks gives identical bits on this device (cuda,
-        cpu).
+        """Return True if a repeated run on the same ranks gives identical bits on this device (cuda, cpu).
 
         On GPUs some kernels add in the order in which their threads finish, and cuDNN selects algorithms by
         measured time.
