@@ -1,4 +1,4 @@
-"""Makes one recording of what all ranks noted: one clock, seconds from its beginning, the numbers of it."""
+"""Combines the notes of all ranks into one recording, on one clock, in seconds from its beginning."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ def of(
     """Return the content of the file.
 
     Args:
-        parts: what each rank noted, by rank.
-        skews: of the clock of each machine.
-        ended_early: why there are fewer steps than were asked for.
-
+        parts: each rank's notes, by rank.
+        skews: the clock skew of each machine.
+        ended_early: why there are fewer steps than requested.
     Raises:
         ValueError: if no step was recorded.
     """
@@ -65,7 +64,7 @@ def of(
 
 
 def _algorithm(parts: Sequence[Notes]) -> str | None:
-    """Return the way on which all ranks agree; None where none of them knows it, or there were several."""
+    """Return the algorithm that all ranks report; None if unknown or different."""
     found = {way for part in parts for way in part["algorithms"]}
     return found.pop() if len(found) == 1 else None
 
@@ -111,7 +110,7 @@ def _step(step: Notes, when: Callable[[int], float]) -> dict[str, Any]:
 
 
 def _not_measured(parts: Sequence[Notes], ranks: Sequence[Notes], world: World) -> list[str]:
-    """Say what these lanes do not show."""
+    """Return sentences about what the recording does not show."""
     said = [f"Rank {part['rank']}: {part['problem']}." for part in parts if part["problem"] is not None]
     steps = [step for rank in ranks for step in rank["steps"]]
     if world.world_size == 1:
