@@ -29,9 +29,7 @@ MAX_PARENTS = 50
 
 
 class Owners:
-    """Finds the runs of processes; caches results that cannot change, so that scanning all processes is
-    cheap.
-    """
+    """Finds the runs of processes; caches fixed results, so that scanning all processes is cheap."""
 
     def __init__(self, runs_dir: Path) -> None:
         self._runs_dir = runs_dir.resolve()
@@ -249,7 +247,7 @@ class Machine:
         return min(RANKS_BY_DEFAULT, self.max_cpu_ranks)
 
     def gpu_use(self) -> str:
-        """Return a text about GPUs in use and the limit per run; empty if all are free and there is no limit."""
+        """Return a text about GPUs in use and the limit per run; empty if neither applies."""
         programs = "another program" if self.num_gpus_of_others == 1 else "other programs"
         parts = [
             f"{num} in use by {whom}"
