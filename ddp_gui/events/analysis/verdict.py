@@ -1,4 +1,4 @@
-"""Whether a run learns, and why one can say so: a line while it runs, a verdict when it has ended.
+"""Whether a run learns, with the reason: a line while it runs, a verdict when it has ended.
 
 "Learned" means better on the validation split than the trivial predictor of the `plan` event, by more than
 its standard error. Otherwise the verdict names the one cause that the run's own numbers show.
@@ -41,16 +41,16 @@ FEWEST_CLASSES = 3
 CLEARLY_BETTER = 2.0  # standard errors: by chance in one of 40 cases
 ABOVE_TRIVIAL = 1.05
 BELOW_TRIVIAL = 0.9
-EXTREME = 100.0  # times the spread (the square root of the mean squared error): no split by chance
+EXTREME = 100.0  # ratio of spreads (roots of the mean squared error): not caused by a random split
 LOWER_RATE = "Did not learn: the learning rate is too high. Start again with a lower rate."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """A verdict: a few words, then the numbers that show it.
+    """A verdict: a short title, then the numbers that support it.
 
     Attributes:
-        cause: why the run did not learn, or not well; None where it did, or where no cause was observed.
+        cause: why the run did not learn, or not well; None if it did, or no cause was observed.
     """
 
     code: Code
@@ -60,10 +60,10 @@ class Verdict:
 
 
 def judge(series: Series, state: State, found: Sequence[Insight]) -> Verdict | None:
-    """Return what can be said of a run's learning; None of one that failed or has not begun.
+    """Return the verdict on a run's learning, or None if it failed or has not begun.
 
     Args:
-        found: what stands out in the run.
+        found: the run's insights.
     """
     is_live = state in events.LIVE_STATES
     if series.steps.length == 0 or not (is_live or state in ("finished", "stopped")):
@@ -138,7 +138,7 @@ def _learned(series: Series, codes: set[str], compared: Comparison) -> Verdict:
     reason = f"{_words_of(compared)} {_fall(series)}"
     best, jump = learning.overfits_since(series), learning.loss_jump(series)
     if best is not None and jump is not None:
-        # The validation of such a run goes up and down with the loss, which is not overfitting.
+        # The validation of such a run fluctuates with the loss, which is not overfitting.
         title = "Learned, but the loss jumped: the learning rate is too high."
         return Verdict(code="learnt", cause="rate_too_high", title=title, reason=f"{jump} {reason}")
     if best is not None:
@@ -210,7 +210,7 @@ def _not_learned(series: Series, codes: set[str], compared: Comparison) -> Verdi
 
 
 def _of_the_data(series: Series, compared: Comparison, last: float) -> tuple[str, str]:
-    """Return title and reason where the data may not determine the answer.
+    """Return title and reason if the data may not determine the answer.
 
     Args:
         last: the training loss at the end.
@@ -232,7 +232,7 @@ def _of_the_data(series: Series, compared: Comparison, last: float) -> tuple[str
 
 
 def _without_comparison(series: Series, codes: set[str]) -> Verdict:
-    """Return the verdict on an ended run of which the trivial predictor or its metric is not known."""
+    """Return the verdict on an ended run without a comparison with the trivial predictor."""
     medians = learning.medians_of_tenths(series.steps.column("loss"))
     if "loss_rises" in codes:
         return Verdict(code="did_not_learn", cause="rate_too_high", title=LOWER_RATE, reason=_numbers(series))
@@ -286,16 +286,16 @@ def _overfitted(series: Series, best: Event, title: str) -> Verdict:
 
 
 def _best_comparison(series: Series) -> Comparison | None:
-    """Return the best of all evaluations compared with the trivial predictor."""
+    """Return the best comparison of all evaluations with the trivial predictor."""
     compared = [found for event in series.evaluations.all if (found := learning.compare(series, event))]
     return max(compared, key=lambda found: found.num_errors, default=None)
 
 
 def _no_better_than_chance(series: Series) -> str | None:
-    """Say so where a classification is right hardly more often than by guessing."""
+    """Return a sentence if a classification is hardly better than guessing, or None."""
     names = series.plan.get("class_names") or ()
     accuracy = series.evaluations.last.get("metrics", {}).get("accuracy")
-    # Of two classes half is right by guessing, and three quarters may be all that can be had.
+    # With two classes half is right by guessing, and three quarters may be all that is possible.
     if accuracy is None or len(names) < FEWEST_CLASSES or accuracy > ABOVE_CHANCE / len(names):
         return None
     guessed = 1 / len(names)
@@ -303,7 +303,7 @@ def _no_better_than_chance(series: Series) -> str | None:
 
 
 def _still_improves(series: Series, medians: Sequence[float]) -> bool:
-    """Return True if the newest evaluation is clearly the best; of a single one, if the loss falls."""
+    """Return True if the last evaluation is clearly the best; with only one, if the training loss falls."""
     evaluations = [event for event in series.evaluations.all if event["loss"] is not None]
     name = events.primary_metric(evaluations[-1]["metrics"]) if evaluations else None
     value = evaluations[-1]["metrics"].get(name) if name else None
@@ -316,7 +316,7 @@ def _still_improves(series: Series, medians: Sequence[float]) -> bool:
 
 
 def _has_hardly_begun(series: Series, medians: Sequence[float], compared: Comparison) -> bool:
-    """Return True if a run of few steps ended near the trivial predictor's training loss, while it fell."""
+    """Return True if a run of few steps ended near the trivial predictor's loss and was still falling."""
     near = BELOW_TRIVIAL * learning.trivial_train_loss(compared.trivial)
     return series.steps.length < TELLING_STEPS and near < medians[-1] < medians[-2]
 
@@ -324,7 +324,7 @@ def _has_hardly_begun(series: Series, medians: Sequence[float], compared: Compar
 def _falls_to_the_end(series: Series, medians: Sequence[float]) -> bool:
     """Return True if the validation loss ends lowest: clearly below half-way, and below the first loss.
 
-    With a single evaluation, if the training loss falls in the last tenth.
+    With a single evaluation, True if the training loss falls in the last tenth.
     """
     losses = [float(event["loss"]) for event in series.evaluations.all if event["loss"] is not None]
     if len(losses) < 2:
@@ -335,18 +335,18 @@ def _falls_to_the_end(series: Series, medians: Sequence[float]) -> bool:
 
 
 def _fall(series: Series) -> str:
-    """Return how the training loss changed, over equally many steps, and the best evaluation."""
+    """Return a sentence about the change of the training loss, and the best evaluation."""
     first, last, num_steps = learning.loss_at_ends(series, -1)
     change = f"fell from {short(first)} to" if last < first else f"was {short(first)} and is"
     words = f"The training loss {change} {short(last)} ({learning.ends_in_words(num_steps)})"
     best = series.evaluations.best
     if best is None or learning.compare(series) is not None:
-        return f"{words}."  # the comparison has the evaluation
+        return f"{words}."  # the comparison includes the evaluation
     return f"{words}; validation {_value(best['name'], best['value'])} at best (step {best['step']:,})."
 
 
 def _numbers(series: Series) -> str:
-    """Return where the loss began and where it is, with the newest evaluation."""
+    """Return a sentence with the first and the last loss, and the last evaluation."""
     loss = series.steps.column("loss")
     newest = short(loss[-1]) if np.isfinite(loss[-1]) else "NaN"
     first = short(loss[0]) if np.isfinite(loss[0]) else "NaN"
@@ -359,7 +359,7 @@ def _numbers(series: Series) -> str:
 
 
 def _words_of(compared: Comparison | None) -> str:
-    """Return the evaluation and the trivial predictor with their numbers; empty where they are unknown."""
+    """Return a sentence that compares the evaluation with the trivial predictor; empty if unknown."""
     if compared is None:
         return ""
     trivial = compared.trivial
