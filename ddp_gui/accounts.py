@@ -1,4 +1,4 @@
-"""Makes and changes the file of accounts: `python -m ddp_gui.accounts FILE add ann`."""
+"""Creates and changes the file of accounts: `python -m ddp_gui.accounts FILE add ann`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def account_name(line: str) -> str:
-    """Return the account name for a person's full name: "Anna Müller" becomes anna-mueller."""
+    """Return the account name for a full name: "Anna Müller" becomes anna-mueller."""
     spelt = "".join(SPELT.get(letter, letter) for letter in line.strip().lower())
     plain = unicodedata.normalize("NFKD", spelt).encode("ascii", "ignore").decode()
     return checked_name(re.sub(r"[^a-z0-9._]+", "-", plain).strip("-._")[:32])
@@ -120,7 +120,7 @@ def _found(accounts: Accounts, name: str) -> Account:
 
 
 def _asked_password(name: str) -> str:
-    """Ask for a password twice, or read it from the first line of what is piped in."""
+    """Ask for a password twice; if stdin is not a terminal, read it from the first line."""
     if not sys.stdin.isatty():
         return sys.stdin.readline().rstrip("\r\n")
     password = getpass.getpass(f"Password for {name}: ")

@@ -423,9 +423,7 @@ class Series:
             self.problem = event
 
     def _rewind(self, step: int, seq: int) -> None:
-        """Drop all data from `step` on: after a resume from an older checkpoint the curve continues from
-        there.
-        """
+        """Drop all data from `step` on: a resume from an older checkpoint continues there."""
         self.steps.cut_from(step)
         self.evaluation_table.cut_from(step)
         self.evaluations.cut_from(step)

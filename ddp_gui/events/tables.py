@@ -244,7 +244,7 @@ def thin(x: npt.NDArray[np.generic], y: npt.NDArray[np.floating], max_points: in
 
 
 def _can_be_divided(x: npt.NDArray[Any], num_ranges: int) -> bool:
-    """Return True if an axis is long enough for its precision; otherwise the library panics (no Exception)."""
+    """Return True if an axis is long enough for its precision; else the library panics (no Exception)."""
     first, last = float(x[0]), float(x[-1])
     precision = np.finfo(np.float64).eps * max(abs(first), abs(last), SHORTEST_AXIS)
     # The library divides into four times as many ranges; the rest is a margin.
