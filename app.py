@@ -78,7 +78,7 @@ def main() -> None:
     gpus_file = trainer_process.default_cache_file("usable_gpus")
     # Reading the catalogue and importing Gradio each take seconds, so they run in parallel.
     threads = [
-        threading.Thread(target=_ask_ahead, args=(catalogue,), daemon=True),
+        threading.Thread(target=_preload_catalogue, args=(catalogue,), daemon=True),
         threading.Thread(target=capacity.settle_usable_gpus, args=(gpus_file,), daemon=True),
     ]
     for thread in threads:
@@ -345,7 +345,7 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _ask_ahead(catalogue: CatalogueSource) -> None:
+def _preload_catalogue(catalogue: CatalogueSource) -> None:
     from ddp_gui.plan.catalogue import CatalogueError
 
     try:

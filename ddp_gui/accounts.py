@@ -68,7 +68,7 @@ def _add(file: AccountFile, name: str, role: Role) -> None:
     small = checked_name(name)
     if file.path.exists() and small in file.read():
         raise AccountError(f"the account {small} exists already; set-password changes its password")
-    password = account_file.hash_password(_asked_password(small))
+    password = account_file.hash_password(_prompt_password(small))
     with file.changing() as accounts:
         accounts[small] = Account(name=small, role=role, password=password)
     print(f"{small} may log in as a {role}.")
@@ -95,7 +95,7 @@ def _add_class(file: AccountFile, names: Path, role: Role) -> None:
 def _set_password(file: AccountFile, name: str) -> None:
     small = checked_name(name)
     _found(file.read(), small)
-    password = account_file.hash_password(_asked_password(small))
+    password = account_file.hash_password(_prompt_password(small))
     with file.changing() as accounts:
         before = _found(accounts, small)
         accounts[small] = Account(name=small, role=before.role, password=password)
@@ -119,7 +119,7 @@ def _found(accounts: Accounts, name: str) -> Account:
     return accounts[name]
 
 
-def _asked_password(name: str) -> str:
+def _prompt_password(name: str) -> str:
     """Ask for a password twice; if stdin is not a terminal, read it from the first line."""
     if not sys.stdin.isatty():
         return sys.stdin.readline().rstrip("\r\n")

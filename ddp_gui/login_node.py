@@ -61,17 +61,17 @@ class Doorway:
 
     def open(self) -> None:
         """Accept connections in threads, until this process ends."""
-        threading.Thread(target=self._let_in, name="doorway", daemon=True).start()
+        threading.Thread(target=self._accept, name="doorway", daemon=True).start()
 
-    def _let_in(self) -> None:
+    def _accept(self) -> None:
         while True:
             client, address = self._listening.accept()
             if not self.leads_on.is_set() or not listening.is_own(address, client.getsockname()):
                 client.close()
                 continue
-            threading.Thread(target=self._pass_on, args=(client,), daemon=True).start()
+            threading.Thread(target=self._forward, args=(client,), daemon=True).start()
 
-    def _pass_on(self, client: socket.socket) -> None:
+    def _forward(self, client: socket.socket) -> None:
         with client, socket.socket(socket.AF_UNIX) as page:
             try:
                 page.connect(str(self._behind))
@@ -155,15 +155,15 @@ class Connection:
     """One ssh process, with the page that it has started."""
 
     def __init__(self, name: str, project: str, options: Sequence[str], behind: Path) -> None:
-        there = FIRST_PORT + secrets.randbelow(NUM_PORTS)
+        remote_port = FIRST_PORT + secrets.randbelow(NUM_PORTS)
         behind.unlink(missing_ok=True)
-        self._said: list[str] = []
+        self._last_lines: list[str] = []
         try:
             self._ssh = subprocess.Popen(
                 [
                     *("ssh", "-T", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
-                    *("-o", "ExitOnForwardFailure=yes", "-L", f"{behind}:{HOST}:{there}"),
-                    *("--", name, _remote_command(project, there, options)),
+                    *("-o", "ExitOnForwardFailure=yes", "-L", f"{behind}:{HOST}:{remote_port}"),
+                    *("--", name, _remote_command(project, remote_port, options)),
                 ],
                 env=environment.for_a_child(keep=("SSH_AUTH_SOCK",)),
                 stdin=subprocess.PIPE,
@@ -172,7 +172,7 @@ class Connection:
             )
         except FileNotFoundError as error:
             raise OSError("there is no ssh here: install OpenSSH's client") from error
-        threading.Thread(target=self._beat, name="beat", daemon=True).start()
+        threading.Thread(target=self._send_heartbeats, name="beat", daemon=True).start()
 
     @property
     def is_lost(self) -> bool:
@@ -183,7 +183,7 @@ class Connection:
         """Forward the output of ssh and the page until the page answers; return True if it does."""
         for line in self._lines():
             if line.startswith(READY):
-                threading.Thread(target=self._go_on_saying, args=(say,), daemon=True).start()
+                threading.Thread(target=self._forward_output, args=(say,), daemon=True).start()
                 return True
             say(line)
         return False
@@ -194,22 +194,22 @@ class Connection:
             self._ssh.wait()
         finally:
             self._end()
-        return self._said[-1] if self._said else f"ssh ended with {self._ssh.returncode}"
+        return self._last_lines[-1] if self._last_lines else f"ssh ended with {self._ssh.returncode}"
 
     def _lines(self) -> Iterator[str]:
         assert self._ssh.stdout is not None
         for line in self._ssh.stdout:
             words = line.decode("utf-8", "replace").rstrip()
             if words:
-                self._said.append(words)
-                del self._said[:-MOST_LINES]
+                self._last_lines.append(words)
+                del self._last_lines[:-MOST_LINES]
                 yield words
 
-    def _go_on_saying(self, say: Callable[[str], None]) -> None:
+    def _forward_output(self, say: Callable[[str], None]) -> None:
         for line in self._lines():
             say(line)
 
-    def _beat(self) -> None:
+    def _send_heartbeats(self) -> None:
         assert self._ssh.stdin is not None
         with contextlib.suppress(OSError, ValueError):
             while self._ssh.poll() is None:

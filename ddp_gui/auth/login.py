@@ -243,7 +243,7 @@ class Login:
             self._limits.check(small, source, is_known=is_known)
             async with contextlib.AsyncExitStack() as place:
                 if not is_known:
-                    await self._stand_in_line(place, source, None if account is None else small)
+                    await self._wait_for_place(place, source, None if account is None else small)
                 place.enter_context(checks.one_more(small if is_known else source))
                 is_right = await asyncio.get_running_loop().run_in_executor(
                     checks.threads, self._check, small, source, password, account, is_known
@@ -275,7 +275,7 @@ class Login:
         if token:
             self._sessions.end(token)
 
-    async def _stand_in_line(self, place: contextlib.AsyncExitStack, source: str, name: str | None) -> None:
+    async def _wait_for_place(self, place: contextlib.AsyncExitStack, source: str, name: str | None) -> None:
         """Wait until an attempt from an unknown source may take a place.
 
         Attempts with wrong names must not take the places of an entire class.

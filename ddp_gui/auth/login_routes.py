@@ -151,11 +151,11 @@ class HeaderGate:
                 message["headers"] = not_kept(list(message.get("headers", [])))
             await send(message)
 
-        scope[rights.SCOPE_KEY] = person = self._take_person(scope)
+        scope[rights.SCOPE_KEY] = person = self._pop_person(scope)
         with rights.asked_by(person), self._at_once.one_more(person.name):
             await self._app(scope, receive, send_not_kept)
 
-    def _take_person(self, scope: Scope) -> Person:
+    def _pop_person(self, scope: Scope) -> Person:
         """Return the user named by the proxy, and remove the header: no other code may read it."""
         wanted = self._header.lower().encode("ascii")
         values = [value for name, value in scope["headers"] if name.lower() == wanted]

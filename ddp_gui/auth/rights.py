@@ -252,7 +252,7 @@ class DataAccess:
         if current_user().is_teacher:
             return
         problems = [
-            Problem(field=field, value=path, allowed=self._in_words())
+            Problem(field=field, value=path, allowed=self._allowed_text())
             for field in PATH_FIELDS
             if (path := getattr(config, field)) and not self._may_read(path)
         ]
@@ -269,6 +269,6 @@ class DataAccess:
             return False
         return any(wanted.is_relative_to(folder) for folder in folders)
 
-    def _in_words(self) -> str:
+    def _allowed_text(self) -> str:
         folders = " or ".join(str(folder) for folder in self._allowed)
         return "a file that you uploaded here" + (f", or one below {folders}" if folders else "")

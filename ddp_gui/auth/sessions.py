@@ -49,8 +49,8 @@ class Sessions:
         now = self._clock()
         with self._lock:
             self._drop_old()
-            mine = [key for key, session in self._sessions.items() if session.name == account.name]
-            for oldest in mine[: max(0, len(mine) - MAX_PER_PERSON + 1)]:
+            own_sessions = [key for key, session in self._sessions.items() if session.name == account.name]
+            for oldest in own_sessions[: max(0, len(own_sessions) - MAX_PER_PERSON + 1)]:
                 del self._sessions[oldest]
             session = Session(name=account.name, mark=account.mark, began_unix_s=now, seen_unix_s=now)
             self._sessions[_key(token)] = session

@@ -151,7 +151,7 @@ def _answer_of(command: list[str], time_limit_s: float) -> dict[str, Any]:
     ):
         make_nice(process)
         try:
-            said, complaints = process.communicate(timeout=time_limit_s)
+            output, error_output = process.communicate(timeout=time_limit_s)
         except subprocess.TimeoutExpired as error:
             minutes = f"{time_limit_s / 60:,.0f} minutes"
             raise InspectionError(f"inspecting the data took more than {minutes} and was stopped") from error
@@ -159,8 +159,8 @@ def _answer_of(command: list[str], time_limit_s: float) -> dict[str, Any]:
             if process.poll() is None:
                 _end(process)
     if process.returncode != 0:
-        raise InspectionError(_last_words(process.returncode, complaints))
-    answer: dict[str, Any] = json.loads(said)
+        raise InspectionError(_failure_text(process.returncode, error_output))
+    answer: dict[str, Any] = json.loads(output)
     return answer
 
 
@@ -174,7 +174,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.communicate()
 
 
-def _last_words(exit_code: int, complaints: bytes) -> str:
+def _failure_text(exit_code: int, error_output: bytes) -> str:
     if exit_code == -signal.SIGKILL:
         return (
             "the process that inspected the data was killed, most likely because the memory ran out: "
@@ -183,5 +183,5 @@ def _last_words(exit_code: int, complaints: bytes) -> str:
     if exit_code < 0:
         name = signal.Signals(-exit_code).name
         return f"the process that inspected the data broke down ({name}): the data seems to be damaged"
-    words = without_advice(complaints.decode("utf-8", errors="replace")).strip()[-MAX_WORDS:]
+    words = without_advice(error_output.decode("utf-8", errors="replace")).strip()[-MAX_WORDS:]
     return f"the data could not be inspected:\n{words}"

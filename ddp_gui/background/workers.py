@@ -210,15 +210,15 @@ class Workers:
             try:
                 value = call()
             except BaseException as error:  # noqa: BLE001 - it is raised in the waiting coroutine
-                self._give_back(person)
+                self._release(person)
                 result.set_exception(error)
                 return
-            self._give_back(person)
+            self._release(person)
             result.set_result(value)
         else:
-            self._give_back(person)
+            self._release(person)
 
-    def _give_back(self, person: str) -> None:
+    def _release(self, person: str) -> None:
         with self._lock:
             self._running[person] -= 1
             if not self._running[person]:

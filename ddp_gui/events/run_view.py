@@ -119,7 +119,7 @@ class RunView:
                 self._seen_bytes, self._grown_at = about.st_size, time.monotonic()
             if about.st_ino != self._inode or about.st_size < self._offset:
                 # Another file (the directory was replaced): start over.
-                self._begin_anew()
+                self._start_over()
                 self._inode = about.st_ino
             if about.st_size == self._offset:
                 return False
@@ -128,7 +128,7 @@ class RunView:
             # When it becomes careful, it starts again from the beginning: that counts as progress, too.
             return (self._offset, self._is_careful) != before
 
-    def _begin_anew(self) -> None:
+    def _start_over(self) -> None:
         self.series, self._offset = Series(self.config.world_size), 0
         self._num_events = self._num_damaged = 0
 
@@ -146,7 +146,7 @@ class RunView:
         if self._is_careful or self._num_events != self.series.next_seq:
             # Intact files are read fast; this one is read again from its beginning, validating every event.
             self._is_careful = True
-            self._begin_anew()
+            self._start_over()
             self._read()
 
     def _take(self, batch: list[Event]) -> None:

@@ -63,7 +63,7 @@ def owner(client: Address, server: Address, since_s: float | None = None) -> int
         since_s: when it was accepted (`time.monotonic`): tables read after that time are recent enough.
     """
     if is_instant():
-        return _ask_kernel(client, server)
+        return _query_kernel(client, server)
     return _tables.owner(client, server, time.monotonic() if since_s is None else since_s)
 
 
@@ -80,7 +80,7 @@ def is_instant() -> bool:
             socket.create_server(("127.0.0.1", 0)) as server,
             socket.create_connection(server.getsockname()) as own,
         ):
-            return _ask_kernel(own.getsockname(), server.getsockname()) == os.geteuid()
+            return _query_kernel(own.getsockname(), server.getsockname()) == os.geteuid()
     except OSError:  # a container without loopback
         return False
 
@@ -100,7 +100,7 @@ def _knows_every_client() -> bool:
     return "microsoft" not in platform.release().lower()
 
 
-def _ask_kernel(client: Address, server: Address) -> int | None:
+def _query_kernel(client: Address, server: Address) -> int | None:
     """Return the user id of a connection's client by a query for this one socket (`man 7 sock_diag`)."""
     (family, source, interface), (_, target, _) = _packed(client[0]), _packed(server[0])
     # struct inet_diag_req_v2: family, protocol, extensions, states; then the socket, seen from the client.

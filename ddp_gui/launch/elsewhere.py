@@ -118,19 +118,21 @@ def comment(paragraphs: list[str]) -> str:
 
 def needs(job: Job) -> list[str]:
     """Return sentences about the requirements for the machines and their network."""
-    said = []
+    notes = []
     if job.num_nodes > 1:
-        said.append("All machines must see the same folder of runs: checkpoints come from every rank.")
+        notes.append("All machines must see the same folder of runs: checkpoints come from every rank.")
     if job.config.data_path:
-        said.append("Your own data must be at the same path on every machine (data_path below).")
+        notes.append("Your own data must be at the same path on every machine (data_path below).")
     if job.config.pretrained_path:
-        said.append("The pretrained model must be at the same path on every machine (pretrained_path below).")
+        notes.append(
+            "The pretrained model must be at the same path on every machine (pretrained_path below)."
+        )
     if job.num_nodes > 1:
-        said.append(
+        notes.append(
             "While it runs, ports of these machines answer every computer that reaches them, without a "
             "password: use it only in a network whose computers you trust."
         )
-    return said
+    return notes
 
 
 class Script(str):
@@ -164,18 +166,18 @@ TORCHRUN_PROOF = "Tried: the tests of this project run these commands as two mac
 
 def torchrun_text(job: Job) -> str:
     """Return the commands, each below a comment that names its machine."""
-    said = [
+    notes = [
         f"Run {job.run_id} by torchrun, on {job.num_nodes} machine{'s'[: job.num_nodes > 1]}.",
         TORCHRUN_PROOF,
     ]
     if job.num_nodes > 1:
-        said.append(
+        notes.append(
             f"Replace {FIRST_ADDRESS} by the address of the first machine, then give each machine its own "
             "command within five minutes."
         )
-    said.append("Every machine needs this project in the folder named below (or change it), installed.")
+    notes.append("Every machine needs this project in the folder named below (or change it), installed.")
     blocks = [_block(job, node) for node in range(job.num_nodes)]
-    return comment([*said, *needs(job)]) + "".join(blocks)
+    return comment([*notes, *needs(job)]) + "".join(blocks)
 
 
 def _block(job: Job, node: int) -> str:
@@ -226,7 +228,7 @@ def sbatch_text(job: Job) -> str:
             on_node=shlex.quote('exec torchrun --node-rank "$SLURM_NODEID" "$@"'),
             arguments=command.removeprefix("torchrun "),
         )
-    return "#!/bin/bash\n" + _directives(job) + comment(_words(job)) + body
+    return "#!/bin/bash\n" + _directives(job) + comment(_paragraphs(job)) + body
 
 
 def _directives(job: Job) -> str:
@@ -243,7 +245,7 @@ def _directives(job: Job) -> str:
     return "".join([*lines, "#SBATCH --no-requeue\n"])
 
 
-def _words(job: Job) -> list[str]:
+def _paragraphs(job: Job) -> list[str]:
     return [
         f"Run {job.run_id} as a Slurm job: sbatch THIS_FILE.",
         SBATCH_PROOF,
@@ -275,7 +277,7 @@ _FIRST = """mapfile -t machines <<< "$SKYPILOT_NODE_IPS"
 
 def skypilot_text(job: Job) -> str:
     """Return the task."""
-    said = [
+    notes = [
         f"Run {job.run_id} as a SkyPilot task. In this project's folder: sky launch THIS_FILE.",
         SKYPILOT_PROOF,
         "The project's folder is uploaded. The runs go with the machines: fetch them before sky down.",
@@ -283,7 +285,7 @@ def skypilot_text(job: Job) -> str:
         *([f"Replace {GPU} by a GPU that your cloud has (sky show-gpus)."] if job.with_gpus else []),
         *needs(job),
     ]
-    return comment(said) + yaml_text(skypilot_value(job))
+    return comment(notes) + yaml_text(skypilot_value(job))
 
 
 def skypilot_value(job: Job) -> dict[str, Any]:
@@ -316,14 +318,14 @@ _NODE = "node"  # the name of the job and the container in the runtime torch-dis
 
 def trainjob_text(job: Job) -> str:
     """Return the TrainJob."""
-    said = [
+    notes = [
         f"Run {job.run_id} as a TrainJob of Kubeflow Trainer 2.2 or later: kubectl create -f THIS_FILE.",
         TRAINJOB_PROOF,
         f"Replace {IMAGE}: an image whose working directory is this project, installed.",
         f"Replace {CLAIM}: a PersistentVolumeClaim for the runs (several machines: ReadWriteMany).",
         *needs(job),
     ]
-    return comment(said) + yaml_text(trainjob_value(job))
+    return comment(notes) + yaml_text(trainjob_value(job))
 
 
 def trainjob_value(job: Job) -> dict[str, Any]:

@@ -243,16 +243,16 @@ def pick_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
     Raises:
         ValueError: if there is none.
     """
-    there = run.list_checkpoints()
-    if not there:
+    checkpoints = run.list_checkpoints()
+    if not checkpoints:
         raise ValueError(f"run {run.run_id} has no checkpoint to resume from: start a new run")
     if step is None:
         whole = manifests.newest_whole(run, sum_bytes=manifests.QUICK_BYTES)
-        return whole or max(there, key=lambda item: (item.saved_unix_s, item.step))
-    for item in there:
+        return whole or max(checkpoints, key=lambda item: (item.saved_unix_s, item.step))
+    for item in checkpoints:
         if item.step == step:
             return item
-    steps = ", ".join(str(item.step) for item in there)
+    steps = ", ".join(str(item.step) for item in checkpoints)
     raise ValueError(f"checkpoint_step is {step}, but allowed is: one of {steps}, or null for the newest")
 
 

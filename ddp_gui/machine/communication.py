@@ -62,8 +62,8 @@ def explain_failure(
         return f"Rank {first['rank']} failed: {_short(str(first['error']))}"
     if exit_code < 0:
         return f"torchrun, the parent of the ranks, was killed by {_name(exit_code)}: try again."
-    last_words = output.strip().splitlines()[-1:] or ["it wrote nothing"]
-    return f"torchrun ended with exit code {exit_code}: {_short(last_words[0])}"
+    last_line = output.strip().splitlines()[-1:] or ["it wrote nothing"]
+    return f"torchrun ended with exit code {exit_code}: {_short(last_line[0])}"
 
 
 def _is_cause(exit_code: int) -> bool:
@@ -312,20 +312,20 @@ class CommunicationChecks:
             check.has_ended.set()
 
     def _run(self, check: Check, folder: Path, variables: Mapping[str, str]) -> tuple[CheckState, str | None]:
-        said = folder / "lines.jsonl"
-        process = _start(check, folder, said, variables)
+        lines_file = folder / "lines.jsonl"
+        process = _start(check, folder, lines_file, variables)
         tree = ProcessTree(process.pid)
         deadline = time.monotonic() + self._timeout_s
         is_late = False
         while process.poll() is None and not is_late and not check.stop_requested.is_set():
             tree.update()
-            check.lines = [line for line in read_json_lines(said) if "error" not in line]
+            check.lines = [line for line in read_json_lines(lines_file) if "error" not in line]
             check.stop_requested.wait(POLL_S)
             is_late = time.monotonic() > deadline
         was_ended = process.poll() is None
         tree.kill()
         process.wait()
-        lines = read_json_lines(said)
+        lines = read_json_lines(lines_file)
         check.lines = [line for line in lines if "error" not in line]
         if was_ended and check.stop_requested.is_set():
             return "stopped", None
@@ -337,10 +337,12 @@ class CommunicationChecks:
         return "failed", explain_failure(errors, output, process.returncode, late_after_s)
 
 
-def _start(check: Check, folder: Path, said: Path, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _start(
+    check: Check, folder: Path, lines_file: Path, variables: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
     gpus = cuda_environment.none_visible() if check.backend == "gloo" else {}
     lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
-    with said.open("ab") as stdout, (folder / "output.log").open("ab") as stderr:
+    with lines_file.open("ab") as stdout, (folder / "output.log").open("ab") as stderr:
         return subprocess.Popen(
             [*lifeline, *torchrun_program(), *check.arguments],
             cwd=REPOSITORY,

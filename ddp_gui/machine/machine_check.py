@@ -234,26 +234,26 @@ class MachineChecks:
 
     def _run(self, check: RunningCheck, folder: Path) -> str | None:
         """Run the program to its end; return the reason if it failed."""
-        said, errors = folder / "states.jsonl", folder / "errors.log"
-        process = check.process = self._start(check, said, errors)
+        states_file, errors = folder / "states.jsonl", folder / "errors.log"
+        process = check.process = self._start(check, states_file, errors)
         tree = ProcessTree(process.pid)
-        said_last: State | None = None
-        offset, deadline, is_told = 0, time.monotonic() + LIMIT_S, False
+        last_state: State | None = None
+        offset, deadline, is_signalled = 0, time.monotonic() + LIMIT_S, False
         try:
             while process.poll() is None and time.monotonic() < deadline:
                 tree.update()
-                said_last, offset = _last_state(said, offset, said_last)
-                if said_last is not None and said_last["state"] == "running":
-                    check.state = said_last  # its final state is shown only after its last process has ended
-                if check.is_cancel_requested and not is_told:
+                last_state, offset = _last_state(states_file, offset, last_state)
+                if last_state is not None and last_state["state"] == "running":
+                    check.state = last_state  # its final state is shown only after its last process has ended
+                if check.is_cancel_requested and not is_signalled:
                     process.send_signal(signal.SIGTERM)
-                    deadline, is_told = time.monotonic() + CANCEL_S, True
+                    deadline, is_signalled = time.monotonic() + CANCEL_S, True
                 check.has_ended.wait(POLL_S)
         finally:
             was_ended = process.poll() is None
             tree.kill()
             process.wait()
-        check.state, _ = _last_state(said, offset, said_last)
+        check.state, _ = _last_state(states_file, offset, last_state)
         if check.state is not None and check.state["state"] != "running":
             return None
         if check.is_cancel_requested:
@@ -263,11 +263,11 @@ class MachineChecks:
         words = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         return (words[-1] if words else f"It ended with exit code {process.returncode}.")[:MAX_LAST_WORDS]
 
-    def _start(self, check: RunningCheck, said: Path, errors: Path) -> subprocess.Popen[bytes]:
+    def _start(self, check: RunningCheck, states_file: Path, errors: Path) -> subprocess.Popen[bytes]:
         lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
         options = ["--runs-dir", str(self._runs_dir), "--check-id", check.check_id, "--json"]
         options += ["--except-gpus", ",".join(check.except_gpus)] if check.except_gpus else []
-        with said.open("wb") as stdout, errors.open("wb") as stderr:
+        with states_file.open("wb") as stdout, errors.open("wb") as stderr:
             return subprocess.Popen(
                 [*lifeline, sys.executable, *self._program, *options],
                 cwd=REPOSITORY,

@@ -115,7 +115,7 @@ class MachineReport:
             now = time.monotonic()
             if now - self._reported_at >= SAMPLE_EVERY_S:
                 is_stale = now - self._reported_at > STALE_AFTER_S
-                self._report = self._put_together(is_stale)
+                self._report = self._build_report(is_stale)
                 self._reported_at = now
             return self._report
 
@@ -123,7 +123,7 @@ class MachineReport:
         """Return the live runs on this machine."""
         return sorted(self._owners.live_runs())
 
-    def _put_together(self, is_stale: bool) -> Report:
+    def _build_report(self, is_stale: bool) -> Report:
         here = capacity.read()
         runs = self._runs.value() or []
         if self._versions is None:

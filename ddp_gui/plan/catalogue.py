@@ -214,7 +214,7 @@ class CatalogueSource:
             if self._catalogue is not None and self._key == trainer_process.current_key(self._catalogue.raw):
                 return self._catalogue
             try:
-                raw = self._remembered_or_asked()
+                raw = self._load()
             except AskError as error:
                 if self._catalogue is None:
                     raise CatalogueError(str(error)) from error
@@ -224,7 +224,7 @@ class CatalogueSource:
             self._key = trainer_process.current_key(raw)
             return self._catalogue
 
-    def _remembered_or_asked(self) -> Mapping[str, Any]:
+    def _load(self) -> Mapping[str, Any]:
         known = trainer_process.remembered(self._cache_file)
         if known is None:
             known = trainer_process.ask("trainers.plugins.catalog")

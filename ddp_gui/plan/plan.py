@@ -273,14 +273,14 @@ def _check(dataset: Dataset, counts: Any) -> None:
     for name, value in vars(dataset).items():
         is_number = name.startswith("num_")
         is_missing = value is None and name == "num_places"
-        if not is_missing and not (_is_count(value) if is_number else _is_words(value)):
+        if not is_missing and not (_is_count(value) if is_number else _is_short_text(value)):
             raise TypeError(f"{name} of the noted data")
     for of_model in counts.values():
         if not all(map(_is_count, of_model.values())):
             raise TypeError("the noted numbers of parameters")
 
 
-def _is_words(value: Any) -> bool:
+def _is_short_text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= MAX_WORDS
 
 

@@ -193,17 +193,17 @@ class CheckpointWriter:
         Raises:
             CheckpointError: on all ranks if it failed on any; the partial checkpoint is deleted.
         """
-        mine: tuple[str | None, bool, Result | None] = (None, False, None)
+        own_answer: tuple[str | None, bool, Result | None] = (None, False, None)
         is_superseded = False
         try:
-            mine = (None, False, action())
+            own_answer = (None, False, action())
         except Exception as error:
             # Any error: the other ranks wait for the outcome, and training must not be affected.
             is_superseded = isinstance(error, fence.SupersededError)
             is_bug = not isinstance(error, OSError | CheckpointError | fence.SupersededError)
             log.warning("a checkpoint could not be written: %s", checkpoint_files.why(error), exc_info=is_bug)
-            mine = (checkpoint_files.why(error), checkpoint_files.needs_space(error), None)
-        answers = self._gather(mine)
+            own_answer = (checkpoint_files.why(error), checkpoint_files.needs_space(error), None)
+        answers = self._gather(own_answer)
         failed = [
             (rank, problem, is_full)
             for rank, (problem, is_full, _) in enumerate(answers)

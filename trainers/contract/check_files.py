@@ -94,12 +94,12 @@ class CheckFiles:
             ValueError: if another user owns the folder or a file.
         """
         private_files.make_folder(self.folder)
-        there = [*self.read(), dict(check)]
-        whole = {str(old.get("device_kind")): old for old in there if old.get("state") == "done"}
-        worth_keeping = [*there[-MOST_KEPT:], *whole.values()]
-        kept = [old for old in there if any(old is one for one in worth_keeping)]
+        all_checks = [*self.read(), dict(check)]
+        whole = {str(old.get("device_kind")): old for old in all_checks if old.get("state") == "done"}
+        worth_keeping = [*all_checks[-MOST_KEPT:], *whole.values()]
+        kept = [old for old in all_checks if any(old is one for one in worth_keeping)]
         write_json_atomically(self.results, {"version": VERSION, "checks": kept}, mode=0o600)
-        for old in there:
+        for old in all_checks:
             if not any(old is one for one in kept):
                 plain_files.remove(self.report(old["check_id"]))
         path = self.report(check["check_id"])

@@ -75,8 +75,8 @@ def with_obstacle(obstacle: Obstacle) -> dict[str, str]:
 
 def obstacle() -> Obstacle | None:
     """Return the reason why the page hides all GPUs from its child processes, or None if it does not."""
-    told = os.environ.get(OBSTACLE)
-    return None if told is None else Obstacle(**json.loads(told))
+    value = os.environ.get(OBSTACLE)
+    return None if value is None else Obstacle(**json.loads(value))
 
 
 def shares_one_gpu() -> bool:

@@ -164,19 +164,19 @@ def visible_gpus() -> list[VisibleGpu]:
     A divided GPU is replaced by its MIG instances. CUDA uses one of them per process, so that each must be
     selected by its own UUID. Indices in CUDA_VISIBLE_DEVICES are NVML's; see `names_are_unclear`.
     """
-    there = _gpus_by_index()
+    gpus = _gpus_by_index()
     names = cuda_environment.visible_names()
     found, parts = [], list[VisibleGpu]()
     if names is None:
-        found = list(there.values())
+        found = list(gpus.values())
     for name in names or ():
         if name.startswith(cuda_environment.MIG):
             parts.append(VisibleGpu(index=0, uuid=name, handle=gpu_handle(name), is_part=True))
             continue
-        meant = [index for index, gpu in there.items() if _is_meant(name, index, gpu)]
-        if len(meant) != 1:
+        selected = [index for index, gpu in gpus.items() if _is_selected(name, index, gpu)]
+        if len(selected) != 1:
             break  # CUDA ignores all names after an unknown one
-        found.append(there[meant[0]])
+        found.append(gpus[selected[0]])
     answering = sorted((gpu for gpu in found if gpu is not None), key=lambda gpu: gpu.index)
     whole = [gpu for gpu in answering if not is_divided(gpu.handle)]
     for gpu in answering:
@@ -213,7 +213,7 @@ def all_uuids() -> list[str]:
     return [gpu.uuid for gpu in _gpus_by_index().values() if gpu is not None]
 
 
-def _is_meant(name: str, index: int, gpu: VisibleGpu | None) -> bool:
+def _is_selected(name: str, index: int, gpu: VisibleGpu | None) -> bool:
     """Return True if a name selects this GPU: its index, or a prefix of its UUID."""
     return name == str(index) or (
         gpu is not None and name.startswith(cuda_environment.GPU) and gpu.uuid.startswith(name)

@@ -34,7 +34,7 @@ class Passes:
         self._is_closed = False
         self._error: str | None = None
         self._began_at: float | None = None
-        self._complained_at = float("-inf")
+        self._logged_at = float("-inf")
 
     @property
     def is_alive(self) -> bool:
@@ -55,7 +55,7 @@ class Passes:
 
     def begin(self) -> None:
         """Begin, in a thread, until `close`."""
-        self._thread = threading.Thread(target=self._go_on, name=self._name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._thread.start()
 
     def wake(self) -> None:
@@ -67,7 +67,7 @@ class Passes:
         self._is_closed = True
         self._wake.set()
 
-    def _go_on(self) -> None:
+    def _run(self) -> None:
         while not self._is_closed:
             self._wake.clear()
             self._began_at = time.monotonic()
@@ -75,18 +75,20 @@ class Passes:
                 rest_s = self._one_pass()
                 self._error = None
             except Exception as error:  # noqa: BLE001 - this thread must survive any error
-                self._tell(error)
+                self._record_error(error)
                 rest_s = self._rest_after_error_s
             self._began_at = None
             self._wake.wait(rest_s)
 
-    def _tell(self, error: Exception) -> None:
-        if time.monotonic() - self._complained_at > COMPLAIN_EVERY_S:
-            self._complained_at = time.monotonic()
+    def _record_error(self, error: Exception) -> None:
+        if time.monotonic() - self._logged_at > COMPLAIN_EVERY_S:
+            self._logged_at = time.monotonic()
             log.error("%s: a pass failed, trying again: %s", self._name, error, exc_info=error)
-        is_said = isinstance(error, (OSError, ValueError)) and str(error)
+        has_message = isinstance(error, (OSError, ValueError)) and str(error)
         # Messages of other errors were not written for users: they appear only in the log.
-        self._error = explain(error) if is_said else f"An error of the page itself ({type(error).__name__})."
+        self._error = (
+            explain(error) if has_message else f"An error of the page itself ({type(error).__name__})."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

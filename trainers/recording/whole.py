@@ -111,17 +111,17 @@ def _step(step: Notes, when: Callable[[int], float]) -> dict[str, Any]:
 
 def _not_measured(parts: Sequence[Notes], ranks: Sequence[Notes], world: World) -> list[str]:
     """Return sentences about what the recording does not show."""
-    said = [f"Rank {part['rank']}: {part['problem']}." for part in parts if part["problem"] is not None]
+    sentences = [f"Rank {part['rank']}: {part['problem']}." for part in parts if part["problem"] is not None]
     steps = [step for rank in ranks for step in rank["steps"]]
     if world.world_size == 1:
-        said.append("There is one rank, so nothing is averaged.")
+        sentences.append("There is one rank, so nothing is averaged.")
     elif not any(step["all_reduces"] for step in steps):
-        said.append(
+        sentences.append(
             "Which collective carries which gradients is not measured with this strategy: they are drawn by "
             "their names."
         )
     if any(name == "both" for step in steps for name, *_ in step["parts"]):
-        said.append("Forward and backward are interleaved here, and are not told apart.")
+        sentences.append("Forward and backward are interleaved here, and are not told apart.")
     if world.device.type == "cuda":
-        said.append("What the GPU does within a part, kernel by kernel, is not drawn.")
-    return said
+        sentences.append("What the GPU does within a part, kernel by kernel, is not drawn.")
+    return sentences

@@ -133,7 +133,7 @@ class StepMeter:
             self._unread = self._begin()
         if not self._reads_late or self._agreed.command is not None:
             self.finish_report()  # before a command is obeyed, every step is reported
-        return self._take_agreed()
+        return self._apply_agreement()
 
     def finish_report(self) -> None:
         """Read the pending report, if any: no training step follows now."""
@@ -157,25 +157,25 @@ class StepMeter:
         self.finish_report()
         self._unread = self._begin()
         self.finish_report()
-        return self._take_agreed()
+        return self._apply_agreement()
 
     def should_break_off(self) -> bool:
         """Return True, on all ranks alike, if the user requested a stop; communicates only now and then.
 
         For long work in pieces, such as an evaluation: every rank must call it after each piece.
         """
-        return self._agree_on_a_stop(self._in_evaluation)
+        return self._agree_on_stop(self._in_evaluation)
 
     def should_leave_step(self) -> bool:
         """Like `should_break_off`, between the micro-batches of a step; a report counts as a call."""
-        return self._agree_on_a_stop(self._in_step)
+        return self._agree_on_stop(self._in_step)
 
-    def _agree_on_a_stop(self, pieces: _Pieces) -> bool:
+    def _agree_on_stop(self, pieces: _Pieces) -> bool:
         pieces.num_done += 1
         if pieces.num_done < pieces.agree_every:
             return False
         num_done = pieces.num_done
-        took_s = pieces.begin_anew() / num_done
+        took_s = pieces.restart() / num_done
         message = torch.zeros(2, dtype=torch.float64, device=self._world.device)
         if self._world.is_main:
             every = max(
@@ -206,7 +206,7 @@ class StepMeter:
         )
         self._steps = []
         self._grad_norm = None
-        self._in_step.begin_anew()
+        self._in_step.restart()
         return report
 
     def _read(self, report: _Report, *, is_between_steps: bool = False) -> None:
@@ -238,7 +238,7 @@ class StepMeter:
                 )
             )
 
-    def _take_agreed(self) -> Command | None:
+    def _apply_agreement(self) -> Command | None:
         """Apply the agreement: set the interval and the sample, and return the command."""
         agreed = self._agreed
         if agreed.command is not None or agreed.is_sample_due:
@@ -273,7 +273,7 @@ class _Pieces:
     agree_every: int = 1
     agreed_at: float = field(default_factory=time.monotonic)
 
-    def begin_anew(self) -> float:
+    def restart(self) -> float:
         """Restart the count; return the seconds since the last restart."""
         now = time.monotonic()
         took_s, self.agreed_at, self.num_done = now - self.agreed_at, now, 0

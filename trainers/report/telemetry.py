@@ -149,8 +149,8 @@ class Telemetry:
             self._board, self._file = samples_module.make_sample_board(int(os.environ["LOCAL_WORLD_SIZE"]))
             # With several machines, the first rank of each reports its host name.
             self._host = {} if is_one_machine() else {"host": socket.gethostname()}
-        mine = None if self._file is None else self._file.address
-        address = gather_json(mine, world.slow_group)[world.rank - world.local_rank]
+        own_address = None if self._file is None else self._file.address
+        address = gather_json(own_address, world.slow_group)[world.rank - world.local_rank]
         if self._board is None:
             self._board = samples_module.find_sample_board(address)
         self.thread.start()
@@ -285,18 +285,18 @@ class Gatherer:
     def __init__(self, store: dist.Store, keys: Sequence[str]) -> None:
         self._store = store
         self._keys = list(keys)
-        self._there: set[str] = set()
+        self._existing: set[str] = set()
 
     def gather(self) -> list[Any]:
         """Return the values that exist, in key order; keys found once are not checked again."""
-        if len(self._there) < len(self._keys):
-            missing = [key for key in self._keys if key not in self._there]
+        if len(self._existing) < len(self._keys):
+            missing = [key for key in self._keys if key not in self._existing]
             # `multi_get` would block on missing keys.
-            self._there.update(missing if self._store.check(missing) else filter(self._is_there, missing))
-        there = [key for key in self._keys if key in self._there]
-        return [json.loads(found) for found in self._store.multi_get(there)] if there else []
+            self._existing.update(missing if self._store.check(missing) else filter(self._exists, missing))
+        existing = [key for key in self._keys if key in self._existing]
+        return [json.loads(found) for found in self._store.multi_get(existing)] if existing else []
 
-    def _is_there(self, key: str) -> bool:
+    def _exists(self, key: str) -> bool:
         return bool(self._store.check([key]))
 
 

@@ -93,23 +93,23 @@ class Slowed:
 def slowed_spans(marks: Iterable[Event]) -> list[Slowed]:
     """Return when ranks were slowed down, from the answers to `slow_rank`; a new start ends all delays."""
     found: list[Slowed] = []
-    going_on: dict[int, int] = {}  # by rank, the index in `found`
+    active: dict[int, int] = {}  # by rank, the index in `found`
     for mark in marks:
-        asked = _asked(mark)
+        asked = _slow_rank_arguments(mark)
         if asked is not None:
-            ended = [asked[0]] if asked[0] in going_on else []
+            ended = [asked[0]] if asked[0] in active else []
         else:
-            ended = list(going_on) if mark["kind"] == "state" and mark["state"] == "starting" else []
+            ended = list(active) if mark["kind"] == "state" and mark["state"] == "starting" else []
         for rank in ended:
-            place = going_on.pop(rank)
+            place = active.pop(rank)
             found[place] = replace(found[place], until_step=mark["step"])
         if asked is not None and asked[1]:
-            going_on[asked[0]] = len(found)
+            active[asked[0]] = len(found)
             found.append(Slowed(rank=asked[0], delay_ms=asked[1], after_step=mark["step"]))
     return [each for each in found if each.until_step is None or each.until_step > each.after_step]
 
 
-def _asked(mark: Event) -> tuple[int, int] | None:
+def _slow_rank_arguments(mark: Event) -> tuple[int, int] | None:
     """Return rank and delay of an accepted `slow_rank` command, or None for any other event."""
     if mark["kind"] != "command" or mark["name"] != "slow_rank" or not mark.get("accepted"):
         return None

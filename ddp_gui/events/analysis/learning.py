@@ -189,18 +189,18 @@ def overfits_since(series: Series) -> Event | None:
     validation fluctuates, and the message must not come and go with it.
     """
     evaluations = [event for event in series.evaluations.all if event["loss"] is not None]
-    best, num_after, is_told = None, 0, False
+    best, num_after, is_reported = None, 0, False
     for event in evaluations:
         if best is None or event["loss"] < best["loss"]:
-            best, num_after, is_told = event, 0, False
+            best, num_after, is_reported = event, 0, False
             continue
         num_after += 1
         rise, ratio = event["loss"] - best["loss"], event["loss"] / max(best["loss"], 1e-12)
         is_worse = (ratio >= CLEARLY_WORSE and _metric_is_worse(series, best, event)) or (
             ratio >= MUCH_WORSE and rise >= SMALL_RISE
         )
-        is_told = (num_after >= WORSE_EVALUATIONS and is_worse) or (is_told and ratio >= HARDLY_WORSE)
-    if best is None or not is_told:
+        is_reported = (num_after >= WORSE_EVALUATIONS and is_worse) or (is_reported and ratio >= HARDLY_WORSE)
+    if best is None or not is_reported:
         return None
     then, now = training_loss_at(series, best["step"]), training_loss_at(series, evaluations[-1]["step"])
     if then is None or now is None or now > BETTER_LOSS_RATIO * then:

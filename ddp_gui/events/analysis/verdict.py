@@ -96,12 +96,12 @@ def _not_a_number(series: Series, *, is_live: bool) -> Verdict:
     if rose is None and newest <= learning.FAR_ABOVE * float(finite[0]):
         title = f"{failed}: the loss became NaN."
         reason = (
-            f"{_numbers(series)} It had not risen before. The usual causes are a learning rate that is too "
+            f"{_losses(series)} It had not risen before. The usual causes are a learning rate that is too "
             "high and a value in the data that is infinite or extremely large."
         )
         return Verdict(code="did_not_learn", cause="not_a_number", title=title, reason=reason)
     reason = (
-        f"{rose or f'The training loss rose from {short(finite[0])} to {short(newest)}.'} {_numbers(series)}"
+        f"{rose or f'The training loss rose from {short(finite[0])} to {short(newest)}.'} {_losses(series)}"
     )
     title = "Not learning: the learning rate is too high." if is_live else LOWER_RATE
     return Verdict(code="did_not_learn", cause="rate_too_high", title=title, reason=reason)
@@ -112,12 +112,12 @@ def _while_it_runs(series: Series, codes: set[str], compared: Comparison | None)
     is_better = compared is not None and compared.is_better
     if "loss_rises" in codes and not is_better:
         title = "Not learning: the learning rate is too high."
-        reason = _numbers(series)
+        reason = _losses(series)
         return Verdict(code="did_not_learn", cause="rate_too_high", title=title, reason=reason)
     if "loss_does_not_fall" in codes:
         jump = learning.loss_jump(series)
         title = "Not learning: the learning rate is too high." if jump else "Not learning so far."
-        reason = " ".join(filter(None, (jump, _numbers(series), _words_of(compared))))
+        reason = " ".join(filter(None, (jump, _losses(series), _comparison_text(compared))))
         cause: Cause | None = "rate_too_high" if jump else None
         return Verdict(code="did_not_learn", cause=cause, title=title, reason=reason)
     if series.steps.length < TELLING_STEPS or medians is None:
@@ -127,15 +127,15 @@ def _while_it_runs(series: Series, codes: set[str], compared: Comparison | None)
     if best is not None:
         return _overfitted(series, best, "It only overfits now.")
     if is_better or (compared is None and medians[-1] < insights.HARDLY_FALLEN * abs(medians[0])):
-        reason = " ".join(filter(None, (_fall(series), _words_of(compared))))
+        reason = " ".join(filter(None, (_change(series), _comparison_text(compared))))
         return Verdict(code="learning", title="It is learning.", reason=reason)
-    reason = " ".join(filter(None, (_numbers(series), _words_of(compared))))
+    reason = " ".join(filter(None, (_losses(series), _comparison_text(compared))))
     return Verdict(code="too_early", title="Too early to say whether it learns.", reason=reason)
 
 
 def _learned(series: Series, codes: set[str], compared: Comparison) -> Verdict:
     """Return the verdict on a run that ended better than the trivial predictor."""
-    reason = f"{_words_of(compared)} {_fall(series)}"
+    reason = f"{_comparison_text(compared)} {_change(series)}"
     best, jump = learning.overfits_since(series), learning.loss_jump(series)
     if best is not None and jump is not None:
         # The validation of such a run fluctuates with the loss, which is not overfitting.
@@ -168,7 +168,7 @@ def _not_learned(series: Series, codes: set[str], compared: Comparison) -> Verdi
     def verdict(code: Code, cause: Cause, title: str, *reasons: str) -> Verdict:
         return Verdict(code=code, cause=cause, title=title, reason=" ".join((*reasons, words)))
 
-    words, trivial, num_steps = _words_of(compared), compared.trivial, series.steps.length
+    words, trivial, num_steps = _comparison_text(compared), compared.trivial, series.steps.length
     trivial_loss = learning.trivial_train_loss(trivial)
     if compared.has_one_answer:
         return verdict("did_not_learn", "one_answer", "Nothing to learn: the answer is always the same.")
@@ -187,25 +187,27 @@ def _not_learned(series: Series, codes: set[str], compared: Comparison) -> Verdi
         return verdict("did_not_learn", "outlier", title, reason)
     jump = learning.loss_jump(series)
     if jump is not None or "loss_rises" in codes:
-        return verdict("did_not_learn", "rate_too_high", LOWER_RATE, jump or _numbers(series))
+        return verdict("did_not_learn", "rate_too_high", LOWER_RATE, jump or _losses(series))
     best = _best_comparison(series)
     if best is not None and best.num_errors > CLEARLY_BETTER:
         title = f"Overfitted: validation got worse from step {best.step:,} on."
-        reason = f"At step {best.step:,} validation {_value(trivial['metric'], best.value)}. {_fall(series)}"
+        reason = (
+            f"At step {best.step:,} validation {_value(trivial['metric'], best.value)}. {_change(series)}"
+        )
         return verdict("memorised", "overfitting", title, reason)
     medians = learning.medians_of_tenths(series.steps.column("loss"))
     if medians is None or num_steps < learning.FEWEST_STEPS_OF_A_RUN:
         return verdict("too_short", "too_few_steps", "Too short to judge.", f"It had {_steps(num_steps)}.")
     if _falls_to_the_end(series, medians):
-        title, reason = "Too few steps: train longer.", f"The loss was falling to the end. {_fall(series)}"
+        title, reason = "Too few steps: train longer.", f"The loss was falling to the end. {_change(series)}"
         return verdict("still_improving", "too_few_steps", title, reason)
     if num_steps < TELLING_STEPS and medians[-1] > BELOW_TRIVIAL * trivial_loss:
-        title, reason = "Did not learn: too few steps.", f"It had {_steps(num_steps)}. {_fall(series)}"
+        title, reason = "Did not learn: too few steps.", f"It had {_steps(num_steps)}. {_change(series)}"
         return verdict("did_not_learn", "too_few_steps", title, reason)
     if medians[-1] > ABOVE_TRIVIAL * trivial_loss:
         title = "Did not learn: too few steps, or a rate that is too low."
         reason = f"The training loss is still above that of the trivial predictor ({short(trivial_loss)})."
-        return verdict("did_not_learn", "too_few_steps", title, reason, _fall(series))
+        return verdict("did_not_learn", "too_few_steps", title, reason, _change(series))
     return verdict("did_not_learn", "data", *_of_the_data(series, compared, medians[-1]))
 
 
@@ -226,7 +228,7 @@ def _of_the_data(series: Series, compared: Comparison, last: float) -> tuple[str
     title = "Did not learn: the inputs may not determine the answer."
     trivial_loss = learning.trivial_train_loss(trivial)
     if last < BELOW_TRIVIAL * trivial_loss:
-        return title, f"It only memorized the training data. {_fall(series)}"
+        return title, f"It only memorized the training data. {_change(series)}"
     words = f"The training loss ended at {short(last)}; the trivial predictor has {short(trivial_loss)}."
     return title, words
 
@@ -235,11 +237,11 @@ def _without_comparison(series: Series, codes: set[str]) -> Verdict:
     """Return the verdict on an ended run without a comparison with the trivial predictor."""
     medians = learning.medians_of_tenths(series.steps.column("loss"))
     if "loss_rises" in codes:
-        return Verdict(code="did_not_learn", cause="rate_too_high", title=LOWER_RATE, reason=_numbers(series))
+        return Verdict(code="did_not_learn", cause="rate_too_high", title=LOWER_RATE, reason=_losses(series))
     if "loss_does_not_fall" in codes:
         jump = learning.loss_jump(series)
         title = LOWER_RATE if jump else "Did not learn: the loss did not fall."
-        reason = f"{jump} {_numbers(series)}" if jump else _numbers(series)
+        reason = f"{jump} {_losses(series)}" if jump else _losses(series)
         cause: Cause | None = "rate_too_high" if jump else None
         return Verdict(code="did_not_learn", cause=cause, title=title, reason=reason)
     if series.steps.length < learning.FEWEST_STEPS_OF_A_RUN or medians is None:
@@ -263,7 +265,7 @@ def _without_comparison(series: Series, codes: set[str]) -> Verdict:
         return Verdict(
             code="did_not_learn", cause=None if jump is None else "rate_too_high", title=title, reason=reason
         )
-    reason = _fall(series)
+    reason = _change(series)
     if _still_improves(series, medians):
         return Verdict(
             code="still_improving",
@@ -281,7 +283,7 @@ def _overfitted(series: Series, best: Event, title: str) -> Verdict:
         f"{short(newest['loss'])} now, while the training loss kept falling."
     )
     compared = learning.compare(series)
-    reason = reason if compared is None else f"{reason} {_words_of(compared)}"
+    reason = reason if compared is None else f"{reason} {_comparison_text(compared)}"
     return Verdict(code="memorised", cause="overfitting", title=title, reason=reason)
 
 
@@ -334,7 +336,7 @@ def _falls_to_the_end(series: Series, medians: Sequence[float]) -> bool:
     return newest == min(losses) and newest < STILL_FALLING * half_way and newest < medians[0]
 
 
-def _fall(series: Series) -> str:
+def _change(series: Series) -> str:
     """Return a sentence about the change of the training loss, and the best evaluation."""
     first, last, num_steps = learning.loss_at_ends(series, -1)
     change = f"fell from {short(first)} to" if last < first else f"was {short(first)} and is"
@@ -345,7 +347,7 @@ def _fall(series: Series) -> str:
     return f"{words}; validation {_value(best['name'], best['value'])} at best (step {best['step']:,})."
 
 
-def _numbers(series: Series) -> str:
+def _losses(series: Series) -> str:
     """Return a sentence with the first and the last loss, and the last evaluation."""
     loss = series.steps.column("loss")
     newest = short(loss[-1]) if np.isfinite(loss[-1]) else "NaN"
@@ -358,7 +360,7 @@ def _numbers(series: Series) -> str:
     return f"{words}; validation {_value(name, metrics[name])}."
 
 
-def _words_of(compared: Comparison | None) -> str:
+def _comparison_text(compared: Comparison | None) -> str:
     """Return a sentence that compares the evaluation with the trivial predictor; empty if unknown."""
     if compared is None:
         return ""

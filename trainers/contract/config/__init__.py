@@ -103,9 +103,9 @@ class Config(
         """
         steps = step
         if epoch < self.num_epochs:
-            of_this_epoch = -(-(num_train - samples_in_epoch) // self.global_batch(num_replicas))
+            num_in_epoch = -(-(num_train - samples_in_epoch) // self.global_batch(num_replicas))
             whole_epochs = self.num_epochs - epoch - 1
-            steps += of_this_epoch + whole_epochs * self.steps_per_epoch(num_train, num_replicas)
+            steps += num_in_epoch + whole_epochs * self.steps_per_epoch(num_train, num_replicas)
         return steps if self.max_steps is None else min(steps, self.max_steps)
 
     def to_json(self) -> dict[str, Any]:

@@ -81,10 +81,10 @@ class ConfigError(ValueError):
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
-        told = [str(problem) for problem in self.problems[:MAX_TOLD]]
+        messages = [str(problem) for problem in self.problems[:MAX_TOLD]]
         if len(self.problems) > MAX_TOLD:
-            told.append(f"And {len(self.problems) - MAX_TOLD:,} more.")
-        super().__init__(" ".join(told))
+            messages.append(f"And {len(self.problems) - MAX_TOLD:,} more.")
+        super().__init__(" ".join(messages))
 
 
 def coerce(value: Any, hint: Any, about: Setting) -> Any:
