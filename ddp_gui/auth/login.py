@@ -104,7 +104,7 @@ class LoginLimits:
         Args:
             is_known: the source is a known device, so that failures elsewhere do not count.
         Raises:
-            TooManyTriesError: if the client has to wait.
+            TooManyTriesError: if the client must wait.
         """
         with self._lock:
             wait_s = self._pairs.wait_s((name, source))
@@ -230,7 +230,7 @@ class Login:
                 that
                 browser count, so that no other client can lock it out.
         Raises:
-            LoginError: if name or password is wrong, or the client has to wait.
+            LoginError: if name or password is wrong, or the client must wait.
         """
         small = name.strip().lower()[:80]
         account = self._accounts.find(small)
@@ -239,7 +239,7 @@ class Login:
             (f"device {device}", self._known) if is_known else (network_of(address), self._strangers)
         )
         try:
-            # Checked before it takes a place in the queue: a name that has to wait must not delay others.
+            # Checked before taking a place in the queue, so that a blocked name does not delay other users.
             self._limits.check(small, source, is_known=is_known)
             async with contextlib.AsyncExitStack() as place:
                 if not is_known:
@@ -318,7 +318,7 @@ class _Places:
 
     @contextlib.contextmanager
     def one_more(self, sender: str) -> Iterator[None]:
-        """Count a check while it waits and runs.
+        """Count a check until it is done.
 
         Raises:
             LoginError: if there are too many.

@@ -73,7 +73,7 @@ def current_user() -> Person:
 
 
 def nobody_by_default() -> None:
-    """Make `NOBODY` the default user from now on."""
+    """From now on, make `NOBODY` the default user."""
     global _default
     _default = NOBODY
 

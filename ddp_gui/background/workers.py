@@ -105,7 +105,7 @@ class Workers:
     async def run(
         self, function: Callable[Values, Result], *values: Values.args, **named: Values.kwargs
     ) -> Result:
-        """Run a function in a thread when it is its turn, and return its result.
+        """Run a function in a thread, in the user's turn, and return its result.
 
         Raises:
             TooManyError: if the current user has too many calls queued or running.
@@ -113,7 +113,7 @@ class Workers:
         return await asyncio.wrap_future(self.submit(functools.partial(function, *values, **named)))
 
     async def pieces(self, made: Iterator[Result]) -> AsyncIterator[Result]:
-        """Yield the items of an iterator, each computed when it is its turn."""
+        """Yield the items of an iterator, each computed as a separate call."""
         end = object()
         while (
             piece := await asyncio.wrap_future(self._queue(functools.partial(next, made, end)))
@@ -122,7 +122,7 @@ class Workers:
 
     @contextlib.contextmanager
     def one_more_open(self) -> Iterator[None]:
-        """Count a file that is generated while it is sent: its process lives until the client has read it.
+        """Count a file during its generation and download: its process lives until the client has read it.
 
         Raises:
             TooManyError: if the current user, or all users together, have too many of them.
@@ -167,6 +167,7 @@ class Workers:
 
     def _count(self) -> str:
         person = current_user().name
+        # Without login the limit of one user applies to all clients together, so it is larger.
         most = self._most_asked if person else self._most_asked * self._at_once
         with self._lock:
             if self._asked[person] >= most:

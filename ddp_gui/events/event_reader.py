@@ -30,7 +30,7 @@ TASTE_BLOCK_BYTES = 2 * 1024
 def read_batch(path: Path, offset: int) -> tuple[list[Event], int]:
     """Return the events of the next part of a file and the offset for the next call.
 
-    Damaged lines are skipped. Of the step events, only those that are shown unchanged are validated.
+    Damaged lines are skipped. Only step events that the page shows unchanged are validated.
 
     Raises:
         OSError: if the file cannot be read.

@@ -205,7 +205,7 @@ FIELDS = (
 def node_rows_of_run(latest: Mapping[str, Event], num_nodes: int, num_ranks: int) -> list[dict[str, Any]]:
     """Return an entry for each machine in the latest events, in order of machines.
 
-    `idlest` is the least busy rank, `slowest` the one that takes longest without waiting for other ranks.
+    `idlest` is the least busy rank, `slowest` the rank with the longest step time without waiting.
     """
     devices: Sequence[Mapping[str, Any]] = latest.get("devices", {}).get("devices", [])
     ranks: Sequence[Mapping[str, Any]] = latest.get("ranks", {}).get("ranks", [])
@@ -380,6 +380,7 @@ class Fold:
         self.cut_from(cut_from)
         self.step = int(steps[-1])
         lowest_after = np.minimum.accumulate(steps[::-1])[::-1]
+        # A step remains if no later step of the batch is equal or lower: such a step would have cut it off.
         is_kept = np.append(steps[:-1] < lowest_after[1:], True)
         return Kept(np.flatnonzero(is_kept), cut_from, int(cuts[-1]))
 

@@ -149,7 +149,7 @@ class Table:
         Rows more than eight spans back have a weight below a millionth, and are not read.
 
         Args:
-            span: in the unit of `positions`; in rows if there are no positions.
+            span: in the unit of `positions`; in rows without positions.
             positions: positions of all rows on the axis of the average.
             is_weighted: a row's weight is its distance from the previous one, as a step counts for its
                 samples.
@@ -207,6 +207,8 @@ def moving_average(
     for begin, end in itertools.pairwise([0, *edges[1:].tolist(), len(values)]):
         if begin == end:
             continue
+        # The weight of each value relative to the beginning of its piece. Dividing by it before the
+        # cumulative sum and multiplying after it computes all averages of the piece without a Python loop.
         powers = np.exp(-(ages[begin:end] - ages[begin] + exponents[begin]))
         totals = (total + np.cumsum(counted[begin:end] / powers)) * powers
         counts = (weight + np.cumsum(shares[begin:end] / powers)) * powers
@@ -399,7 +401,7 @@ STEP_CHARTS = (
 
 
 def chart_columns(*, sparse: bool | None = None) -> tuple[str, ...]:
-    """Return the drawn columns: all, only the sparse ones, or only the others."""
+    """Return the drawn columns: all of them, only the sparse or only the dense ones."""
     return tuple(chart.column for chart in STEP_CHARTS if sparse is None or chart.is_sparse == sparse)
 
 

@@ -223,7 +223,7 @@ def shorten_session_starts() -> None:
     utils.MatplotlibBackendMananger = contextlib.nullcontext  # type: ignore[misc, assignment]
 
 
-FORM_BYTES = 100_000  # what a form adds to its file
+FORM_BYTES = 100_000  # overhead of the form around the file
 FROM_ELSEWHERE = (
     "Requests from another site are refused. If this page is served over https by a proxy in front of "
     "it, the proxy must send X-Forwarded-Proto and be named with --proxy-from."

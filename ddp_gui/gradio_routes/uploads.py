@@ -32,7 +32,7 @@ async def take_upload(uploads: Uploads, scope: Scope, receive: Receive, send: Se
     """Store one file in a new folder and answer like Gradio: with a list of its path.
 
     Raises:
-        Refused: if there is no space for it, or it is not sent as one file.
+        Refused: if the space is insufficient, or the request is not a form with one file.
     """
     request = Request(scope, receive)
     # The request checks reject a body without a length.
@@ -89,7 +89,7 @@ KINDS = (
 )
 MAX_BYTES = 2 * 1024**3
 MAX_KEPT_BYTES = 20 * 1024**3
-# Per user with login: a few users must not use all of it.
+# Per user with login, so that a few users cannot use up the space.
 MAX_KEPT_BYTES_OF_ONE = 4 * 1024**3
 # The minimum that a file counts: a million small ones would fill a disk too.
 FEWEST_BYTES = 1024**2
@@ -100,7 +100,7 @@ _ASK = "Ask the administrator of this machine to delete files that are not neede
 
 
 class NoRoomError(Exception):
-    """There is no space for an upload; the message gives the reason."""
+    """The space is insufficient for an upload; the message gives the reason."""
 
 
 def folder_beside(runs_dir: Path) -> Path:
@@ -119,7 +119,7 @@ def make_incoming(folder: Path) -> Path:
 
 
 class Uploads:
-    """The uploads: new ones, and those that were moved to permanent storage."""
+    """The uploads: new files, and files moved to permanent storage."""
 
     def __init__(self, folder: Path, access: DataAccess) -> None:
         self._folder = folder
@@ -140,7 +140,7 @@ class Uploads:
         """Yield a new folder for one upload of this size; its content stays unless the block raises.
 
         Raises:
-            NoRoomError: if there is no space, including uploads in progress.
+            NoRoomError: if the space is insufficient, including uploads in progress.
         """
         with self._lock:
             self._check_room(size_bytes)

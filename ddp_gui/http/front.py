@@ -234,7 +234,7 @@ class AtOnce:
 
     @contextmanager
     def one_more(self, sender: str) -> Iterator[None]:
-        """Count a request while it lasts.
+        """Count a request until it ends.
 
         Raises:
             Refused: if this sender has too many already.

@@ -219,7 +219,7 @@ class Connection(socket.socket):
 
 
 class Listener(socket.socket):
-    """Accepts connections; at the limit it closes the one that has waited longest."""
+    """Accepts connections; at the limit it closes the connection that has waited longest."""
 
     def __init__(
         self,
@@ -283,7 +283,7 @@ class Listener(socket.socket):
         return connection, address
 
     def note(self, number: int, *, waits: bool) -> None:
-        """Note whether a connection waits for the rest of a request.
+        """Note whether the server waits for the client: for the rest of a request, or the next one.
 
         Args:
             number: its file descriptor.

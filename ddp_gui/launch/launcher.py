@@ -144,7 +144,7 @@ def more_epochs(checkpoint: Checkpoint, more: Any, *, stopped_early: bool) -> di
 
 
 def what_more_epochs_are(config: Config, *, num_steps: int | None) -> str:
-    """Return a sentence: does training on give the result of requesting all epochs initially, and why not.
+    """Return a sentence about the difference from a run with all epochs requested initially.
 
     Args:
         num_steps: the run's total number of steps, if known.
@@ -236,7 +236,7 @@ def num_steps_from(checkpoint: Checkpoint, plan: Plan) -> int:
 
 
 def pick_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
-    """Return the checkpoint of `step`, or the intact one that was saved last.
+    """Return the checkpoint of `step`, or the last intact one.
 
     If none is intact, return the one saved last; training then reports its damage.
 

@@ -89,7 +89,7 @@ class MachineChecks:
     """The running check of this machine, and the most recent ones, stored next to the runs.
 
     Args:
-        program: the command with its options; tests use one that prints given states.
+        program: the command with its options; tests replace it.
     """
 
     def __init__(self, runs_dir: Path, program: Sequence[str] = ("-m", "trainers.check_machine")) -> None:

@@ -79,7 +79,7 @@ def list_missing(catalogue: Catalogue | None, runs_disk: Path) -> list[dict[str,
 
 
 def gpus() -> list[Missing]:
-    """Return why there is no GPU for a run, as far as known."""
+    """Return the known reasons why runs have no GPU."""
     silent = [index for index, handle in hardware.all_gpus().items() if handle is None]
     found = [
         Missing(

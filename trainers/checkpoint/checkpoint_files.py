@@ -84,7 +84,7 @@ def _sync_file(path: Path) -> None:
         os.close(fd)
 
 
-# Only a user deletes what a user requested.
+# Checkpoints that a user requested are deleted only by a user.
 KEPT_REASONS = frozenset({"button"})
 # A run ends after these saves.
 LAST_REASONS = frozenset({"stop", "end"})
@@ -103,7 +103,7 @@ class PeersGoneError(CheckpointError):
 
 
 def partial_path(run: RunDirectory, step: int) -> Path:
-    """Return the path of a checkpoint while it is written."""
+    """Return the temporary path of a checkpoint that is being written."""
     return run.checkpoints / f".step_{step}.partial"
 
 

@@ -198,7 +198,7 @@ class CheckpointWriter:
         try:
             own_answer = (None, False, action())
         except Exception as error:
-            # Any error: the other ranks wait for the outcome, and training must not be affected.
+            # Catch everything: the remaining ranks wait for the outcome, and training must go on.
             is_superseded = isinstance(error, fence.SupersededError)
             is_bug = not isinstance(error, OSError | CheckpointError | fence.SupersededError)
             log.warning("a checkpoint could not be written: %s", checkpoint_files.why(error), exc_info=is_bug)

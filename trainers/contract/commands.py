@@ -1,4 +1,4 @@
-"""Commands to a run, and tickets that store their results."""
+"""Commands to a run, and the tickets of queued and started runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Grant:
 
 @dataclass(frozen=True, kw_only=True)
 class Ticket:
-    """What a run waits for, and since when.
+    """A queued run's request for resources, and later its grant.
 
     Attributes:
         person: the run's owner; empty if no login is required.
@@ -89,7 +89,7 @@ def write_queued(run: RunDirectory, ticket: Ticket) -> None:
 def claim_ticket(run: RunDirectory, token: str | None) -> None:
     """Check that the ticket names this start; the caller holds the run's lock.
 
-    Without a token the user started the run outside the queue, so the ticket is deleted.
+    Without a token, the run was started outside of the queue, so its ticket is deleted.
 
     Raises:
         TicketError: if the ticket names another start, or the run was removed from the queue.
@@ -236,7 +236,7 @@ Argument = Switch | PositiveNumber | WholeNumber
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """How the page offers a command that it only has to send.
+    """Texts of a command that the page sends without further work.
 
     Attributes:
         help: description for the list of endpoints.
@@ -325,7 +325,7 @@ def arguments_of(command: Command) -> dict[str, Any]:
 
 
 def to_numbers(command: Command | None) -> list[float]:
-    """Return a command as numbers for a collective: its index (from 1; 0 is none) and all arguments."""
+    """Return a command as numbers for a collective: its index (from 1; 0: no command) and all arguments."""
     if command is None:
         return [0.0] * NUM_SENT
     number = 1 + COMMAND_NAMES.index(command.name)

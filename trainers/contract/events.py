@@ -216,7 +216,7 @@ PRIMARY_METRICS: Mapping[str, bool] = {"perplexity": False, "rmse": False, "accu
 _BLOCK_BYTES = 256 * 1024
 # No event is longer. Readers skip longer lines and lines that exceed the other limits of JSON.
 MAX_LINE_BYTES = MAX_JSON_BYTES
-# Limits of a search from the end of the file: bytes parsed; each line counts as at least this many.
+# Limit of a search from the end of the file, in parsed bytes; each line counts as at least 200.
 _MOST_PARSED_BYTES = 8 * 1024 * 1024
 _LEAST_PARSED_BYTES = 200
 # If an event would be too long, its texts are cut to this many characters.
@@ -378,6 +378,7 @@ class EventFile:
             while written < len(data):
                 written += os.write(self._fd, data[written:])
         except OSError:
+            # Keep the complete lines only.
             written = data.rfind(b"\n", 0, written) + 1
             os.ftruncate(self._fd, self._size + written)
             if written == 0:

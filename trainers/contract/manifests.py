@@ -163,7 +163,7 @@ def _compare(item: Checkpoint, name: str, about: Mapping[str, Any], *, sums: boo
 
 
 def _sha256_of(file: BinaryIO, num_bytes: int) -> str:
-    """Return the checksum of the first `num_bytes` bytes; a file that grows meanwhile is not read further."""
+    """Return the checksum of the first `num_bytes` bytes; reading stops there if the file grows."""
     digest = hashlib.sha256()
     while num_bytes > 0 and (block := file.read(min(num_bytes, _BLOCK_BYTES))):
         digest.update(block)

@@ -103,7 +103,7 @@ def write_over(path: Path, status: Status) -> None:
 
 
 def read(path: Path) -> Status | None:
-    """Return the content of the file, or None if there is no file.
+    """Return the content of the file, or None if it does not exist.
 
     Raises:
         StatusError: if it is damaged, or written by a newer version of this program.

@@ -48,7 +48,7 @@ def are_settled(marks: FileStats) -> bool:
 
 
 def settled_stat_of(path: str) -> FileStat | None:
-    """Return the mark of a folder, or None while it is not reliable."""
+    """Return the mark of a folder, or None if it changed too recently to be reliable."""
     mark = stat_of(path)
     return mark if mark is not None and are_settled((mark,)) else None
 

@@ -55,7 +55,7 @@ def for_a_child(
 
     Args:
         keep: secrets that the process needs.
-        without: matches the beginnings of names that must not be inherited, because the process uses them
+        without: matches prefixes of names that the process must not inherit, because it uses them
             differently.
     """
     kept = {

@@ -333,7 +333,7 @@ def read_gpu(handle: Any) -> Reading:
 def telemetry_problem() -> str | None:
     """Return a sentence about what NVML cannot report of this machine's GPUs and why, or None.
 
-    Also None if there is no NVIDIA card.
+    Also None without an NVIDIA card.
     """
     _, problem, text = _nvml_and_problem()
     if problem is not None:

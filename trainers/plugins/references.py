@@ -214,7 +214,9 @@ def _runs(spec: DataSpec, split: Split, most: int) -> tuple[Tensor, Tensor]:
         windows = tokens.unfold(1, length, 1)
         number = torch.zeros_like(windows[..., 0])
         for place in range(length):
-            number = number * (spec.vocabulary_size + 1) + windows[..., place] + 1  # 0: shorter
+            # Token + 1 as a digit, in base vocabulary + 1: no digit is 0, so n-grams of different lengths
+            # differ.
+            number = number * (spec.vocabulary_size + 1) + windows[..., place] + 1
         text, start = ((windows != spec.padding).all(-1)).nonzero(as_tuple=True)
         rows.append(text)
         runs.append(number[text, start])

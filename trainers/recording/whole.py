@@ -110,7 +110,7 @@ def _step(step: Notes, when: Callable[[int], float]) -> dict[str, Any]:
 
 
 def _not_measured(parts: Sequence[Notes], ranks: Sequence[Notes], world: World) -> list[str]:
-    """Return sentences about what the recording does not show."""
+    """Return sentences about the limits of the recording."""
     sentences = [f"Rank {part['rank']}: {part['problem']}." for part in parts if part["problem"] is not None]
     steps = [step for rank in ranks for step in rank["steps"]]
     if world.world_size == 1:

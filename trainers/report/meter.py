@@ -177,6 +177,8 @@ class StepMeter:
         num_done = pieces.num_done
         took_s = pieces.restart() / num_done
         message = torch.zeros(2, dtype=torch.float64, device=self._world.device)
+        # All ranks must call the next agreement after the same number of pieces, so rank 0 chooses this
+        # number: about `AGREE_EVERY_S` of work, but at most twice as many pieces as the last time.
         if self._world.is_main:
             every = max(
                 1, min(MAX_BATCHES_PER_AGREEMENT, 2 * num_done, round(AGREE_EVERY_S / max(took_s, 1e-6)))
@@ -197,6 +199,8 @@ class StepMeter:
         if self._world.is_main:
             wants_sample = time.monotonic() - self._sampled_at > self._sample_every_s
             extras = [*commands.to_numbers(command), float(self._next_interval()), float(wants_sample)]
+        # Layout: one loss per step, the command's numbers, the interval, whether a sample is due. Ranks other
+        # than 0 contribute zeros after the losses, so the sum over the ranks holds rank 0's values there.
         message = self._world.sum(self._losses.taken_with(extras))
         report = _Report(
             steps=self._steps,

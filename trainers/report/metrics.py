@@ -138,7 +138,7 @@ class DeviceLosses:
         self._buffer = torch.zeros(num_slots, dtype=torch.float64, device=device)
         self._extras = torch.zeros(num_slots, dtype=torch.float64, pin_memory=is_gpu)
         self._arrived = torch.zeros(num_slots + 1, dtype=torch.float64, pin_memory=is_gpu)
-        # A blocking event lets the host thread sleep while it waits; data loaders need the cores.
+        # A blocking event lets the host thread sleep while it waits; the data loaders need the core.
         self._has_arrived = torch.cuda.Event(blocking=True) if is_gpu else None
         self._losses: list[Tensor] = []
 

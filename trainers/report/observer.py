@@ -39,7 +39,7 @@ class Fingerprints(NullFingerprints):
     """Compares complete replicas at steps that all ranks agree on, and reports the result.
 
     Args:
-        every_steps: steps between comparisons; None: so many that comparing takes at most
+        every_steps: steps between comparisons; None: chosen such that comparing takes at most
             `LARGEST_SHARE_OF_TIME` as measured by rank 0.
     """
 

@@ -43,7 +43,7 @@ class StepClock:
     has passed them, so that the host never waits for them.
 
     Backward reaches the first layer last, so the hook of the first parameter marks the end of a rank's own
-    gradients; from there to the end of backward it waits for the others.
+    gradients; from there to the end of backward it waits for other ranks.
 
     Args:
         measures_wait: see `Strategy`.
@@ -52,7 +52,7 @@ class StepClock:
         all_reduce_times: returns the accumulated times of averaging gradients, or None if not measured.
     Attributes:
         step_time_s, data_time_s: the host's time for the last step, and for fetching data within it.
-        newest: returns the times of the last measured step; computed when called, in any thread.
+        newest: function that computes the times of the last measured step; thread-safe.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class StepClock:
 
         Args:
             is_reported: the step ends with a report.
-            stood_still_s: the part of the time since the last step that belongs to no step; None: all of it.
+            stood_still_s: seconds since the last step that belong to no step; None: all of them.
         """
         now = self._fetching_since = time.perf_counter()
         self._began = now if stood_still_s is None else self._ended + stood_still_s

@@ -92,7 +92,7 @@ class Pulse:
     """Values that the training thread writes and the sampler only reads.
 
     Attributes:
-        newest: the last step, and a function that returns the times of the last measured step.
+        newest: the last step, and a function that computes the times of the last measured step.
         base_memory_bytes: memory of the rank before its model was built; None until then.
         holdings: bytes of weights, gradients and optimizer state; None before the first step is done.
         news: set if the next sample should be taken immediately.

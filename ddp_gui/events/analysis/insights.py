@@ -122,7 +122,7 @@ def slowed_text(spans: Sequence[Slowed], ended_at: int | None) -> str:
     """Return a sentence about the last time that a rank was slowed down.
 
     Args:
-        ended_at: the last step of an ended run; None while it runs.
+        ended_at: the last step of an ended run; None for a live run.
     """
     newest = spans[-1]
     until = ended_at if newest.until_step is None else newest.until_step

@@ -76,8 +76,8 @@ class Comparison:
 def compare(series: Series, evaluation: Event | None = None) -> Comparison | None:
     """Return the comparison of an evaluation with the trivial predictor.
 
-    None if there is no evaluation, its metric is NaN, or the run was made by a version that did not record
-    the trivial predictor.
+    None without an evaluation, if its metric is NaN, or if an old version of the program did not record the
+    trivial predictor.
 
     Args:
         evaluation: None: the last one.

@@ -1,4 +1,4 @@
-"""Whether a run learns, with the reason: a line while it runs, a verdict when it has ended.
+"""Whether a run learns, with the reason: a provisional line for a live run, a verdict at the end.
 
 "Learned" means better on the validation split than the trivial predictor of the `plan` event, by more than
 its standard error. Otherwise the verdict names the one cause that the run's own numbers show.
