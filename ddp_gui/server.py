@@ -242,7 +242,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         run_history=False,
         enable_monitoring=False,
         max_file_size=uploads.MAX_BYTES,
-        # Messages of unexpected errors may contain anything.
+        # Messages of unexpected errors may contain anything, so they are not shown.
         show_error=False,
     )
     # Gradio checks the paths it receives only if it considers itself launched: mounting does not set this.

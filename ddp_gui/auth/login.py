@@ -187,8 +187,8 @@ AT_ONCE = 2
 MAX_WAITING = 120
 # A class behind one address logs in at the same time.
 MAX_WAITING_OF_AN_ADDRESS = 60
-# Of these, the limits for one name, and for all names without an account; further attempts wait for a free
-# place.
+# Limits within those of an address: for one name, and for all names without an account. Further attempts wait
+# for a free place.
 PLACES_OF_A_NAME = 2
 PLACES_OF_UNKNOWN_NAMES = 15
 # Known devices have their own thread, which attempts from unknown sources cannot occupy.
@@ -217,7 +217,7 @@ class Login:
         self._lines = _Places(None, MAX_WAITING_OF_AN_ADDRESS)
         self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._strangers = _Checks(AT_ONCE, MAX_WAITING, MAX_WAITING_OF_AN_ADDRESS)
-        # No total limit is needed: it is the number of accounts times the limit of one account.
+        # No total limit: it follows from the number of accounts and the limit of one account.
         self._known = _Checks(1, None, MAX_WAITING_OF_A_NAME)
         self._lock = threading.Lock()
         self._in_turn: WeakValueDictionary[tuple[str, str], threading.Lock] = WeakValueDictionary()

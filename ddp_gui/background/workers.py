@@ -105,7 +105,7 @@ class Workers:
     async def run(
         self, function: Callable[Values, Result], *values: Values.args, **named: Values.kwargs
     ) -> Result:
-        """Run a function in a thread, in the user's turn, and return its result.
+        """Run a function in a thread, queued fairly among users, and return its result.
 
         Raises:
             TooManyError: if the current user has too many calls queued or running.

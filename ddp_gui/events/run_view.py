@@ -125,7 +125,7 @@ class RunView:
                 return False
             before = self._offset, self._is_careful
             self._read()
-            # When it becomes careful, it starts again from the beginning: that counts as progress, too.
+            # When validation is switched on, reading restarts from the beginning: that is progress, too.
             return (self._offset, self._is_careful) != before
 
     def _start_over(self) -> None:

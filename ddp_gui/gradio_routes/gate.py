@@ -176,11 +176,11 @@ _add_root_url = processing_utils.add_root_url
 
 
 class _List(list[Any]):
-    """A result without files."""
+    """A list of a named endpoint: without files, so Gradio need not search it."""
 
 
 class _Object(dict[str, Any]):
-    """A result without files."""
+    """An object of a named endpoint: without files, so Gradio need not search it."""
 
 
 def _begin(self: SessionState, blocks: Any) -> None:

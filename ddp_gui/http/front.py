@@ -53,7 +53,7 @@ LAST_PORT = 65_535
 
 
 class Hosts:
-    """This machine's names, and every IP address: DNS cannot have redirected a request to an address."""
+    """This machine's names, and every IP address: requests to an address cannot be DNS rebinding."""
 
     def __init__(self, names: Iterable[str]) -> None:
         short = socket.gethostname().lower()

@@ -22,7 +22,7 @@ from typing import Any
 from ddp_gui.http.front import network_of
 
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-# A row has 150 bytes: more connections than a machine's ports allow to one address.
+# At 150 bytes per row, more connections than a machine's ports allow to one address.
 _MAX_TABLE_BYTES = 32 * 2**20
 # linux/netlink.h, linux/sock_diag.h
 _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST = 4, 20, 1

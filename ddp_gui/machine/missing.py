@@ -133,7 +133,6 @@ def _no_driver(problem: hardware.NvmlProblem, num_cards: int) -> Missing:
 
 
 def _with_telemetry(meaning: str) -> str:
-    """Return the meaning with NVML's own reason."""
     telemetry = hardware.telemetry_problem()
     return meaning if telemetry is None else f"{meaning} {telemetry}"
 

@@ -250,7 +250,6 @@ def _read_description(folder: Path) -> Metadata:
 
 
 def _file_of(piece: object) -> str:
-    """Return the file that contains a piece."""
     values = getattr(piece, "__dict__", {})
     name = values.get("relative_path")
     are_numbers = all(type(values.get(key)) is int and values[key] >= 0 for key in ("offset", "length"))

@@ -132,8 +132,8 @@ def _piece_itself(_tensor: Tensor, piece: Tensor) -> Tensor:
 class HostCopies:
     """Copies states into host memory that is reused, because fresh memory costs more than the copy.
 
-    All tensors share one block, which CUDA registers in one call. torch's own pinned memory is rounded up
-    to a power of two for each tensor: for a network about 1.7 times the size of its state.
+    All tensors share one block, which CUDA registers in one call. torch's own pinned memory is rounded up to
+    a power of two for each tensor: for a network about 1.7 times the size of its state.
 
     Args:
         device: device of the state; for a GPU the memory is pinned, so that all copies are asynchronous.

@@ -250,7 +250,7 @@ class Endpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Definition:
-    """A command. Without an endpoint the page does more than send it, in a method written for it."""
+    """A command. Without an endpoint, a hand-written method of the page sends it."""
 
     arguments: tuple[Argument, ...] = ()
     endpoint: Endpoint | None = None

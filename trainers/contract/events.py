@@ -340,7 +340,7 @@ class EventFile:
 
     A half-written last line, left by a killed writer, is removed first. A failed write leaves complete lines:
     they are not removed, because a reader may have seen them. Rank 0 is the usual writer; a lock on the file
-    protects it from the supervisor, which sometimes writes too.
+    keeps its writes apart from the supervisor's.
     """
 
     def __init__(self, path: Path) -> None:

@@ -40,7 +40,7 @@ _ADVICE = re.compile(
 )
 # The position in a library's source at which it detected an error.
 _SOURCE = re.compile(r"\[[^\s\[\]]{1,300}\.(?:cc|cpp|h|hpp|cu):\d{1,6}\] ?")
-_ASIDE = re.compile(r"(?<!\s)\s*\([^()]*\)")  # the lookbehind avoids quadratic time in the length of a space
+_ASIDE = re.compile(r"(?<!\s)\s*\([^()]*\)")  # the lookbehind avoids quadratic time in a run of spaces
 _END_OF_SENTENCE = re.compile(r"(?<=[.!?:;])[^\S\n]+")
 
 

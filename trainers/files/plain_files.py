@@ -28,7 +28,7 @@ SETTLED_AFTER_S = 2.0
 
 
 def stats_of(path: str) -> FileStats:
-    """Return the marks of a run's configuration, folder and events."""
+    """Return the marks (see `stat_of`) of a run's configuration, folder and events."""
     return tuple(stat_of(f"{path}/{name}") for name in WATCHED)
 
 

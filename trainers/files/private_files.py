@@ -217,7 +217,7 @@ def close_runs(runs_dir: Path) -> None:
 
 
 def is_locked_by_sight(path: Path) -> bool:
-    """Return True if the system's list of locks (Linux) has a lock that this user may not open."""
+    """Return True if the system lists a lock (Linux), for a file that this user may not open."""
     try:
         inode = path.stat().st_ino
         lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()

@@ -14,7 +14,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
 # Indices in NVML's order. CUDA's default order is "fastest first".
 BUS_ORDER = "PCI_BUS_ID"
-# Variables that ranks need with their run if they were started before it.
+# Variables that a rank started in advance (warm pool) must receive with its run.
 OF_A_RUN = (VISIBLE, ORDER)
 # The reason why the page hides all GPUs, as JSON of an `Obstacle`.
 OBSTACLE = "TRAINERS_GPU_OBSTACLE"

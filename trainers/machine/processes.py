@@ -58,7 +58,7 @@ class Effort:
     """Resources that a process and its children have used, and its current state.
 
     `wanted_s` is the time its threads ran or waited for a core: on an overloaded machine an active process
-    may get little CPU time, but it requests much.
+    may get little CPU time, but `wanted_s` still grows.
     """
 
     cpu_s: float

@@ -23,7 +23,7 @@ COMPLAIN_EVERY_S = 60.0
 
 
 class Passes:
-    """Calls `one_pass`, which returns the seconds to rest, in a thread until it is closed."""
+    """Calls `one_pass` repeatedly in a thread, until closed; it returns the seconds to rest."""
 
     def __init__(self, name: str, one_pass: Callable[[], float], rest_after_error_s: float = 1.0) -> None:
         self._name = name

@@ -67,8 +67,7 @@ class _FusedAttention(TorchFunctionMode):
     """Attention with the memory of the fused kernels of CPUs and GPUs (Dao et al. 2022, "FlashAttention").
 
     On the meta device torch would use the unfused implementation, which keeps an attention matrix (length ×
-    length):
-    for long texts far more than a real run keeps.
+    length): for long texts far more than a real run keeps.
     """
 
     def __torch_function__(

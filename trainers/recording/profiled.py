@@ -104,7 +104,7 @@ NUM_PINGS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Ping:
-    """A message to another rank and back: sent and returned by our clock, answered by the other's."""
+    """A message to another rank and back: sent and returned on our clock, answered on the other's."""
 
     sent_ns: int
     answered_ns: int

@@ -118,8 +118,7 @@ class WeightHash:
     """A sum of all weights' bits, each multiplied by its own odd number, in integers that wrap around.
 
     The same bits give the same hash on every device; flipping any bit changes the hash. It is not
-    cryptographic:
-    two different models with the same hash can be constructed.
+    cryptographic: two different models with the same hash can be constructed.
     """
 
     def __init__(self, parameters: Sequence[Tensor], device: torch.device) -> None:

@@ -129,7 +129,7 @@ def classify(scores: Scores, inputs: Tensor, labels: Tensor, spec: DataSpec) -> 
 
 
 def spread(num_wanted: int, num_samples: int) -> Tensor:
-    """Return evenly spaced sample numbers, because some validation splits are sorted by class."""
+    """Return evenly spaced sample indices, because some validation splits are sorted by class."""
     num = min(num_wanted, num_samples)
     return torch.arange(num) * num_samples // max(1, num)
 

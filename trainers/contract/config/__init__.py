@@ -49,8 +49,7 @@ class Config(
 ):
     """The complete configuration of one run; frozen, every field has a default.
 
-    A dataclass orders the fields of its last base first: read from right to left, the bases are in the order
-    of the form.
+    A dataclass takes the fields of its last base first, so the bases are in the reverse order of the form.
 
     Attributes:
         plugin_options: options declared by plug-ins, by `<plug-in>.<option>`.

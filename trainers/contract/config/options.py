@@ -30,8 +30,8 @@ class Setting:
     """A field's label and help, and the values it accepts.
 
     Attributes:
-        term: the term of docs/glossary.md behind the label, if any; the form shows its definition.
-        only_with: another field and the values of it for which this field has an effect; None: all.
+        term: the glossary term (docs/glossary.md) of the label, if any; the form shows its definition.
+        only_with: another field, and its values for which this field has an effect; None: always.
         by_strategy: it has an effect only with strategies that list it in their `options`.
         is_path: surrounding quotes and a leading file:// are removed.
         check: raises ValueError with the allowed values if the text is invalid.
