@@ -1,4 +1,4 @@
-"""Open the page: parse options, hand over to ddp_gui.server."""
+"""Open the page: parse the options, then run ddp_gui.server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _LAST_PORT = 65_535
-# Options that mean nothing with --ssh, and what they are when nobody gives them.
+# Options that have no meaning with --ssh, with their defaults.
 _NOT_WITH_SSH: Mapping[str, object] = {
     "host": "127.0.0.1",
     "auth_file": None,
@@ -47,7 +47,7 @@ def main() -> None:
     """Parse the options and serve the page."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal of Latin-1 has no "…"
+            stream.reconfigure(errors="replace")  # a Latin-1 terminal has no "…"
     try:
         arguments = parse_options(sys.argv[1:])
         _report("Starting the page: checking the options and the folder of the runs …")
@@ -61,11 +61,11 @@ def main() -> None:
             login_node.end_without(sys.stdin.fileno(), lambda: os.kill(os.getpid(), signal.SIGTERM))
         check_files(options)
         _check_accounts(options.auth_file)
-        # Gradio reads it at import; its default is a folder that all users of this machine share.
+        # Gradio reads it at import; its default is a folder shared by all users of this machine.
         os.environ["GRADIO_TEMP_DIR"] = str(make_folders(options.runs_dir))
     except (ValueError, OSError) as error:
         _give_up(f"The page is not served: {explain(error)}.")
-    # No telemetry, and nothing is fetched from outside.
+    # No telemetry, and no downloads.
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -78,7 +78,7 @@ def main() -> None:
     gpus_file = trainer_process.default_cache_file("usable_gpus")
     # Reading the catalogue and importing Gradio each take seconds, so they run in parallel.
     threads = [
-        threading.Thread(target=_ask_ahead, args=(catalogue,), daemon=True),
+        threading.Thread(target=_preload_catalogue, args=(catalogue,), daemon=True),
         threading.Thread(target=capacity.settle_usable_gpus, args=(gpus_file,), daemon=True),
     ]
     for thread in threads:
@@ -94,7 +94,7 @@ def main() -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports a wrong option in one line, as everything else that keeps the page from being served."""
+    """Reports a wrong option in one line, like all other errors that prevent the page from being served."""
 
     def error(self, message: str) -> NoReturn:
         """Exit, naming the option."""
@@ -107,7 +107,7 @@ def _give_up(words: str) -> NoReturn:
 
 
 def _report(step: str) -> None:
-    """Print what the start does now: it takes seconds, on a busy machine or a slow disk half a minute."""
+    """Print the current step of the start, which can take half a minute on a busy machine."""
     print(step, flush=True)
 
 
@@ -203,11 +203,11 @@ def _show_login_node(arguments: argparse.Namespace) -> str | None:
     """Show the page of a login node; return why that ended, None after Ctrl+C.
 
     Raises:
-        ValueError: when other options do not go with it.
-        OSError: when the port cannot be used, or there is no ssh.
+        ValueError: if other options do not go with --ssh.
+        OSError: if the port cannot be used, or ssh is not installed.
     """
     options = _for_login_node(arguments)
-    # Also where whoever started this has it take no notice of Ctrl+C, as shells do in the background.
+    # Restore Ctrl+C even if the parent process ignores it, as shells do for background jobs.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     try:
@@ -223,10 +223,10 @@ def _show_login_node(arguments: argparse.Namespace) -> str | None:
 
 
 def _for_login_node(arguments: argparse.Namespace) -> list[str]:
-    """Return the options of the page there.
+    """Return the options of the page on the login node.
 
     Raises:
-        ValueError: naming an option that means nothing with --ssh.
+        ValueError: naming an option that has no meaning with --ssh.
     """
     if arguments.engine != "slurm":
         raise ValueError("--ssh is for the login node of a cluster: add --engine slurm")
@@ -243,10 +243,10 @@ def _for_login_node(arguments: argparse.Namespace) -> list[str]:
 
 
 def make_folders(runs_dir: Path) -> Path:
-    """Make the folder of the runs and, next to it, that of uploads; return the one of new uploads.
+    """Create the folders of runs and, next to it, of uploads; return the folder of new uploads.
 
     Raises:
-        ValueError: if that is not allowed here; names the option for another folder.
+        ValueError: if that is not possible, with the option for another folder.
     """
     folder = runs_dir
     try:
@@ -269,7 +269,7 @@ def checked_options(arguments: argparse.Namespace) -> Options:
     """Return the validated options.
 
     Raises:
-        ValueError: when they contradict each other; says what to do.
+        ValueError: if they contradict each other, with advice.
     """
     from ddp_gui import options
     from ddp_gui.auth.account_file import checked_name
@@ -302,10 +302,10 @@ def checked_options(arguments: argparse.Namespace) -> Options:
 
 
 def _check_accounts(file: Path | None) -> None:
-    """Refuse a file of accounts that cannot be read or has none, before seconds of imports.
+    """Refuse a file of accounts that is unreadable or empty, before imports that take seconds.
 
     Raises:
-        ValueError: naming the option and the command that makes such a file.
+        ValueError: naming the option and the command that creates such a file.
     """
     from ddp_gui.auth.account_file import AccountError, AccountFile
 
@@ -321,10 +321,10 @@ def _check_accounts(file: Path | None) -> None:
 
 
 def _num_accounts(arguments: argparse.Namespace) -> int | None:
-    """Return how many accounts there are, where an engine allows but one.
+    """Return the number of accounts, or None if the engine does not limit it.
 
     Raises:
-        AccountError: when the file of accounts cannot be read.
+        AccountError: if the file of accounts cannot be read.
     """
     from ddp_gui.auth.account_file import AccountFile
 
@@ -345,7 +345,7 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _ask_ahead(catalogue: CatalogueSource) -> None:
+def _preload_catalogue(catalogue: CatalogueSource) -> None:
     from ddp_gui.plan.catalogue import CatalogueError
 
     try:

@@ -1,1 +1,1 @@
-"""The page: what a person sees and clicks. Imports no torch."""
+"""The page: the user interface and its server. Imports no torch."""

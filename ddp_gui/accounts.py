@@ -1,4 +1,4 @@
-"""Makes and changes the file of accounts: `python -m ddp_gui.accounts FILE add ann`."""
+"""Creates and changes the file of accounts: `python -m ddp_gui.accounts FILE add ann`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def account_name(line: str) -> str:
-    """Return the account name for a person's full name: "Anna Müller" becomes anna-mueller."""
+    """Return the account name for a full name: "Anna Müller" becomes anna-mueller."""
     spelt = "".join(SPELT.get(letter, letter) for letter in line.strip().lower())
     plain = unicodedata.normalize("NFKD", spelt).encode("ascii", "ignore").decode()
     return checked_name(re.sub(r"[^a-z0-9._]+", "-", plain).strip("-._")[:32])
@@ -68,7 +68,7 @@ def _add(file: AccountFile, name: str, role: Role) -> None:
     small = checked_name(name)
     if file.path.exists() and small in file.read():
         raise AccountError(f"the account {small} exists already; set-password changes its password")
-    password = account_file.hash_password(_asked_password(small))
+    password = account_file.hash_password(_prompt_password(small))
     with file.changing() as accounts:
         accounts[small] = Account(name=small, role=role, password=password)
     print(f"{small} may log in as a {role}.")
@@ -95,7 +95,7 @@ def _add_class(file: AccountFile, names: Path, role: Role) -> None:
 def _set_password(file: AccountFile, name: str) -> None:
     small = checked_name(name)
     _found(file.read(), small)
-    password = account_file.hash_password(_asked_password(small))
+    password = account_file.hash_password(_prompt_password(small))
     with file.changing() as accounts:
         before = _found(accounts, small)
         accounts[small] = Account(name=small, role=before.role, password=password)
@@ -119,8 +119,8 @@ def _found(accounts: Accounts, name: str) -> Account:
     return accounts[name]
 
 
-def _asked_password(name: str) -> str:
-    """Ask for a password twice, or read it from the first line of what is piped in."""
+def _prompt_password(name: str) -> str:
+    """Ask for a password twice; if stdin is not a terminal, read it from the first line."""
     if not sys.stdin.isatty():
         return sys.stdin.readline().rstrip("\r\n")
     password = getpass.getpass(f"Password for {name}: ")

@@ -1,4 +1,4 @@
-"""What goes on beside the requests, from the page's start to its end."""
+"""Background tasks of the server, from the page's start to its end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tending(
     engine: Engine,
     delay: LoopDelay,
 ) -> Lifespan:
-    """Read the list ahead, keep the queue going, give back unused memory; tidy up at the end."""
+    """Return a lifespan that reads the run list, runs the queue and frees memory; it cleans up at the end."""
 
     @contextlib.asynccontextmanager
     async def tended(_app: FastAPI) -> AsyncIterator[None]:
@@ -67,7 +67,7 @@ def _tidy_uploads(uploaded: Uploads) -> None:
 
 
 async def _read_ahead(store: RunStore) -> None:
-    """Have the list read before somebody opens it."""
+    """Read the run list before a user opens it."""
     while await asyncio.to_thread(lambda: store.listing.changes().num_unread):
         await asyncio.sleep(0)
 

@@ -25,7 +25,7 @@ SILENT_FOR_S = 30.0
 
 
 def end_without(descriptor: int, end: Callable[[], None], silent_for_s: float = SILENT_FOR_S) -> None:
-    """Call `end`, in a thread, when a descriptor ends or brings nothing for so long."""
+    """Call `end`, in a thread, when a descriptor is closed or silent for `silent_for_s`."""
     threading.Thread(
         target=_watch, args=(descriptor, end, silent_for_s), name="lifeline", daemon=True
     ).start()
@@ -42,17 +42,15 @@ PIECE_BYTES = 65_536
 
 
 class Doorway:
-    """Listens on a port of this machine, and passes each connection on to a socket in the file system.
+    """Listens on a local port, and forwards each connection to a Unix socket.
 
     Args:
-        port: 0: any that is free.
-        behind: where ssh listens.
-
+        port: 0: any free port.
+        behind: the Unix socket on which ssh listens.
     Attributes:
-        leads_on: whether a page answers behind it; while none does, connections are closed.
-
+        leads_on: set while a page answers behind it; otherwise connections are closed.
     Raises:
-        OSError: when the port cannot be used.
+        OSError: if the port cannot be used.
     """
 
     def __init__(self, port: int, behind: Path) -> None:
@@ -62,23 +60,23 @@ class Doorway:
         self.port: int = self._listening.getsockname()[1]
 
     def open(self) -> None:
-        """Let connections in, in threads, until this process ends."""
-        threading.Thread(target=self._let_in, name="doorway", daemon=True).start()
+        """Accept connections in threads, until this process ends."""
+        threading.Thread(target=self._accept, name="doorway", daemon=True).start()
 
-    def _let_in(self) -> None:
+    def _accept(self) -> None:
         while True:
             client, address = self._listening.accept()
             if not self.leads_on.is_set() or not listening.is_own(address, client.getsockname()):
                 client.close()
                 continue
-            threading.Thread(target=self._pass_on, args=(client,), daemon=True).start()
+            threading.Thread(target=self._forward, args=(client,), daemon=True).start()
 
-    def _pass_on(self, client: socket.socket) -> None:
+    def _forward(self, client: socket.socket) -> None:
         with client, socket.socket(socket.AF_UNIX) as page:
             try:
                 page.connect(str(self._behind))
             except OSError:
-                return  # the browser hears that nothing is there, and tries again
+                return  # the browser gets a closed connection, and tries again
             back = threading.Thread(target=_copy, args=(page, client), daemon=True)
             back.start()
             _copy(client, page)
@@ -86,7 +84,7 @@ class Doorway:
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:
-    """Pass on what comes until one side has had enough; then tell the other."""
+    """Copy data until one side closes; then close the other direction."""
     with contextlib.suppress(OSError):
         while piece := source.recv(PIECE_BYTES):
             target.sendall(piece)
@@ -95,11 +93,11 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
             end.shutdown(how)
 
 
-# So ssh ends when it could not connect, or lost the connection.
+# ssh's exit code if it could not connect, or lost the connection.
 NO_CONNECTION = 255
-# What the page says when it answers.
+# The page prints this when it answers.
 READY = "The page is at "
-# Above what services use, below those that Linux gives to whoever asks for any port.
+# Above the usual ports of services, below Linux's range of ephemeral ports.
 FIRST_PORT, NUM_PORTS = 20_000, 12_000
 WAITS_S = (1.0, 2.0, 5.0, 10.0, 15.0)
 END_WITHIN_S = 5.0
@@ -117,15 +115,14 @@ def serve(
     open_browser: bool,
     say: Callable[[str], None] = print,
 ) -> str:
-    """Show the page of a login node on this machine until it ends; return why it did.
+    """Show the page of a login node on this machine until it ends; return the reason.
 
     Args:
-        name: as one types it behind `ssh`.
-        project: this project's folder there.
-        options: of the page there.
-
+        name: the login node's name as an argument of `ssh`.
+        project: the folder of this project on the login node.
+        options: options of the page on the login node.
     Raises:
-        OSError: when the port here cannot be used.
+        OSError: if the local port cannot be used.
     """
     with tempfile.TemporaryDirectory(prefix="ddp-ssh-") as folder:
         behind = Path(folder) / "page"
@@ -155,18 +152,18 @@ def serve(
 
 
 class Connection:
-    """One ssh, with the page that it has started."""
+    """One ssh process, with the page that it has started."""
 
     def __init__(self, name: str, project: str, options: Sequence[str], behind: Path) -> None:
-        there = FIRST_PORT + secrets.randbelow(NUM_PORTS)
+        remote_port = FIRST_PORT + secrets.randbelow(NUM_PORTS)
         behind.unlink(missing_ok=True)
-        self._said: list[str] = []
+        self._last_lines: list[str] = []
         try:
             self._ssh = subprocess.Popen(
                 [
                     *("ssh", "-T", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
-                    *("-o", "ExitOnForwardFailure=yes", "-L", f"{behind}:{HOST}:{there}"),
-                    *("--", name, _remote_command(project, there, options)),
+                    *("-o", "ExitOnForwardFailure=yes", "-L", f"{behind}:{HOST}:{remote_port}"),
+                    *("--", name, _remote_command(project, remote_port, options)),
                 ],
                 env=environment.for_a_child(keep=("SSH_AUTH_SOCK",)),
                 stdin=subprocess.PIPE,
@@ -175,44 +172,44 @@ class Connection:
             )
         except FileNotFoundError as error:
             raise OSError("there is no ssh here: install OpenSSH's client") from error
-        threading.Thread(target=self._beat, name="beat", daemon=True).start()
+        threading.Thread(target=self._send_heartbeats, name="beat", daemon=True).start()
 
     @property
     def is_lost(self) -> bool:
-        """Whether ssh has ended, not the page."""
+        """True if ssh has ended, not the page."""
         return self._ssh.returncode == NO_CONNECTION or self._ssh.returncode < 0
 
     def wait_until_ready(self, say: Callable[[str], None]) -> bool:
-        """Pass on what ssh and the page say until the page answers; tell whether it does."""
+        """Forward the output of ssh and the page until the page answers; return True if it does."""
         for line in self._lines():
             if line.startswith(READY):
-                threading.Thread(target=self._go_on_saying, args=(say,), daemon=True).start()
+                threading.Thread(target=self._forward_output, args=(say,), daemon=True).start()
                 return True
             say(line)
         return False
 
     def wait_for_end(self) -> str:
-        """Wait until ssh has ended; return its last words."""
+        """Wait until ssh has ended; return its last line of output."""
         try:
             self._ssh.wait()
         finally:
             self._end()
-        return self._said[-1] if self._said else f"ssh ended with {self._ssh.returncode}"
+        return self._last_lines[-1] if self._last_lines else f"ssh ended with {self._ssh.returncode}"
 
     def _lines(self) -> Iterator[str]:
         assert self._ssh.stdout is not None
         for line in self._ssh.stdout:
             words = line.decode("utf-8", "replace").rstrip()
             if words:
-                self._said.append(words)
-                del self._said[:-MOST_LINES]
+                self._last_lines.append(words)
+                del self._last_lines[:-MOST_LINES]
                 yield words
 
-    def _go_on_saying(self, say: Callable[[str], None]) -> None:
+    def _forward_output(self, say: Callable[[str], None]) -> None:
         for line in self._lines():
             say(line)
 
-    def _beat(self) -> None:
+    def _send_heartbeats(self) -> None:
         assert self._ssh.stdin is not None
         with contextlib.suppress(OSError, ValueError):
             while self._ssh.poll() is None:
@@ -221,7 +218,7 @@ class Connection:
                 time.sleep(BEAT_EVERY_S)
 
     def _end(self) -> None:
-        """End ssh; the page hears that nothing comes any more."""
+        """End ssh; the page ends when its input is closed or silent."""
         with contextlib.suppress(OSError):
             if self._ssh.stdin is not None:
                 self._ssh.stdin.close()
@@ -233,7 +230,7 @@ class Connection:
 
 
 def _remote_command(project: str, port: int, options: Sequence[str]) -> str:
-    """Return what the shell of the login node is to do; every value in it is quoted."""
+    """Return the command for the login node's shell; every value in it is quoted."""
     page = [_PYTHON, "app.py", "--no-browser", "--engine", "slurm", "--until-silence", "--port", str(port)]
     no_folder = (
         f"there is no folder {project} on the login node: put this project there, or name it with --project"
@@ -249,5 +246,5 @@ def _remote_command(project: str, port: int, options: Sequence[str]) -> str:
         f"{_PYTHON} -c '' || {{ echo {shlex.quote(no_start)} >&2; exit 1; }}\n"
         f"exec {shlex.join([*page, *options])}"
     )
-    # Whatever shell the person has there.
+    # Works in any login shell.
     return f"exec sh -c {shlex.quote(script)}"

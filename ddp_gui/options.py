@@ -20,9 +20,9 @@ from trainers.machine import host as host_module
 
 SLURM = "slurm"
 SSH = "ssh"
-# Fewer would not show several ranks at work.
+# The minimum that shows several ranks at work.
 FEWEST_CPU_RANKS_OF_A_CLASS = 2
-# Not one that browsers, proxies or this page use for something else.
+# Excludes headers that browsers, proxies or this page use for other purposes.
 _HEADER = re.compile(r"(?!x-(?:forwarded|gradio)-)(?:x-|remote-)[a-z0-9-]*[a-z0-9]", re.IGNORECASE)
 
 
@@ -36,11 +36,11 @@ class Options:
     open_browser: bool
     # The accounts file; None: no login.
     auth_file: Path | None = None
-    # How many accounts are in it; None: nobody has looked, which only an engine for one person needs.
+    # The number of accounts in it; None: unknown, because only an engine for one user needs it.
     num_accounts: int | None = None
-    # The header by which the proxy says who is asking; None: it does not.
+    # The header in which the proxy sends the user's name; None: no such proxy.
     auth_header: str | None = None
-    # Who is a teacher of those whom the proxy names.
+    # The teachers among the users named by the proxy.
     teachers: frozenset[str] = frozenset()
     # Serve others without a login.
     is_insecure: bool = False
@@ -54,39 +54,39 @@ class Options:
     ssl_keyfile: Path | None = None
     # The folders on this machine whose files students may train on.
     data_dirs: tuple[Path, ...] = ()
-    # How many CPU ranks the queue allocates at once; None is no limit.
+    # How many CPU ranks the queue allocates at the same time; None is no limit.
     cpu_ranks: int | None = None
     # Keep a warm pool of ranks, so that Start needs no imports.
     keeps_standby: bool = True
-    # A folder of lessons, beside ours.
+    # A folder of additional lessons.
     lessons: Path | None = None
-    # Without a login: polls whose answers have no name.
+    # Without login: polls with anonymous answers.
     has_anonymous_polls: bool = False
-    # Where runs train, by the name of an engine.
+    # Where runs train: the name of an engine.
     engine: str = LOCAL
-    # What an administrator says of the place where runs train (trainers.engines.site_file).
+    # The administrator's description of the place where runs train (trainers.engines.site_file).
     site_file: Path | None = None
 
     @property
     def has_login(self) -> bool:
-        """Everybody has a name: by an account of this page, or by the proxy's header."""
+        """True if every user has a name: from an account of this page, or from the proxy's header."""
         return self.auth_file is not None or self.auth_header is not None
 
     @property
     def handed_out_cpu_ranks(self) -> int | None:
-        """How many CPU ranks the queue allocates at once: with a login at most the number of cores."""
+        """How many CPU ranks the queue allocates at the same time: with login at most the number of cores."""
         if self.cpu_ranks is not None or not self.has_login:
             return self.cpu_ranks
         return max(FEWEST_CPU_RANKS_OF_A_CLASS, host_module.num_cores())
 
     @property
     def is_one_users(self) -> bool:
-        """Without a login only the user who started the page may use it."""
+        """True if only the user who started the page may use it."""
         return not self.has_login and not self.is_insecure
 
     @property
     def lets_phones_in(self) -> bool:
-        """Without a login strangers reach the page's polls, and nothing else of it."""
+        """True if unknown clients may reach the page's polls, and nothing else."""
         return self.has_anonymous_polls and self.is_one_users and not is_only_here(self.host)
 
     @property
@@ -98,7 +98,7 @@ def check(options: Options) -> None:
     """Refuse options that would expose the page by mistake, or cannot work.
 
     Raises:
-        ValueError: saying what to do instead.
+        ValueError: with advice.
     """
     _check_paths(options)
     reached_by = _reached_by(options)
@@ -144,10 +144,10 @@ def check(options: Options) -> None:
 
 
 def check_files(options: Options) -> None:
-    """Refuse files that cannot be read, before seconds of imports.
+    """Refuse files that cannot be read, before imports that take seconds.
 
     Raises:
-        ValueError: saying what to do.
+        ValueError: with advice.
     """
     for folder in options.data_dirs:
         if not folder.is_dir():
@@ -167,13 +167,13 @@ def check_files(options: Options) -> None:
 
 
 def check_address(host: str, port: int) -> None:
-    """Refuse an address that cannot be listened on, before seconds of imports.
+    """Refuse an address that cannot be listened on, before imports that take seconds.
 
     Raises:
-        ValueError: saying what to do.
+        ValueError: with advice.
     """
     with socket.socket(family_of(host)) as probe:
-        # As the page's own socket: connections that have ended do not keep the port.
+        # Like the page's own socket: ended connections do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bind(probe, host, port)
 
@@ -187,7 +187,7 @@ def bind(listening: socket.socket, host: str, port: int) -> None:
     """Bind a socket to the page's address.
 
     Raises:
-        ValueError: when it cannot be used; says what to do.
+        ValueError: if it cannot be used, with advice.
     """
     try:
         listening.bind((host, port))
@@ -207,10 +207,10 @@ def bind(listening: socket.socket, host: str, port: int) -> None:
 
 
 def _reaches_polls_alone(options: Options) -> bool:
-    """Tell whether strangers are told from the page's user: not behind a proxy, and not on every system.
+    """Return True if other clients reach only the polls: no proxy, and clients can be identified.
 
     Raises:
-        ValueError: when polls were asked for on a system that cannot tell them apart.
+        ValueError: if polls were requested on a system that cannot identify clients.
     """
     if not options.lets_phones_in or options.allowed_hosts or options.trusted_proxies:
         return False
@@ -223,7 +223,7 @@ def _reaches_polls_alone(options: Options) -> bool:
 
 
 def _check_paths(options: Options) -> None:
-    """Refuse paths that JSON cannot hold: every page shows the paths of runs and data."""
+    """Refuse paths that JSON cannot represent: every page shows the paths of runs and data."""
     named = [("--runs-dir", options.runs_dir), ("--lessons", options.lessons)]
     for option, path in [*named, *(("--data-dir", path) for path in options.data_dirs)]:
         if path is not None and not rundir.is_shown(str(path)):
@@ -234,7 +234,7 @@ def _check_paths(options: Options) -> None:
 
 
 def _check_one_person(options: Options) -> None:
-    """Refuse to serve others where runs are started in the name of whoever started the page."""
+    """Refuse to serve others if runs are started in the name of the user who started the page."""
     has_one_account = options.num_accounts == 1 and options.auth_header is None and not options.is_insecure
     if options.engine == LOCAL or options.is_one_users or has_one_account:
         return
@@ -295,7 +295,7 @@ def root_path(text: str) -> str:
     """Return a normalised prefix: with a leading slash and no trailing one.
 
     Raises:
-        ValueError: when it is more than a path.
+        ValueError: if it is more than a path.
     """
     stripped = text.strip("/")
     if any(part in ("", ".", "..") for part in stripped.split("/") if stripped) or not stripped.isascii():
@@ -306,7 +306,7 @@ def root_path(text: str) -> str:
 
 
 def is_only_here(host: str) -> bool:
-    """Tell whether an address is reachable from this machine only."""
+    """Return True if an address is reachable from this machine only."""
     if host.lower() == "localhost":
         return True
     try:
@@ -316,7 +316,7 @@ def is_only_here(host: str) -> bool:
 
 
 def _reached_by(options: Options) -> str:
-    """Return the option that exposes the page to others; empty if none does."""
+    """Return the reason why others can reach the page; empty if they cannot."""
     if not is_only_here(options.host):
         return f"--host {options.host} opens the page to other machines"
     if options.allowed_hosts:

@@ -65,8 +65,8 @@ from trainers.engines.ssh.of_site import engine_of
 from trainers.files.plain_files import ASSETS
 from trainers.machine.os_errors import explain
 
-# Python's own is 5 ms, for which the loop that answers waits at each of its reads and writes behind each
-# thread that computes.
+# Python's default is 5 ms: the event loop would wait that long for each computing thread at every read and
+# write.
 SWITCH_INTERVAL_S = 0.0005
 LESSONS = ASSETS / "lessons"
 QUEUE_POLL_EVERY_S = 0.02
@@ -77,7 +77,7 @@ def serve(options: Options, catalogue: CatalogueSource) -> None:
     """Serve the page until it is interrupted.
 
     Raises:
-        ValueError: when the port is taken, or the page would be open to others by mistake.
+        ValueError: if the port is in use, or the page would be open to others by mistake.
     """
     login = _login(options)
     listening = _listen(options)
@@ -92,9 +92,9 @@ def serve(options: Options, catalogue: CatalogueSource) -> None:
         http=functools.partial(  # type: ignore[arg-type]
             BoundedProtocol, listener=listening, phones=for_phones(app, options)
         ),
-        # Nothing here speaks it, and such a connection would have none of our limits.
+        # Nothing here uses WebSockets, and such a connection would bypass our limits.
         ws="none",
-        # The one that accepts through our socket.
+        # Only asyncio's loop accepts through our socket class.
         loop="asyncio",
         server_header=False,
         proxy_headers=bool(options.trusted_proxies),
@@ -115,9 +115,9 @@ def serve(options: Options, catalogue: CatalogueSource) -> None:
 
 
 def _login(options: Options) -> Login | None:
-    """Return who may log in here; None where nobody has to, or a proxy does that."""
+    """Return the login with its accounts; None without login, or if a proxy authenticates the users."""
     if options.has_login:
-        # Work that no request asked for is nobody's, unless it says otherwise.
+        # Work outside of a request belongs to no user, unless it sets one.
         rights.nobody_by_default()
     if options.auth_file is None:
         return None
@@ -125,7 +125,7 @@ def _login(options: Options) -> Login | None:
 
 
 def guarded(app: FastAPI, options: Options, login: Login | None) -> App:
-    """Return the app behind its gates."""
+    """Return the app behind its access checks."""
     inside: App = app
     if options.auth_header is not None:
         inside = HeaderGate(app, options.auth_header, options.teachers)
@@ -136,7 +136,7 @@ def guarded(app: FastAPI, options: Options, login: Login | None) -> App:
 
 
 def for_phones(app: FastAPI, options: Options) -> App | None:
-    """Return the app as strangers reach it, who may only answer polls; None where they reach nothing."""
+    """Return the app for unknown clients, who may only answer polls; None if they have no access."""
     if not options.lets_phones_in:
         return None
     return Front(Gate(PhoneGate(app), options.host, options.allowed_hosts), options.root_path)
@@ -164,7 +164,7 @@ def _engine(options: Options) -> Engine:
 
 
 def build_app(options: Options, catalogue: CatalogueSource, login: Login | None = None) -> FastAPI:
-    """Build the whole web app: our routes, and Gradio mounted below them."""
+    """Build the complete web app: our routes, and Gradio mounted below them."""
     gate.shorten_session_starts()
     store = RunStore(options.runs_dir, catalogue)
     store.needs.ask_ahead()
@@ -193,7 +193,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     rooms = Rooms(
         store, PollRuns(lessons), has_login=options.has_login, is_anonymous=options.has_anonymous_polls
     )
-    # Gradio reads it when it is set up; its own choice is a folder of all users of this machine.
+    # Gradio reads it when it is set up; its default is a folder shared by all users of this machine.
     os.environ["GRADIO_TEMP_DIR"] = str(uploaded.incoming)
     tended = lifespan.tending(store, uploaded, (checks, machine_checks, installs), line, engine, delay)
     app = FastAPI(lifespan=tended, docs_url=None, redoc_url=None, openapi_url=None)
@@ -229,7 +229,8 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         ProgressApi(progress, library).register()
         PollsApi(rooms, library).register()
         page.build(demo, api, store, uploaded, catalogue, line.capacity(), engine)
-    # Anybody may name new ones; before it comes to this, `forget_oldest` takes those of whoever has most.
+    # Any client can create sessions; before this limit is reached, `forget_oldest` drops those of the user
+    # who has most.
     demo.state_session_capacity = 2 * endpoints.MAX_SESSIONS
     mounted: FastAPI = gr.mount_gradio_app(
         app,
@@ -241,10 +242,10 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         run_history=False,
         enable_monitoring=False,
         max_file_size=uploads.MAX_BYTES,
-        # An error that nobody has put in words may hold anything.
+        # Messages of unexpected errors may contain anything, so they are not shown.
         show_error=False,
     )
-    # Gradio checks the paths it is sent only where it believes that it was launched: mounting does not count.
+    # Gradio checks the paths it receives only if it considers itself launched: mounting does not set this.
     demo.has_launched = True
     calm(demo)
     gate.protect_routes(mounted, demo, uploaded)
@@ -252,18 +253,18 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
 
 
 def calm_interpreter() -> None:
-    """Let the event loop wait less for other threads and for the garbage collector."""
+    """Reduce the event loop's waiting for other threads and for the garbage collector."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    # What was built so far stays. To search all of it for garbage takes 0.4 s, in which nobody is answered.
+    # Objects built so far are permanent. Collecting all of them takes 0.4 s, in which no request is answered.
     gc.freeze()
 
 
 def calm(demo: gr.Blocks) -> None:
-    """Let Gradio's queue look for clicks fifty times a second.
+    """Make Gradio's queue poll for clicks fifty times a second.
 
-    By itself it looks a thousand times, also when nobody is there: 3% of a core that trains, too.
+    By default it polls a thousand times a second, even without clients: 3% of a core that training needs.
     """
-    queue = demo._queue  # noqa: SLF001 - no setting of Gradio's reaches it
+    queue = demo._queue  # noqa: SLF001 - no setting of Gradio controls it
     queue.sleep_when_free = QUEUE_POLL_EVERY_S
     queue.progress_update_sleep_when_free = 5 * QUEUE_POLL_EVERY_S
 
@@ -278,7 +279,7 @@ def _listen(options: Options) -> Listener:
     )
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
-        # Every connection has it from here: one that takes nothing any more is ended by the system.
+        # Every accepted connection inherits it: the system ends a connection that no longer takes data.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_CONNECTION_MS)
     try:
         bind(listening, options.host, options.port)

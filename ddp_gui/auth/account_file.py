@@ -22,7 +22,7 @@ from trainers.files.json_files import read_json, write_json_atomically
 from trainers.files.plain_files import FileStat, stat_of
 from trainers.machine.os_errors import explain
 
-# OWASP's password storage cheat sheet, one of its settings of equal strength; 32 MiB and about 0.2 s each.
+# One of OWASP's equally strong settings (password storage cheat sheet); 32 MiB and about 0.2 s each.
 COST = {"n": 2**15, "r": 8, "p": 3}
 SHORTEST = 8
 LONGEST = 200
@@ -38,7 +38,7 @@ def hash_password(password: str) -> dict[str, Any]:
     """Return the salted hash of a password.
 
     Raises:
-        ValueError: when it is too short or too long.
+        ValueError: if it is too short or too long.
     """
     if not SHORTEST <= len(password) <= LONGEST:
         raise ValueError(f"a password has from {SHORTEST} to {LONGEST} characters")
@@ -47,10 +47,10 @@ def hash_password(password: str) -> dict[str, Any]:
 
 
 def fits_password(password: str, kept: Hashed) -> bool:
-    """Tell whether this is the password, in constant time.
+    """Return True if this is the password; constant time.
 
     Raises:
-        ValueError: when the stored hash is damaged.
+        ValueError: if the stored hash is damaged.
     """
     try:
         salt, expected = bytes.fromhex(kept["salt"]), bytes.fromhex(kept["hash"])
@@ -62,12 +62,12 @@ def fits_password(password: str, kept: Hashed) -> bool:
     return hmac.compare_digest(found, expected)
 
 
-# The password of an unknown account is compared with this hash, so that it takes as long.
+# A password for an unknown account is compared with this hash, so that it takes the same time.
 NOBODYS: Hashed = {"method": "scrypt", **COST, "salt": "00" * 16, "hash": "00" * 32}
 
 
 def made_up() -> str:
-    """Return a random password that can be read out and typed: about 44 bits."""
+    """Return a random pronounceable password: about 44 bits."""
 
     def syllable() -> str:
         return secrets.choice(_CONSONANTS) + secrets.choice(_VOWELS)
@@ -94,12 +94,12 @@ NAME_IN_WORDS = "1 to 32 small letters without accents, digits, dots, dashes; a 
 
 
 class AccountError(ValueError):
-    """Something is wrong with the accounts; says what and what to do."""
+    """The accounts are invalid; the message says why and how to fix it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """One person who may log in."""
+    """A user who may log in."""
 
     name: str
     role: Role
@@ -111,7 +111,7 @@ class Account:
 
     @property
     def mark(self) -> str:
-        """Changes with the password and the role, which ends older sessions."""
+        """A hash that changes with the password and the role, which ends older sessions."""
         about = json.dumps([self.name, self.role, dict(self.password)], sort_keys=True)
         return hashlib.sha256(about.encode()).hexdigest()
 
@@ -120,7 +120,7 @@ Accounts = dict[str, Account]
 
 
 class AccountFile:
-    """Reads the accounts, re-reads them when the file has changed, and serialises writers."""
+    """Reads the accounts, reloads them when the file changes, and serialises writers."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -129,10 +129,10 @@ class AccountFile:
         self._read: Accounts = {}
 
     def read(self) -> Accounts:
-        """Return the accounts as they are now.
+        """Return the current accounts.
 
         Raises:
-            AccountError: when the file cannot be read or is invalid.
+            AccountError: if the file cannot be read or is invalid.
         """
         try:
             accounts = _parsed(read_json(self.path, must_be_ours=True))
@@ -153,7 +153,7 @@ class AccountFile:
                 try:
                     self._read = self.read()
                 except AccountError as error:
-                    # Nobody must be logged out because the file is being copied.
+                    # No user must be logged out because the file is being copied.
                     print(f"{error}; the accounts stay as they were.", flush=True)
             return self._read.get(name)
 
@@ -162,12 +162,12 @@ class AccountFile:
         """Yield the accounts for changes; write them when the block ends without an error.
 
         Raises:
-            AccountError: when the file is invalid.
-            ValueError: when the file or its lock is another user's.
-            OSError: when it cannot be written.
+            AccountError: if the file is invalid.
+            ValueError: if the file or its lock belongs to another user.
+            OSError: if it cannot be written.
         """
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Not the folder: another user who can read it could lock it.
+        # Do not lock the folder: another user who can read it could lock it, too.
         lock = private_files.open_lock(self.path.with_name(f".{self.path.name}.lock"))
         try:
             # Concurrent changes must not overwrite each other.
@@ -180,10 +180,10 @@ class AccountFile:
 
 
 def checked_name(name: str) -> str:
-    """Return an account name, lower-cased.
+    """Return an account name in lower case.
 
     Raises:
-        AccountError: when it is not a valid account name.
+        AccountError: if it is not a valid account name.
     """
     small = name.strip().lower()
     if not NAME.fullmatch(small):

@@ -1,4 +1,4 @@
-"""Log-in: limits, checks and page."""
+"""Login: limits, checks and page."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from ddp_gui.auth.sessions import Sessions, sessions_path
 from ddp_gui.http import shell
 from ddp_gui.http.front import network_of
 
-# Of a name from one address or device.
+# Per name and address or device.
 FREE_FAILURES = 5
-# Of a name from all addresses: guesses that are spread over many.
+# Per name from all addresses together: an attack may use many addresses.
 FREE_FAILURES_OF_A_NAME = 50
 LONGEST_WAIT_S = 60.0
 FORGOTTEN_AFTER_S = 15 * 60.0
@@ -33,7 +33,7 @@ MAX_REMEMBERED = 10_000
 
 
 class TooManyTriesError(Exception):
-    """Too many failed attempts; says how long to wait."""
+    """Too many failed attempts; `wait_s` is the time until the next one is allowed."""
 
     def __init__(self, wait_s: float) -> None:
         super().__init__(f"wait {wait_s:.0f} s")
@@ -51,7 +51,7 @@ Key = tuple[str, ...]
 
 
 class Failures:
-    """Failed tries by key; remembers a bounded number of them for a bounded time."""
+    """Failed attempts by key; bounded in number and age."""
 
     def __init__(self, free: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._free = free
@@ -77,7 +77,7 @@ class Failures:
             self._found.popitem(last=False)
 
     def forget(self, key: Key) -> None:
-        """Forget the failures of this key."""
+        """Clear the failures of this key."""
         self._found.pop(key, None)
 
     def _forget_old(self) -> None:
@@ -87,9 +87,9 @@ class Failures:
 
 
 class LoginLimits:
-    """The limits of a name from one source, and of a name from all strangers together; thread-safe.
+    """Limits per name and source, and per name for all unknown sources together; thread-safe.
 
-    There is none of an address: one phone's failures must not lock out a class behind the same address. A
+    There is no limit per address: one phone's failures must not lock out a class behind the same address. A
     source is an address, or a device on which the account has logged in before.
     """
 
@@ -99,13 +99,12 @@ class LoginLimits:
         self._names = Failures(FREE_FAILURES_OF_A_NAME, clock)
 
     def check(self, name: str, source: str, *, is_known: bool = False) -> None:
-        """Require that a password may be tried.
+        """Return if a password may be tried now.
 
         Args:
             is_known: the source is a known device, so that failures elsewhere do not count.
-
         Raises:
-            TooManyTriesError: when it has to wait.
+            TooManyTriesError: if the client must wait.
         """
         with self._lock:
             wait_s = self._pairs.wait_s((name, source))
@@ -115,7 +114,7 @@ class LoginLimits:
             raise TooManyTriesError(wait_s)
 
     def count(self, name: str, source: str, *, is_right: bool, is_known: bool = False) -> None:
-        """Count an attempt that was checked; a right password clears the failures of its source."""
+        """Count an attempt that was checked; a correct password clears the failures of its source."""
         with self._lock:
             if is_right:
                 self._pairs.forget((name, source))
@@ -126,7 +125,7 @@ class LoginLimits:
 
 
 TITLE = "Log in · DDP, live"
-# The only files served without a session, besides the page itself.
+# The only files served without a session, in addition to the login page.
 FILES = (
     "live/assets/css/shared/colours.css",
     "live/assets/css/auth/login.css",
@@ -137,16 +136,16 @@ FILES = (
 
 
 def render_login_page(wished: str, name: str = "", problem: str = "") -> str:
-    """Return the page.
+    """Return the login page as HTML.
 
     Args:
-        wished: where to go afterwards.
-        name: what was typed before.
-        problem: why that did not work.
+        wished: the address to open after the login.
+        name: the name entered before.
+        problem: why the last attempt failed.
     """
     alert = f'<p class="ddp-login-problem" role="alert" id="problem">{escape(problem)}</p>' if problem else ""
     described = ' aria-describedby="problem" aria-invalid="true"' if problem else ""
-    # With a name filled in, the focus is on the password.
+    # If a name is filled in, the password gets the focus.
     focus_name, focus_password = ("", " autofocus") if name else (" autofocus", "")
     return f"""<!doctype html>
 <html lang="en">
@@ -183,22 +182,22 @@ def render_login_page(wished: str, name: str = "", problem: str = "") -> str:
 """
 
 
-# Each check takes 32 MiB and a core: training needs the others.
+# Each check takes 32 MiB and a core: training needs the remaining ones.
 AT_ONCE = 2
 MAX_WAITING = 120
 # A class behind one address logs in at the same time.
 MAX_WAITING_OF_AN_ADDRESS = 60
-# Of these, the places of one name, and of all names that have no account; further tries stand in line for
-# them, at most as many as an address has places.
+# Limits within those of an address: for one name, and for all names without an account. Further attempts wait
+# for a free place.
 PLACES_OF_A_NAME = 2
 PLACES_OF_UNKNOWN_NAMES = 15
-# Known devices have a thread of their own, which strangers cannot keep busy.
+# Known devices have their own thread, which attempts from unknown sources cannot occupy.
 MAX_WAITING_OF_A_NAME = 5
 DEVICE_FOR_S = 180 * 24 * 3600
 
 
 class LoginError(Exception):
-    """A refused login; the message is for the person who tries it."""
+    """A refused login; the message is for the user."""
 
     def __init__(self, message: str, *, status: int, retry_after_s: int | None = None) -> None:
         super().__init__(message)
@@ -218,7 +217,7 @@ class Login:
         self._lines = _Places(None, MAX_WAITING_OF_AN_ADDRESS)
         self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._strangers = _Checks(AT_ONCE, MAX_WAITING, MAX_WAITING_OF_AN_ADDRESS)
-        # In total as many as there are accounts, times those of one.
+        # No total limit: it follows from the number of accounts and the limit of one account.
         self._known = _Checks(1, None, MAX_WAITING_OF_A_NAME)
         self._lock = threading.Lock()
         self._in_turn: WeakValueDictionary[tuple[str, str], threading.Lock] = WeakValueDictionary()
@@ -227,11 +226,11 @@ class Login:
         """Return the token of a new session for this name and password.
 
         Args:
-            device: the browser's device token. Where this account has logged in before, only failures of that
-                browser count, so that nobody else can lock it out.
-
+            device: the browser's device token. If this account has logged in on it before, only failures of
+                that
+                browser count, so that no other client can lock it out.
         Raises:
-            LoginError: when they are wrong, or the client has to wait.
+            LoginError: if name or password is wrong, or the client must wait.
         """
         small = name.strip().lower()[:80]
         account = self._accounts.find(small)
@@ -240,11 +239,11 @@ class Login:
             (f"device {device}", self._known) if is_known else (network_of(address), self._strangers)
         )
         try:
-            # Before a place in the queue is taken: a name that has to wait delays nobody else.
+            # Checked before taking a place in the queue, so that a blocked name does not delay other users.
             self._limits.check(small, source, is_known=is_known)
             async with contextlib.AsyncExitStack() as place:
                 if not is_known:
-                    await self._stand_in_line(place, source, None if account is None else small)
+                    await self._wait_for_place(place, source, None if account is None else small)
                 place.enter_context(checks.one_more(small if is_known else source))
                 is_right = await asyncio.get_running_loop().run_in_executor(
                     checks.threads, self._check, small, source, password, account, is_known
@@ -256,7 +255,7 @@ class Login:
         return self._sessions.begin(account)
 
     def device_token(self, name: str, device: str | None) -> str:
-        """Return the device token of a browser after its login: its own one, or a new one.
+        """Return the device token of a browser after its login: its current one, or a new one.
 
         It is signed with the account's mark: a new password or role makes all devices unknown.
         """
@@ -268,19 +267,21 @@ class Login:
         return _device_token(account, secrets.token_hex(16))
 
     def person(self, token: str | None, *, is_seen: bool = True) -> Person | None:
-        """Return the person of this token; None if the session has ended."""
+        """Return the user of this token, or None if the session has ended."""
         return self._sessions.person(token, is_seen=is_seen) if token else None
 
     def end(self, token: str | None) -> None:
-        """Log somebody out."""
+        """End the session of this token (logout)."""
         if token:
             self._sessions.end(token)
 
-    async def _stand_in_line(self, place: contextlib.AsyncExitStack, source: str, name: str | None) -> None:
-        """Wait until a stranger's try may take a place: wrong names must not take those of a whole class.
+    async def _wait_for_place(self, place: contextlib.AsyncExitStack, source: str, name: str | None) -> None:
+        """Wait until an attempt from an unknown source may take a place.
+
+        Attempts with wrong names must not take the places of an entire class.
 
         Args:
-            name: None for all that have no account.
+            name: None for all names without an account.
         """
         line, most = f"{source} {name}", PLACES_OF_A_NAME
         if name is None:
@@ -291,13 +292,14 @@ class Login:
     def _check(self, name: str, source: str, password: str, account: Account | None, is_known: bool) -> bool:
         """Return True if the password is right; runs in a thread.
 
-        A name's checks from one source take turns: those in progress have neither failed nor succeeded.
+        Checks of one name from one source run one after the other: a running check has neither failed nor
+        succeeded yet.
         """
         with self._lock:
             lock = self._in_turn.setdefault((name, source), threading.Lock())
         with lock:
             self._limits.check(name, source, is_known=is_known)
-            # An unknown name takes as long, so that timing does not reveal which accounts exist.
+            # An unknown name takes the same time, so that timing does not reveal which accounts exist.
             is_right = account_file.fits_password(
                 password, account_file.NOBODYS if account is None else account.password
             )
@@ -306,7 +308,7 @@ class Login:
 
 
 class _Places:
-    """A limit on those that wait, in all and of one sender."""
+    """A limit on waiting checks, in total and per sender."""
 
     def __init__(self, most: int | None, most_of_one: int) -> None:
         self._most = most
@@ -316,10 +318,10 @@ class _Places:
 
     @contextlib.contextmanager
     def one_more(self, sender: str) -> Iterator[None]:
-        """Count a check while it waits and runs.
+        """Count a check until it is done.
 
         Raises:
-            LoginError: when there are too many.
+            LoginError: if there are too many.
         """
         with self._lock:
             is_full = self._most is not None and self._waiting.total() >= self._most
@@ -338,7 +340,7 @@ class _Places:
 
 
 class _Checks(_Places):
-    """Threads that check passwords, with a limit on the checks that wait for one."""
+    """Threads that check passwords, with a limit on waiting checks."""
 
     def __init__(self, at_once: int, most: int | None, most_of_one: int) -> None:
         super().__init__(most, most_of_one)

@@ -1,4 +1,4 @@
-"""Gates that turn a request into a user, and the routes of log-in and log-out."""
+"""Middleware that authenticates requests, and the routes for login and logout."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ddp_gui.http.front import MAX_AT_ONCE_OF_ONE, App, AtOnce, Message, Receive
 
 OPEN_PATHS = frozenset({"/login", *(f"/{file}" for file in login_module.FILES)})
 NO_PAGES = ("/live/", "/gradio_api/", "/config", "/heartbeat", "/assets/", "/static/", "/theme.css")
-# How soon an open stream ends after its session.
+# An open stream ends within this time after its session.
 POLL_EVERY_S = 2.0
 NOT_LOGGED_IN = "You are not logged in, or no longer. Log in, then try again."
 
@@ -59,7 +59,7 @@ class SessionGate:
     async def _serve_while_logged_in(
         self, token: str | None, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Serve a long-lived request; it ends with the session."""
+        """Serve a request that may be long-lived; it ends with the session."""
         answer = _Answer(send)
         serving = asyncio.ensure_future(self._app(scope, receive, answer.send))
         try:
@@ -98,7 +98,7 @@ class _Answer:
 
 
 def not_kept(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Forbid caching: the next person at this computer must not see these pages with the back button."""
+    """Forbid caching of pages: the next user of this computer must not see them with the back button."""
     if not any(name.lower() == b"content-type" and value.startswith(b"text/html") for name, value in headers):
         return headers
     others = [(name, value) for name, value in headers if name.lower() != b"cache-control"]
@@ -128,7 +128,7 @@ async def _refuse(scope: Scope, headers: dict[bytes, str], path: str, send: Send
 
 
 class HeaderGate:
-    """ASGI middleware: requires the proxy's header and sets the current user; students but for `teachers`."""
+    """ASGI middleware: sets the user from the proxy's header; everyone except `teachers` is a student."""
 
     def __init__(self, app: App, header: str, teachers: frozenset[str]) -> None:
         self._app = app
@@ -140,7 +140,7 @@ class HeaderGate:
         """Serve one request.
 
         Raises:
-            Refused: when the proxy does not name exactly one person.
+            Refused: if the header does not contain exactly one name.
         """
         if scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -151,12 +151,12 @@ class HeaderGate:
                 message["headers"] = not_kept(list(message.get("headers", [])))
             await send(message)
 
-        scope[rights.SCOPE_KEY] = person = self._take_person(scope)
+        scope[rights.SCOPE_KEY] = person = self._pop_person(scope)
         with rights.asked_by(person), self._at_once.one_more(person.name):
             await self._app(scope, receive, send_not_kept)
 
-    def _take_person(self, scope: Scope) -> Person:
-        """Return the person named, and remove the header: nothing behind this reads it."""
+    def _pop_person(self, scope: Scope) -> Person:
+        """Return the user named by the proxy, and remove the header: no other code may read it."""
         wanted = self._header.lower().encode("ascii")
         values = [value for name, value in scope["headers"] if name.lower() == wanted]
         scope["headers"] = [(name, value) for name, value in scope["headers"] if name.lower() != wanted]
@@ -165,10 +165,10 @@ class HeaderGate:
 
 
 def _name(values: list[bytes], header: str) -> str:
-    """Return the account name that these values of the header are.
+    """Return the account name in the header's values.
 
     Raises:
-        Refused: when they are not exactly one name.
+        Refused: if they are not exactly one valid name.
     """
     if not any(values):
         raise Refused(
@@ -195,10 +195,10 @@ PAGE = NO_STORE | {front.POLICY_HEADER.decode(): front.own_page()}
 
 
 def make_router(login: Login | None, *, has_header: bool = False) -> APIRouter:
-    """Return the routes; without accounts of this page only `/live/me`.
+    """Return the routes; without login only `/live/me`.
 
     Args:
-        has_header: a proxy logs people in, so there is no log out here.
+        has_header: a proxy authenticates the users, so there is no logout here.
     """
     router = APIRouter()
 
@@ -259,14 +259,14 @@ def _add_login(router: APIRouter, login: Login) -> None:
 def _to(request: Request, wished: str) -> Response:
     """Redirect to an address below our root: the target is always a path of this page."""
     path = quote(wished.lstrip("/\\"), safe="/?&=%+,:~-._")
-    # A browser resolves `..`, also `%2e%2e`: outside our prefix there may be another site.
+    # A browser resolves `..` and `%2e%2e`: outside our prefix there may be another site.
     if ".." in unquote(path.partition("?")[0]).split("/"):
         path = ""
     return RedirectResponse(f"{_root(request)}/{path}", status_code=303, headers=NO_STORE)
 
 
 def _cookie(request: Request) -> dict[str, Any]:
-    # Lax and not strict: following a link from the course's notes must not require a new login. A GET changes
+    # Lax, not strict: following a link from the course's notes must not require a new login. A GET changes
     # nothing, and requests with another site's Origin are refused.
     is_tls = request.url.scheme == "https"
     return {"path": _root(request) or "/", "secure": is_tls, "samesite": "lax"}
@@ -290,10 +290,10 @@ def _refused(error: LoginError, page: str | None) -> Response:
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """Return the fields of a form, with a name and a password.
+    """Return the fields of a form with a name and a password.
 
     Raises:
-        LoginError: when it is too long, or not such a form.
+        LoginError: if it is too long or not such a form.
     """
     body = b""
     async for piece in request.stream():

@@ -1,4 +1,4 @@
-"""Who may do what: the current user, owners of runs, settings of the class, access to data."""
+"""Permissions: the current user, owners of runs, settings of the class, access to data."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from trainers.files.json_files import read_json, write_json_atomically
 from trainers.files.plain_files import REPOSITORY
 
 OWNER_FILE = "owner.json"
-MAX_NAME = 320  # the longest address of e-mail
+MAX_NAME = 320  # the longest e-mail address
 
 
 def owner_of(run: RunDirectory) -> str | None:
-    """Return the name of the run's owner; None if it has none."""
+    """Return the name of the run's owner, or None."""
     try:
         owner = read_json(run.path / OWNER_FILE)["owner"]
     except (OSError, ValueError, LookupError, TypeError):
@@ -33,7 +33,7 @@ def note_owner(run: RunDirectory, name: str) -> None:
     """Record the owner of a run.
 
     Raises:
-        OSError: when the run's directory cannot be written.
+        OSError: if the run's directory cannot be written.
     """
     write_json_atomically(run.path / OWNER_FILE, {"owner": name})
 
@@ -47,7 +47,7 @@ SCOPE_KEY = "ddp_person"
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody with an account; the name is empty where nobody has to log in."""
+    """A user with an account; the name is empty if no login is required."""
 
     name: str
     role: Role
@@ -57,12 +57,12 @@ class Person:
         return self.role == "teacher"
 
 
-# The current user without a login: whoever reaches the page may do everything.
+# The current user of a page without login: everyone who reaches the page may do everything.
 EVERYBODY = Person(name="", role="teacher")
-# The current user with a login but no session: owns nothing and may change nothing.
+# The current user without a session on a page with login: owns nothing and may change nothing.
 NOBODY = Person(name="", role="student")
 
-# No default: the context of a request begins empty, and must not hold the rights of a page without logins.
+# No default: a request's context begins empty, and must not have the rights of a page without login.
 _asking: ContextVar[Person] = ContextVar("ddp_asking")
 _default = EVERYBODY
 
@@ -73,14 +73,14 @@ def current_user() -> Person:
 
 
 def nobody_by_default() -> None:
-    """Make `NOBODY` the default user from now on."""
+    """From now on, make `NOBODY` the default user."""
     global _default
     _default = NOBODY
 
 
 @contextlib.contextmanager
 def asked_by(person: Person) -> Iterator[None]:
-    """Let `current_user` return this person inside the block."""
+    """Make `current_user` return this person inside the block."""
     token = _asking.set(person)
     try:
         yield
@@ -95,18 +95,18 @@ CLASS_SETTINGS_FILE = "settings.json"
 
 @dataclass(frozen=True, kw_only=True)
 class ClassSettings:
-    """Applies only with a login."""
+    """Settings of a page with login."""
 
-    # Whether everybody may view all runs, or only their owners (and teachers).
+    # Whether all users may view all runs, or only the owners (and teachers).
     everyone_sees: bool = True
 
 
-# The settings while the file is invalid: nothing is shown by mistake.
+# Used while the file is invalid: nothing is shown by mistake.
 STRICTEST = ClassSettings(everyone_sees=False)
 
 
 class ClassSettingsFile:
-    """Reads and changes the settings; changes by others take effect at the next read."""
+    """Reads and changes the settings; changes by other processes take effect at the next read."""
 
     def __init__(self, runs_dir: Path) -> None:
         self.path = runs_dir / FOLDER / CLASS_SETTINGS_FILE
@@ -115,7 +115,7 @@ class ClassSettingsFile:
         self._read = ClassSettings()
 
     def read(self) -> ClassSettings:
-        """Return the settings as they are now."""
+        """Return the current settings."""
         mark = self._mark_now()
         with self._lock:
             if mark != self._mark:
@@ -123,11 +123,11 @@ class ClassSettingsFile:
             return self._read
 
     def change(self, **values: Any) -> ClassSettings:
-        """Change the settings that are named.
+        """Change the given settings.
 
         Raises:
-            ValueError: naming the field, the value and what is allowed.
-            OSError: when they cannot be written.
+            ValueError: naming the field, the value and the allowed values.
+            OSError: if they cannot be written.
         """
         changed = settings_of(asdict(self.read()) | values)
         private_files.make_folder(self.path.parent)
@@ -156,10 +156,10 @@ class ClassSettingsFile:
 
 
 def settings_of(values: Any) -> ClassSettings:
-    """Return settings of these values.
+    """Return settings with these values.
 
     Raises:
-        ValueError: naming the field, the value and what is allowed.
+        ValueError: naming the field, the value and the allowed values.
     """
     if not isinstance(values, dict):
         raise ValueError(f"the settings are {str(values)[:80]!r}, but allowed is: one object")
@@ -173,16 +173,16 @@ def settings_of(values: Any) -> ClassSettings:
 
 
 class NotAllowedError(ValueError):
-    """The current user may not do this; says who may."""
+    """The current user may not do this; the message says who may."""
 
 
 def may_see(owner: str | None, settings: ClassSettings) -> bool:
-    """Tell whether the current user may view a run of this owner."""
+    """Return True if the current user may view a run of this owner."""
     return may_change(owner) or settings.everyone_sees
 
 
 def may_change(owner: str | None) -> bool:
-    """Tell whether the current user may stop, resume, rename or delete a run of this owner."""
+    """Return True if the current user may stop, resume, rename or delete a run of this owner."""
     person = current_user()
     return person.is_teacher or (owner is not None and owner == person.name)
 
@@ -191,7 +191,7 @@ def require_change(run_id: str, owner: str | None) -> None:
     """Require the owner of a run, or a teacher.
 
     Raises:
-        NotAllowedError: for everybody else.
+        NotAllowedError: for all other users.
     """
     if not may_change(owner):
         whose = f"belongs to {owner}: only {owner}" if owner else "is nobody's: only"
@@ -202,30 +202,30 @@ def require_teacher(what: str) -> None:
     """Require a teacher; `what` names the action.
 
     Raises:
-        NotAllowedError: for everybody else.
+        NotAllowedError: for all other users.
     """
     if not current_user().is_teacher:
         raise NotAllowedError(f"only a teacher can {what}")
 
 
-# Without a login, uploads lie beside it.
+# Folder of the uploads by user; without login, uploads are stored next to it.
 PEOPLE = "people"
 # The fields of a configuration that name a file or a folder of this machine.
 PATH_FIELDS = ("data_path", "images_path", "pretrained_path")
-MAX_PATH_LENGTH = 4_096  # what Linux accepts
+MAX_PATH_LENGTH = 4_096  # Linux's limit
 NOT_PLAIN = f"a path of at most {MAX_PATH_LENGTH:,} characters without “..”"
 
 
 def is_plain_path(path: Any) -> bool:
-    """Return True if a value is a path that may be looked up: short, and without `..`.
+    """Return True if a value is a path that may be resolved: short, and without `..`.
 
-    Resolving a path costs a call of the system for each of its parts.
+    Resolving a path costs a system call for each of its parts.
     """
     return isinstance(path, str) and len(path) <= MAX_PATH_LENGTH and ".." not in path.split("/")
 
 
 class DataAccess:
-    """The folders of uploads, and those that were named when the page was started."""
+    """The folders whose files a user may read: uploads, and those allowed when the page was started."""
 
     def __init__(self, uploads: Path, allowed: Sequence[Path] = ()) -> None:
         self._uploads = uploads
@@ -240,7 +240,7 @@ class DataAccess:
         """Refuse files that the current user may not read; they are reported as not existing.
 
         Raises:
-            ConfigError: naming the field, the path and what is allowed.
+            ConfigError: naming the field, the path and the allowed values.
         """
         faulty = [
             Problem(field=field, value=path, allowed=NOT_PLAIN)
@@ -252,7 +252,7 @@ class DataAccess:
         if current_user().is_teacher:
             return
         problems = [
-            Problem(field=field, value=path, allowed=self._in_words())
+            Problem(field=field, value=path, allowed=self._allowed_text())
             for field in PATH_FIELDS
             if (path := getattr(config, field)) and not self._may_read(path)
         ]
@@ -261,7 +261,7 @@ class DataAccess:
 
     def _may_read(self, path: str) -> bool:
         try:
-            # Resolved as training resolves it: relative to its directory, links followed.
+            # Resolved as training resolves it: relative to its directory, following links.
             wanted = Path(REPOSITORY, Path(path).expanduser()).resolve()
             own = [self.own_uploads()] if current_user().name else []
             folders = [folder.resolve() for folder in (*own, *self._allowed)]
@@ -269,6 +269,6 @@ class DataAccess:
             return False
         return any(wanted.is_relative_to(folder) for folder in folders)
 
-    def _in_words(self) -> str:
+    def _allowed_text(self) -> str:
         folders = " or ".join(str(folder) for folder in self._allowed)
         return "a file that you uploaded here" + (f", or one below {folders}" if folders else "")

@@ -18,13 +18,13 @@ from trainers.machine.os_errors import explain
 IDLE_S = 2 * 3600.0
 ABSOLUTE_S = 24 * 3600.0
 MAX_PER_PERSON = 20
-# How often the time of last use is written: a restart of the page loses no more.
+# How often the time of last use is written: a restart of the page loses at most this much.
 WRITE_EVERY_S = 60.0
 
 
 @dataclass
 class Session:
-    """One browser with a login; `mark` is the account's at that time."""
+    """A browser with a login; `mark` is the account's mark at login."""
 
     name: str
     mark: str
@@ -49,8 +49,8 @@ class Sessions:
         now = self._clock()
         with self._lock:
             self._drop_old()
-            mine = [key for key, session in self._sessions.items() if session.name == account.name]
-            for oldest in mine[: max(0, len(mine) - MAX_PER_PERSON + 1)]:
+            own_sessions = [key for key, session in self._sessions.items() if session.name == account.name]
+            for oldest in own_sessions[: max(0, len(own_sessions) - MAX_PER_PERSON + 1)]:
                 del self._sessions[oldest]
             session = Session(name=account.name, mark=account.mark, began_unix_s=now, seen_unix_s=now)
             self._sessions[_key(token)] = session
@@ -58,10 +58,10 @@ class Sessions:
         return token
 
     def person(self, token: str, *, is_seen: bool = True) -> Person | None:
-        """Return the person of a session; None if it has ended.
+        """Return the user of a session, or None if it has ended.
 
         Args:
-            is_seen: it was used now, so it is not idle.
+            is_seen: the session was used now, so it is not idle.
         """
         now = self._clock()
         with self._lock:
@@ -117,7 +117,7 @@ class Sessions:
 
 
 def sessions_path(accounts: AccountFile) -> Path:
-    """Return the path of the sessions file, beside the accounts."""
+    """Return the path of the sessions file, next to the accounts."""
     return accounts.path.with_name(f"{accounts.path.name}.sessions")
 
 

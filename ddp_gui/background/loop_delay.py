@@ -1,6 +1,6 @@
-"""Measures how late the event loop runs, and which request held it.
+"""Measures how late the event loop runs, and which request blocked it.
 
-One loop serves all users: a callback of one second is one second in which nobody is answered. Two readings:
+One loop serves all users: a callback of one second blocks all of them for one second. There are two readings:
 a timer that measures how late it fires, and the duration of each callback with the request it belongs to.
 """
 
@@ -30,9 +30,9 @@ _request: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("request
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """A callback that held the loop.
+    """A callback that blocked the loop.
 
-    `cpu_s` is the processor time of the loop's thread: without the waits for other threads and programs.
+    `cpu_s` is the CPU time of the loop's thread, without waiting for other threads and programs.
     """
 
     at_s: float
@@ -43,7 +43,7 @@ class Held:
 
 @dataclass(frozen=True, kw_only=True)
 class Tick:
-    """How late the timer fired, and the processor time of the whole process since the tick before."""
+    """How late the timer fired, and the CPU time of the entire process since the previous tick."""
 
     at_s: float
     late_s: float
@@ -75,7 +75,7 @@ class LoopDelay:
             _measured.remove(measured)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the delays of the last minutes, as the Machine page shows them."""
+        """Return the delays of the last minutes for the Machine page."""
         ticks, held = self.readings()
         late = sorted(tick.late_s for tick in ticks)
         longest = max(held, key=lambda one: one.seconds, default=None)
@@ -95,7 +95,7 @@ class LoopDelay:
             return list(self._ticks), list(self._held)
 
     def forget(self) -> None:
-        """Forget what was measured so far."""
+        """Discard all measurements."""
         with self._lock:
             self._ticks.clear()
             self._held.clear()
@@ -113,17 +113,17 @@ class LoopDelay:
             self._held.append(held)
 
 
-# The thread of each loop that is measured, and what is told of its long callbacks.
+# The thread of each measured loop, and a function that records its long callbacks.
 _measured: list[tuple[int, Callable[[float, float, Scope | None], None]]] = []
 
 
 def begin_request(scope: Scope) -> None:
-    """Count what runs in the current context to this request."""
+    """Attribute the current context's work to this request."""
     _request.set(scope)
 
 
 def route_of(scope: Scope | None) -> str | None:
-    """Return a request's method and route, without what its sender wrote; None before that is known."""
+    """Return a request's method and route, without user input; None before the route is known."""
     if scope is None:
         return None
     if FUNCTION in scope:

@@ -1,4 +1,4 @@
-"""Processes that import torch for the page: questions to trainers, and the inspection of own data."""
+"""Processes that import torch for the page: queries to trainers, and the inspection of own data."""
 
 from __future__ import annotations
 
@@ -35,11 +35,10 @@ def ask(module: str, *, sees_gpus: bool = False) -> dict[str, Any]:
 
     Args:
         sees_gpus: it may call CUDA; otherwise it cannot open a GPU by accident.
-
     Raises:
-        AskError: when it fails.
+        AskError: if it fails.
     """
-    # If the page is killed meanwhile, the process ends too.
+    # If the page is killed, this process ends too.
     lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
     try:
         answer = subprocess.run(
@@ -64,13 +63,13 @@ def ask(module: str, *, sees_gpus: bool = False) -> dict[str, Any]:
 
 
 def current_key(answer: Answer) -> str:
-    """Return the cache key of an answer: path, time and size of every file it depends on, as they are now."""
+    """Return the cache key of an answer: path, time and size of every file it depends on, at present."""
     watched = [Path(path) for path in answer.get("watched_paths", [])]
     return plain_files.fingerprint_of_code(watched)
 
 
 def remembered(cache_file: Path | None) -> Answer | None:
-    """Return the cached answer, if no file has changed since."""
+    """Return the cached answer if no file has changed since, or None."""
     if cache_file is None:
         return None
     try:
@@ -99,13 +98,13 @@ def remember(cache_file: Path | None, answer: Answer) -> None:
 
 
 def default_cache_file(name: str) -> Path | None:
-    """Return the cache file of this checkout; None if no folder is writable."""
+    """Return the cache file of this checkout, or None if no folder is writable."""
     folder = private_files.cache_folder()
     return None if folder is None else folder / f"{name}.json"
 
 
 TIME_LIMIT_S = 540.0
-# It ends itself at its time limit, with a message; after this grace period it is killed.
+# The process ends at its time limit, with a message; after this grace period it is killed.
 GRACE_S = 60.0
 END_S = 5.0
 MAX_WORDS = 1000
@@ -116,10 +115,10 @@ class InspectionError(RuntimeError):
 
 
 def inspect_data(config: Config) -> dict[str, Any]:
-    """Return the inspection of the data that a configuration names, as printed by the process.
+    """Return the inspection of a configuration's data, as printed by the process.
 
     Raises:
-        InspectionError: when it failed, or took too long.
+        InspectionError: if it failed or took too long.
     """
     return _answer_of(_command(config), TIME_LIMIT_S + GRACE_S)
 
@@ -138,7 +137,7 @@ def _command(config: Config) -> list[str]:
 
 
 def _answer_of(command: list[str], time_limit_s: float) -> dict[str, Any]:
-    # Its temporary files are in a folder of this process: a process that is killed removes nothing.
+    # Its temporary files are in a folder that this process removes: a killed process removes nothing.
     with (
         tempfile.TemporaryDirectory(prefix="ddp-inspection-", ignore_cleanup_errors=True) as folder,
         subprocess.Popen(
@@ -152,7 +151,7 @@ def _answer_of(command: list[str], time_limit_s: float) -> dict[str, Any]:
     ):
         make_nice(process)
         try:
-            said, complaints = process.communicate(timeout=time_limit_s)
+            output, error_output = process.communicate(timeout=time_limit_s)
         except subprocess.TimeoutExpired as error:
             minutes = f"{time_limit_s / 60:,.0f} minutes"
             raise InspectionError(f"inspecting the data took more than {minutes} and was stopped") from error
@@ -160,8 +159,8 @@ def _answer_of(command: list[str], time_limit_s: float) -> dict[str, Any]:
             if process.poll() is None:
                 _end(process)
     if process.returncode != 0:
-        raise InspectionError(_last_words(process.returncode, complaints))
-    answer: dict[str, Any] = json.loads(said)
+        raise InspectionError(_failure_text(process.returncode, error_output))
+    answer: dict[str, Any] = json.loads(output)
     return answer
 
 
@@ -175,7 +174,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.communicate()
 
 
-def _last_words(exit_code: int, complaints: bytes) -> str:
+def _failure_text(exit_code: int, error_output: bytes) -> str:
     if exit_code == -signal.SIGKILL:
         return (
             "the process that inspected the data was killed, most likely because the memory ran out: "
@@ -184,5 +183,5 @@ def _last_words(exit_code: int, complaints: bytes) -> str:
     if exit_code < 0:
         name = signal.Signals(-exit_code).name
         return f"the process that inspected the data broke down ({name}): the data seems to be damaged"
-    words = without_advice(complaints.decode("utf-8", errors="replace")).strip()[-MAX_WORDS:]
+    words = without_advice(error_output.decode("utf-8", errors="replace")).strip()[-MAX_WORDS:]
     return f"the data could not be inspected:\n{words}"

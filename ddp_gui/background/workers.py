@@ -1,4 +1,4 @@
-"""Threads and processes that do the page's slow work, fairly shared among its users."""
+"""Threads and processes for the page's slow work, shared fairly among its users."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from trainers.machine import environment
 
 
 class RateLimit:
-    """At most `most` times in `within_s` seconds for each person; no limit without a login."""
+    """At most `most` calls in `within_s` seconds per user; no limit without login."""
 
     def __init__(
         self, what: str, most: int, within_s: float, clock: Callable[[], float] = time.monotonic
@@ -38,14 +38,14 @@ class RateLimit:
         self._most = most
         self._within_s = within_s
         self._clock = clock
-        # As many keys as there are accounts.
+        # At most as many keys as accounts.
         self._begun: dict[str, deque[float]] = {}
 
     def count(self) -> None:
-        """Count one more by the current user.
+        """Count one more call by the current user.
 
         Raises:
-            ValueError: when it is one too many; says how long to wait.
+            ValueError: if it exceeds the limit, with the time to wait.
         """
         name, now = current_user().name, self._clock()
         if not name:
@@ -68,25 +68,26 @@ _Job = tuple["Future[Any]", Callable[[], Any]]
 
 
 class TooManyError(ValueError):
-    """A person has reached the limit of concurrent work."""
+    """A user has reached the limit of concurrent work."""
 
 
 class Workers:
     """The threads for one kind of work; thread-safe, also across event loops.
 
-    Without a login everybody is one person, so only the total limits apply.
+    Without login all clients count as one user, so only the total limits apply.
     """
 
     def __init__(
         self, what: str, *, at_once: int, per_person: int, most_asked: int, most_open: int = 0
     ) -> None:
-        """Make them.
+        """Create the threads.
 
         Args:
             what: the work, as in "you have asked for 9 … at once".
-            per_person: how many of the threads one person has at the same time.
-            most_asked: how many one person has running and waiting; more are refused.
-            most_open: how many files are generated at once while they are sent; a quarter of them per person.
+            per_person: how many of the threads one user can use at the same time.
+            most_asked: how many calls one user may have running and waiting; more are refused.
+            most_open: how many files are generated at the same time while they are sent; a quarter of them
+                per user.
         """
         self._most_open = most_open
         self._open: Counter[str] = Counter()
@@ -98,21 +99,21 @@ class Workers:
         self._lock = threading.Lock()
         self._asked: Counter[str] = Counter()
         self._running: Counter[str] = Counter()
-        # By person, in order of the time since their last turn.
+        # By user; the user served least recently comes first.
         self._waiting: dict[str, deque[_Job]] = {}
 
     async def run(
         self, function: Callable[Values, Result], *values: Values.args, **named: Values.kwargs
     ) -> Result:
-        """Return the result of a function, run when it is its turn; only this coroutine waits.
+        """Run a function in a thread, queued fairly among users, and return its result.
 
         Raises:
-            TooManyError: when the current user has too much of it queued or running.
+            TooManyError: if the current user has too many calls queued or running.
         """
         return await asyncio.wrap_future(self.submit(functools.partial(function, *values, **named)))
 
     async def pieces(self, made: Iterator[Result]) -> AsyncIterator[Result]:
-        """Yield the items of an iterator, each computed when it is its turn."""
+        """Yield the items of an iterator, each computed as a separate call."""
         end = object()
         while (
             piece := await asyncio.wrap_future(self._queue(functools.partial(next, made, end)))
@@ -121,10 +122,10 @@ class Workers:
 
     @contextlib.contextmanager
     def one_more_open(self) -> Iterator[None]:
-        """Count a file that is generated while it is sent: its process lives as long as the client reads.
+        """Count a file during its generation and download: its process lives until the client has read it.
 
         Raises:
-            TooManyError: when the current user, or all users together, have too many of them.
+            TooManyError: if the current user, or all users together, have too many of them.
         """
         person = current_user().name
         with self._lock:
@@ -145,7 +146,7 @@ class Workers:
         """Queue a call; like `run`, without an event loop.
 
         Raises:
-            TooManyError: when the current user has too much of it queued or running.
+            TooManyError: if the current user has too many calls queued or running.
         """
         person = self._count()
         result = self._queue(call)
@@ -166,6 +167,7 @@ class Workers:
 
     def _count(self) -> str:
         person = current_user().name
+        # Without login the limit of one user applies to all clients together, so it is larger.
         most = self._most_asked if person else self._most_asked * self._at_once
         with self._lock:
             if self._asked[person] >= most:
@@ -208,16 +210,16 @@ class Workers:
         if result.set_running_or_notify_cancel():
             try:
                 value = call()
-            except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits for it
-                self._give_back(person)
+            except BaseException as error:  # noqa: BLE001 - it is raised in the waiting coroutine
+                self._release(person)
                 result.set_exception(error)
                 return
-            self._give_back(person)
+            self._release(person)
             result.set_result(value)
         else:
-            self._give_back(person)
+            self._release(person)
 
-    def _give_back(self, person: str) -> None:
+    def _release(self, person: str) -> None:
         with self._lock:
             self._running[person] -= 1
             if not self._running[person]:
@@ -225,16 +227,16 @@ class Workers:
             self._start_next()
 
 
-# Clicks: milliseconds each, so that one at a time per person is enough.
+# Clicks take milliseconds, so one thread at a time per user is enough.
 CLICKS = Workers("answers", at_once=16, per_person=1, most_asked=100)
-# Work of a part of a second, or CPU-heavy: exports, searches.
+# Calls that take a large part of a second or much CPU time: exports, searches.
 SLOW = Workers("exports and searches", at_once=2, per_person=1, most_asked=8, most_open=16)
 # A start waits until its supervisor answers.
 STARTS = Workers("starts", at_once=6, per_person=1, most_asked=10)
 
 
 class Router(APIRouter):
-    """Routes whose handlers run in the threads for clicks by default, and encode their answers there."""
+    """Routes whose handlers run and encode their answers in the threads for clicks by default."""
 
     def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         """Add a route."""
@@ -256,7 +258,7 @@ def _encoding(function: Callable[..., Any]) -> Callable[..., Any]:
     return answer
 
 
-# A quarter of a core where training fills all of them: less, and an export would take minutes.
+# Gets a quarter of a core while training uses all of them; with less, an export would take minutes.
 NICENESS = 5
 PIECE_BYTES = 256 * 1024
 
@@ -266,10 +268,10 @@ class SlowProcessError(OSError):
 
 
 def printed_by(module: str, asked: Any) -> Iterator[bytes]:
-    """Yield what `python -m MODULE` prints for this JSON input; it ends with the page.
+    """Yield the output of `python -m MODULE` for this JSON input; the process ends with the page.
 
     Raises:
-        SlowProcessError: when it fails; the output so far is incomplete.
+        SlowProcessError: if it fails; the output so far is incomplete.
     """
     lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
     with subprocess.Popen(
@@ -299,7 +301,7 @@ def make_nice(process: subprocess.Popen[bytes]) -> None:
         os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
 
 
-# A chunk is up to a megabyte. A slow client occupies a process and a slot that others wait for.
+# Per chunk of up to a megabyte. A slow client occupies a process and a slot that others wait for.
 TAKEN_WITHIN_S = 60.0
 
 
@@ -307,10 +309,10 @@ class MadeFile(StreamingResponse):
     """A downloaded file, generated by workers chunk by chunk."""
 
     def __init__(self, workers: Workers, pieces: Iterator[bytes], name: str, media_type: str) -> None:
-        """Make it.
+        """Create the response.
 
         Args:
-            name: plain letters, so that it can stand in a header as it is.
+            name: plain letters, because it is not escaped in the header.
         """
         headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
         super().__init__(workers.pieces(pieces), media_type=media_type, headers=headers)
@@ -329,4 +331,4 @@ class MadeFile(StreamingResponse):
         except TooManyError as error:
             await JSONResponse({"detail": str(error)}, status_code=429)(scope, receive, send)
         except TimeoutError:
-            return  # ending without the last piece closes the connection
+            return  # ending without the last chunk closes the connection

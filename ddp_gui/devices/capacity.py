@@ -1,4 +1,4 @@
-"""Devices of this machine: which GPUs torch can use, who uses them, and how many ranks fit."""
+"""Devices of this machine: which GPUs torch can use, their processes, and how many ranks fit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_PARENTS = 50
 
 
 class Owners:
-    """Looks up the runs of processes and caches what cannot change, so that looking up all is cheap."""
+    """Finds the runs of processes; caches fixed results, so that scanning all processes is cheap."""
 
     def __init__(self, runs_dir: Path) -> None:
         self._runs_dir = runs_dir.resolve()
@@ -37,7 +37,7 @@ class Owners:
         self._lock = threading.Lock()
 
     def run_of(self, pid: int) -> str | None:
-        """Return the id of the run that a process belongs to; None if it belongs to none."""
+        """Return the id of the run that a process belongs to, or None."""
         for _ in range(MAX_PARENTS):
             facts = processes.inspect(pid)
             if facts is None or pid <= 1:
@@ -49,7 +49,7 @@ class Owners:
         return None
 
     def live_runs(self) -> dict[str, list[int]]:
-        """Return the processes of every live run here, by the run's id."""
+        """Return the processes of every live run of this page, by run id."""
         pids = set(processes.all_pids())
         found: dict[str, list[int]] = {}
         with self._lock:
@@ -77,7 +77,7 @@ class Owners:
         return run_id
 
     def _run_named_by(self, facts: ProcessFacts) -> str | None:
-        """Return the run whose directory is an argument of one of our programs, or holds its output."""
+        """Return the run whose directory is an argument of one of our programs, or contains its output."""
         if not _is_ours(facts):
             return None
         base = Path(facts.working_directory or "/")
@@ -97,7 +97,7 @@ def _is_ours(facts: ProcessFacts) -> bool:
 
 
 MODULE = "trainers.parallel.usable_gpus"
-# The form and the queue count the GPUs once, when the page starts, so a running page does not ask again.
+# The form and the queue count the GPUs once, when the page starts: a running page does not check again.
 AGAIN = "Restart the page. If that does not help, restart the machine or reinstall NVIDIA's driver."
 
 MAX_LAST_WORDS = 300
@@ -107,7 +107,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 def settle_usable_gpus(cache_file: Path | None) -> None:
     """Limit this process and its children to the usable GPUs.
 
-    Without GPUs in the driver, torch is not asked.
+    If the driver reports no GPUs, torch is not started.
     """
     visible = hardware.visible_gpus()
     if visible:
@@ -123,7 +123,7 @@ def variables_for(answer: Mapping[str, Any], known: Collection[str]) -> dict[str
     """Return the environment variables for this answer.
 
     Args:
-        known: the GPUs identified by UUID; MIG instances are left as they were named.
+        known: GPUs that can be selected by UUID; MIG instances keep their current selection.
     """
     if answer["obstacle"] is not None:
         return cuda_environment.with_obstacle(Obstacle(**answer["obstacle"]))
@@ -160,7 +160,7 @@ def _last_line(error: AskError) -> str:
 
 
 def _machine() -> list[Any]:
-    """Return what an answer depends on besides files: GPUs, driver, visible devices, and this boot."""
+    """Return the facts that the answer depends on, besides files: GPUs, driver, visible devices, boot."""
     try:
         boot = _BOOT.read_text(encoding="ascii").strip()
     except OSError:
@@ -172,53 +172,53 @@ def _machine() -> list[Any]:
 FEWEST_CPU_RANKS_OFFERED = 4
 RANKS_BY_DEFAULT = 2
 MIG_RULE = "MIG instances: CUDA gives a process one, and NCCL refuses ranks that share a GPU"
-# Some may wait for a disk or the network; each takes the memory of an interpreter with torch.
+# Some may wait for a disk or the network; each needs the memory of an interpreter with torch.
 FEWEST_LOADER_PROCESSES_OFFERED = 16
 LOADER_PROCESSES_PER_CORE = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """How many ranks a run can have, and of which kind."""
+    """The number and kind of ranks that a run can have."""
 
     num_gpus: int
     num_cores: int
-    # With so many GPUs and cores each.
+    # Machines, each with this number of GPUs and cores.
     num_nodes: int = 1
     # GPUs in use now: by other programs, and by runs or checks of this page.
     num_gpus_of_others: int = 0
     num_gpus_of_runs: int = 0
-    # Of each node; None: all. Of the instances of a divided GPU (MIG) a run gets one.
+    # On each machine; None: all. Of a divided GPU's instances (MIG), a run gets only one.
     most_gpus_per_run: int | None = None
     gpu_names: tuple[str, ...] = ()
     gpu_memory_bytes: int | None = None
     # The lowest compute capability of the GPUs.
     gpu_capability: tuple[int, int] | None = None
-    # Of each GPU now; empty where it is not known.
+    # Free memory of each GPU now; empty if unknown.
     gpu_free_bytes: tuple[int, ...] = ()
     memory_bytes: int | None = None
-    # The CPU multiplies bf16 numbers itself; None: not known.
+    # The CPU has bf16 instructions; None: unknown.
     cpu_has_bf16: bool | None = None
-    # How many CPU ranks the queue allocates at once; None is no limit.
+    # How many CPU ranks the queue allocates at the same time; None is no limit.
     most_cpu_ranks: int | None = None
-    # Why GPUs that are there cannot be used; they are not counted.
+    # Why existing GPUs cannot be used; they are not counted.
     gpu_obstacle: Obstacle | None = None
-    # What has them, for a sentence.
+    # The place that has the devices, for a sentence.
     place: str = THIS_MACHINE
     has_more_ranks_than_cores: bool = True
-    # With logins others use the machine, too.
+    # With login, other users share the machine.
     has_login: bool = False
 
     @property
     def max_loader_processes(self) -> int:
-        """The most loader processes of a run: with logins the cores, otherwise a few for each core."""
+        """The most loader processes of a run: with login the number of cores, otherwise a few per core."""
         if self.has_login:
             return self.num_cores
         return max(FEWEST_LOADER_PROCESSES_OFFERED, LOADER_PROCESSES_PER_CORE * self.num_cores)
 
     @property
     def max_cpu_ranks(self) -> int:
-        """One rank per core, but where cores may be shared at least four, to try out the effect of more."""
+        """One rank per core; if cores may be shared at least four, so that users can try several ranks."""
         most = max(FEWEST_CPU_RANKS_OFFERED * self.has_more_ranks_than_cores, self.num_cores)
         return most if self.most_cpu_ranks is None else min(most, self.most_cpu_ranks)
 
@@ -229,15 +229,15 @@ class Machine:
         return wanted
 
     def max_ranks(self, wanted: str) -> int:
-        """Return the most ranks of a configuration's `device`."""
+        """Return the most ranks for a configuration's `device`."""
         if self.device_kind(wanted) != "cuda":
             return self.max_cpu_ranks
         return self.num_gpus if self.most_gpus_per_run is None else self.most_gpus_per_run
 
     def default_ranks(self, wanted: str = "auto") -> int:
-        """Return the ranks a run has by default: the free GPUs, at least one; on the CPU two.
+        """Return the default number of ranks: the free GPUs, at least one; on the CPU two.
 
-        Of a node that others wait for, too, it takes two GPUs.
+        On a shared node of a cluster it is at most two GPUs.
         """
         if self.device_kind(wanted) == "cuda":
             free = self.num_gpus - self.num_gpus_of_others - self.num_gpus_of_runs
@@ -247,7 +247,7 @@ class Machine:
         return min(RANKS_BY_DEFAULT, self.max_cpu_ranks)
 
     def gpu_use(self) -> str:
-        """Return how many GPUs are in use by whom and how many a run may have; empty: all are free."""
+        """Return a text about GPUs in use and the limit per run; empty if neither applies."""
         programs = "another program" if self.num_gpus_of_others == 1 else "other programs"
         parts = [
             f"{num} in use by {whom}"
@@ -268,9 +268,9 @@ class Machine:
         return None if self.memory_bytes is None else self.memory_bytes // num_ranks
 
     def free_for_a_rank(self, wanted: str, num_ranks: int) -> int | None:
-        """Return the bytes that are free now on the fullest of the GPUs that so many ranks would get.
+        """Return the bytes that are free now on the fullest of the GPUs that this number of ranks would get.
 
-        They get those with the most free memory. None on the CPU and where it is not known.
+        Ranks get the GPUs with the most free memory. None on the CPU or if unknown.
         """
         if self.device_kind(wanted) != "cuda" or not 0 < num_ranks <= len(self.gpu_free_bytes):
             return None
@@ -299,11 +299,11 @@ class Machine:
 
 
 def read(engine: Engine | None = None, config: Config | None = None) -> Machine:
-    """Ask an engine what it can give a run.
+    """Return the devices that an engine offers.
 
     Args:
-        engine: None: that of this machine.
-        config: of the run, where it names a place; None: any run.
+        engine: None: this machine's engine.
+        config: a run's configuration, which may name a place; None: any run.
     """
     engine = engine or registry.named(LOCAL)
     offered = engine.capacity() if config is None else engine.capacity_for(config)
@@ -325,7 +325,7 @@ def read(engine: Engine | None = None, config: Config | None = None) -> Machine:
 
 
 def _obstacle(num_gpus: int) -> Obstacle | None:
-    """Return why the GPUs of this machine cannot be used: torch cannot, or NVML does not list them."""
+    """Return why the GPUs of this machine cannot be used: by torch's answer, or because NVML lists none."""
     found = cuda_environment.obstacle()
     if found is None and num_gpus == 0 and hardware.nvml_problem() is not None:
         reason = hardware.telemetry_problem()

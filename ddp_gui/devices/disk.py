@@ -1,4 +1,4 @@
-"""How long the disk lasts at the write rate of the live runs, and how much the runs take."""
+"""Disk usage of runs, and a forecast of how long the disk lasts at the write rate of the live runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ForecastState = Literal["no_run", "measuring", "not_growing", "too_slow", "lasts
 
 
 class DiskForecast:
-    """Remembers the size of the live runs' directories over the last ten minutes."""
+    """Stores the size of the live runs' directories over the last ten minutes."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int]] = deque()
@@ -40,7 +40,7 @@ class DiskForecast:
                 self._samples.popleft()
 
     def sample(self, free_bytes: int) -> dict[str, Any]:
-        """Return the rate, over which span it was measured, and how long the free space lasts."""
+        """Return the write rate, its measurement interval, and how long the free space lasts."""
         with self._lock:
             if not self._samples:
                 return _forecast("no_run", 0.0)
@@ -69,7 +69,7 @@ def _forecast(
 
 
 def taken_bytes(folder: Path) -> int:
-    """Return the space everything below a folder takes on the disk, as `du` counts it."""
+    """Return the disk space used by everything below a folder, as `du` counts it."""
     found = 0
     waiting = [str(folder)]
     while waiting:
@@ -79,7 +79,7 @@ def taken_bytes(folder: Path) -> int:
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
                     found += _blocks(entry) * BYTES_PER_BLOCK
-        except OSError:  # removed meanwhile (an old checkpoint), or not readable
+        except OSError:  # deleted by now (an old checkpoint), or not readable
             continue
     return found
 
@@ -92,7 +92,7 @@ def _blocks(entry: os.DirEntry[str]) -> int:
 
 
 def sizes_of_runs(runs_dir: Path, run_ids: list[str]) -> tuple[dict[str, int], float]:
-    """Return what each run takes on the disk, and when that was measured."""
+    """Return the disk space of each run, and the time of the measurement."""
     return {run_id: taken_bytes(runs_dir / run_id) for run_id in run_ids}, time.monotonic()
 
 

@@ -28,12 +28,12 @@ TASTE_BLOCK_BYTES = 2 * 1024
 
 
 def read_batch(path: Path, offset: int) -> tuple[list[Event], int]:
-    """Return the events of the next part of a file and the offset to read on from.
+    """Return the events of the next part of a file and the offset for the next call.
 
-    Damaged lines are skipped. Of the step events only those that are shown unchanged are validated.
+    Damaged lines are skipped. Only step events that the page shows unchanged are validated.
 
     Raises:
-        OSError: when the file cannot be read.
+        OSError: if the file cannot be read.
     """
     with open_plain(path) as file:
         lines, end = read_lines(file, offset, BATCH_BYTES)
@@ -41,23 +41,23 @@ def read_batch(path: Path, offset: int) -> tuple[list[Event], int]:
 
 
 def read_carefully(path: Path, offset: int) -> tuple[list[Event], int, int]:
-    """Do the same, validate every event, and also return how many lines are damaged.
+    """Like `read_batch`, but validate every event, and also return the number of damaged lines.
 
-    It takes several times as long: for files in which damage was found.
+    Takes several times as long: for files in which damage was found.
 
     Raises:
-        OSError: when the file cannot be read.
+        OSError: if the file cannot be read.
     """
     with open_plain(path) as file:
         lines, end = read_lines(file, offset, BATCH_BYTES)
     batch = _parse_carefully(lines)
-    # Of a line that is too long only a part has been read.
+    # A line that is too long is read only in part.
     num_lines = lines.count(b"\n") if lines else int(end > offset)
     return batch, end, num_lines - len(batch)
 
 
 def sample_events(path: Path) -> list[Event]:
-    """Return a sample of events spread over a file, in order, without reading the whole file."""
+    """Return events from positions spread over a file, in order, without reading the entire file."""
     size = path.stat().st_size
     found: list[Event] = []
     with open_plain(path) as file:
@@ -75,14 +75,14 @@ def _whole_lines_at(file: BinaryIO, start: int) -> list[Event]:
 
 
 def _parse(lines: bytes) -> list[Event]:
-    """Parse lines of JSON, all at once."""
-    if is_too_large(lines):  # one line of it may be
+    """Parse lines of JSON in one call."""
+    if is_too_large(lines):  # one of its lines may be
         return _parse_carefully(lines)
     joined = b"[" + lines.strip(b"\n").replace(b"\n", b",") + b"]"
     try:
         batch: list[Event] = orjson.loads(joined)
     except orjson.JSONDecodeError:
-        # Half a surrogate pair, from a file name that is not UTF-8, which only the slower parser takes; or
+        # Half a surrogate pair, from a file name that is not UTF-8, which only the slower parser accepts; or
         # a damaged line.
         return _parse_carefully(lines)
     return batch if _may_be_shown(batch) else _parse_carefully(lines)
@@ -93,9 +93,9 @@ def _parse_carefully(lines: bytes) -> list[Event]:
 
 
 def _may_be_shown(batch: list[Event]) -> bool:
-    """Tell whether every event that is passed on unchanged is valid: of step events only the last ones.
+    """Return True if all events that are shown unchanged are valid: of step events only the last ones.
 
-    The numbers of the other step events only go into columns, which take no others.
+    The other step events only go into numeric columns, which accept nothing else.
     """
     step: Event | None = None
     for event in batch:
@@ -115,7 +115,7 @@ DEVICE_KINDS = ("cpu", "cuda")
 
 @dataclass
 class Digest(Fold):
-    """The newest numbers of a run, its best evaluation, its duration and its sparkline."""
+    """The latest numbers of a run, its best evaluation, its duration and its sparkline."""
 
     offset: int = 0
     inode: int = 0
@@ -123,7 +123,7 @@ class Digest(Fold):
     loss: float | None = None
     device_kind: str | None = None
     curve: Curve = field(default_factory=Curve)
-    # A damaged line was found: from then on each line is validated.
+    # A damaged line was found: from then on every line is validated.
     is_careful: bool = False
 
     @property
@@ -140,14 +140,14 @@ class Digest(Fold):
         """Return the digest that `folded` serialised.
 
         Raises:
-            ValueError, LookupError, TypeError: when it was not.
+            ValueError, LookupError, TypeError: if the text is not a digest.
         """
         raw = orjson.loads(text)
         records = [(int(step), float(value)) for step, value in raw["records"]]
         return cls(**raw | {"curve": Curve(**raw["curve"]), "records": records})
 
     def is_of_another_file(self, path: Path) -> bool:
-        """Tell whether the id now belongs to another run: deleted and created again."""
+        """Return True if the id now belongs to another run: deleted and created again."""
         if self.offset == 0:
             return False
         try:
@@ -157,7 +157,7 @@ class Digest(Fold):
         return about.st_ino != self.inode or about.st_size < self.offset
 
     def catch_up(self, path: Path, time_limit_s: float | None = None) -> bool:
-        """Read on from the end of the last read; return True if nothing is left to read.
+        """Read the events after the last read; return True if nothing is left to read.
 
         A last line without its newline is left for later.
 
@@ -183,7 +183,7 @@ class Digest(Fold):
                 batch, end = read_batch(path, self.offset)
                 self._take(batch)
             except DAMAGE:
-                # Start over, because a batch that is partially added cannot be undone.
+                # Start over, because a partially added batch cannot be undone.
                 vars(self).update(vars(Digest(inode=self.inode, is_careful=True)))
                 return True
         has_more, self.offset = end > self.offset, end
@@ -192,7 +192,7 @@ class Digest(Fold):
     def _take(self, batch: list[Event]) -> None:
         steps: list[Event] = []
         for event in batch:
-            # Each one's: the clock may have been set back anywhere.
+            # Every event's time: the clock may have been set back anywhere.
             self.take_time(event["time_unix_s"], is_start=fold.is_start(event))
             kind = event["kind"]
             if kind == "step":
@@ -221,13 +221,13 @@ class Digest(Fold):
 
 
 GATHERED = 8_192
-# Numbers held at once: a run can have so many metrics that a few evaluations reach this limit.
+# Numbers held at the same time: a run can have so many metrics that a few evaluations reach this limit.
 MAX_CELLS = 4_000_000
 
 
 @dataclass
 class Survey:
-    """What must be known of a file before its first row can be written."""
+    """What an export must know of a file before it can write the first row."""
 
     last_seq: int = -1
     began_unix_s: float | None = None
@@ -237,7 +237,7 @@ class Survey:
 
 
 def survey_numbers(path: Path) -> Survey:
-    """Read a run's events once."""
+    """Read a run's events once and return what its exports need."""
     found, folded = Survey(), Fold()
     metrics: dict[str, None] = {}
     for batch in _batches(path):
@@ -256,7 +256,7 @@ def survey_numbers(path: Path) -> Survey:
 
 
 def history_of_numbers(path: Path, known: Survey) -> Iterator[list[Event]]:
-    """Yield the step and eval events that count, some thousand at a time, each with `elapsed_s`.
+    """Yield the step and eval events that were not replaced, some thousand at a time, each with `elapsed_s`.
 
     `elapsed_s` is the active time of the run in seconds, without the time between stop and resume.
     """
@@ -282,7 +282,7 @@ def history_of_numbers(path: Path, known: Survey) -> Iterator[list[Event]]:
 
 
 def _ahead(cuts: list[tuple[int, int]]) -> Iterator[tuple[float, float]]:
-    """Yield (event, step): up to this event only steps below this one count."""
+    """Yield (event, step): before this event, only steps below this one are valid."""
     lowest: list[tuple[float, float]] = [(float("inf"), float("inf"))]
     for seq, step in reversed(cuts):
         lowest.append((seq, min(step, lowest[-1][1])))

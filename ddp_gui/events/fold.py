@@ -17,29 +17,29 @@ from trainers.contract.events import Event, primary_metric
 MAX_RANKS = 4_096
 MAX_METRICS = 32
 MAX_CLASSES = 50
-# As training cuts them.
+# The same limits as in training.
 MAX_CLASS_NAME = 40
 MAX_CELL = 40
 MAX_NAME = 100
 MAX_TEXT = 4_000
 MAX_TRACEBACK = 20_000
 MAX_ITEMS = 100
-# The content of a sample is drawn once and replaced by the next one.
+# A sample's content is drawn once and replaced by the next one.
 MAX_SAMPLE_ITEMS = 10_000
 MAX_SAMPLE_TEXT = 400_000
 MAX_HASH = 64
-# Of each kind of event that is listed under "What happened".
+# Per kind of event in the list "What happened".
 MAX_MARKS_OF_A_KIND = 500
 
 
 def kept_of(event: Event, num_ranks: int) -> Event:
-    """Return an event as it is kept: with the fields of its kind, each of a limited size.
+    """Return an event with the fields of its kind only, each of a limited size.
 
     Args:
-        num_ranks: entries of higher ranks are left out.
+        num_ranks: entries of higher ranks are dropped.
     """
     kind = event["kind"]
-    # Of a kind that this version does not know only its name is shown.
+    # Only the name of an unknown kind is shown.
     names = (*events.COMMON_FIELDS, *events.FIELDS.get(kind, ("step",)))
     kept = {name: event[name] for name in names if name in event}
     if kind == "devices":
@@ -63,14 +63,14 @@ def kept_of(event: Event, num_ranks: int) -> Event:
 
 
 def _metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the first metrics, the main one among them, by names that stay different when they are cut."""
+    """Return the first metrics including the main one; cut names stay distinct."""
     main = events.primary_metric(metrics)
     ordered = metrics if main is None else {main: metrics[main], **metrics}
     return {_cut_name(name): value for name, value in _first(ordered, MAX_METRICS)}
 
 
 def _cut_name(name: str) -> str:
-    """Return a name of at most MAX_NAME characters; a cut one ends in a part of its hash."""
+    """Return a name of at most MAX_NAME characters; a cut name ends in part of its hash."""
     if len(name) <= MAX_NAME:
         return name
     mark = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
@@ -78,7 +78,7 @@ def _cut_name(name: str) -> str:
 
 
 def without_oldest(marks: Sequence[Event]) -> list[Event]:
-    """Return the newest of each kind; the kinds that this version does not know count as one."""
+    """Return the last marks of each kind; all unknown kinds count as one."""
     num_left = dict.fromkeys((*events.FIELDS, ""), MAX_MARKS_OF_A_KIND)
     kept = []
     for mark in reversed(marks):
@@ -105,7 +105,7 @@ def cut_text(value: Any, most_text: int, most_items: int = MAX_ITEMS) -> Any:
 def _by_rank(
     entries: Iterable[Mapping[str, Any]], fields: Sequence[str], num_ranks: int
 ) -> list[dict[str, Any]]:
-    """Return one entry for each rank that the run has, with these fields."""
+    """Return one entry for each existing rank, with these fields."""
     newest = {entry["rank"]: entry for entry in entries if entry["rank"] < num_ranks}
     return [
         {name: cut_text(entry[name], MAX_NAME) for name in fields if name in entry}
@@ -114,7 +114,7 @@ def _by_rank(
 
 
 def _sample(content: Any, kind: Any) -> Any:
-    """Return the content of a sample; names of columns and classes, and a table's cells, are short."""
+    """Return the content of a sample with short names of columns and classes, and short table cells."""
     if kind == "rows":
         return cut_text(content, MAX_CELL)
     content = cut_text(content, MAX_SAMPLE_TEXT, MAX_SAMPLE_ITEMS)
@@ -131,7 +131,7 @@ def _first(values: Mapping[str, Any], most: int) -> Iterable[tuple[str, Any]]:
 
 
 def _small_square(confusion: list[list[float]] | None) -> list[list[float]] | None:
-    """Return a confusion matrix that can be drawn, else None."""
+    """Return a confusion matrix if it can be drawn, else None."""
     num_classes = len(confusion or ())
     is_square = confusion is not None and all(len(row) == num_classes for row in confusion)
     return confusion if is_square and num_classes <= MAX_CLASSES else None
@@ -142,7 +142,7 @@ MAX_OLDER_METRICS = 8
 
 
 class Evaluations:
-    """The evaluations of a run in order, and the best of them, by its main metric.
+    """The evaluations of a run in order, and the best of them by its main metric.
 
     Of a very long run only some of the older ones are kept.
     """
@@ -158,7 +158,7 @@ class Evaluations:
 
     @property
     def last(self) -> dict[str, Any]:
-        """The newest evaluation, or None."""
+        """The last evaluation, or an empty dict."""
         return self.all[-1] if self.all else {}
 
     def add(self, event: dict[str, Any]) -> None:
@@ -180,7 +180,7 @@ class Evaluations:
 
 
 def _of_an_older_one(event: dict[str, Any]) -> dict[str, Any]:
-    """Return what is still needed of an evaluation after the next one: loss and metrics, if they are few."""
+    """Return the reduced form of an evaluation that is not the last one: no confusion, few metrics."""
     metrics = event["metrics"]
     main = primary_metric(metrics)
     if len(metrics) > MAX_OLDER_METRICS:
@@ -203,9 +203,9 @@ FIELDS = (
 
 
 def node_rows_of_run(latest: Mapping[str, Event], num_nodes: int, num_ranks: int) -> list[dict[str, Any]]:
-    """Return an entry for each machine of which something is known, by the newest events, in this order.
+    """Return an entry for each machine in the latest events, in order of machines.
 
-    `idlest` is the rank that is least busy, `slowest` the one that takes longest without waiting for others.
+    `idlest` is the least busy rank, `slowest` the rank with the longest step time without waiting.
     """
     devices: Sequence[Mapping[str, Any]] = latest.get("devices", {}).get("devices", [])
     ranks: Sequence[Mapping[str, Any]] = latest.get("ranks", {}).get("ranks", [])
@@ -260,7 +260,8 @@ def _grown_bytes(rank: Mapping[str, Any]) -> int | None:
 
 
 Steps = npt.NDArray[np.int64]
-# Events of several threads may be written out of order by this much; more means that the clock was set back.
+# Events of several threads may be written out of order by up to this time; more means that the clock was set
+# back.
 CLOCK_NOISE_S = 1.0
 
 # Older ones would count only after a cut that goes back beyond all of these.
@@ -268,12 +269,12 @@ MOST_RECORDS = 1_000
 
 
 class Part(NamedTuple):
-    """A part of a batch in which the steps only go up.
+    """A part of a batch in which the steps only increase.
 
     Attributes:
-        begin, end: its place in the batch.
+        begin, end: its range in the batch.
         cut_from: earlier entries at this step and after it are dropped; None: the part continues without a
-        cut.
+            cut.
     """
 
     begin: int
@@ -282,12 +283,12 @@ class Part(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What counts of the steps of a batch, once all parts of it are taken.
+    """The steps of a batch that remain after all its parts are applied.
 
     Attributes:
-        places: of the steps in the batch that no later step of it replaces.
-        cut_from: earlier entries at this step and after it are dropped; None: none are.
-        last_cut: where the steps go back for the last time; None where `cut_from` is.
+        places: indices of the steps in the batch that no later step of it replaces.
+        cut_from: earlier entries at this step and after it are dropped; None: none are dropped.
+        last_cut: index of the last decrease of the steps; None if `cut_from` is None.
     """
 
     places: Steps
@@ -297,13 +298,13 @@ class Kept(NamedTuple):
 
 @dataclass
 class Fold:
-    """Where a run stands, since when, and the best of its evaluations.
+    """Progress and active time of a run, and its best evaluation.
 
     Attributes:
-        step: the newest step, or the last one before a cut.
-        idle_s: between each stop and the resume after it; negative if the clock was set back.
-        records: step and value of each evaluation that was the best so far, by `metric`: after a cut the
-            last one left is the best of the rest.
+        step: the last step, or the last one before a cut.
+        idle_s: total time between each stop and the next resume; negative if the clock was set back.
+        records: step and value of each evaluation that was the best so far, by `metric`: after a cut the last
+            remaining one is the best of the rest.
     """
 
     began_unix_s: float | None = None
@@ -323,11 +324,11 @@ class Fold:
 
     @property
     def origin_unix_s(self) -> float:
-        """The origin of the run's seconds, for its newest start."""
+        """The origin of the run's active time, for its latest start."""
         return (self.began_unix_s or 0.0) + self.idle_s
 
     def active_s(self, now: float | None = None) -> float:
-        """Return the seconds the run has been active, until now or its newest event."""
+        """Return the seconds the run has been active, until `now` or its last event."""
         if self.newest_unix_s is None:
             return 0.0
         until = self.newest_unix_s if now is None else max(now, self.newest_unix_s)
@@ -344,8 +345,8 @@ class Fold:
     def take_times(self, times_unix_s: Sequence[float]) -> npt.NDArray[np.float64]:
         """Add the times of successive events of one start; return the active seconds at each.
 
-        Where the clock was set back, the origin moves back too, so that the run's own time never decreases.
-        A clock that was set forward cannot be distinguished from a pause.
+        If the clock was set back, the origin moves back too, so that active time never decreases. A clock
+        that was set forward cannot be distinguished from a pause.
         """
         times = np.asarray(times_unix_s, np.float64)
         if self.began_unix_s is None or self.newest_unix_s is None:
@@ -367,7 +368,7 @@ class Fold:
             yield part
 
     def take_batch(self, steps: Steps | Sequence[int]) -> Kept:
-        """Add the steps of a batch of events at once, however often they go back."""
+        """Add the steps of a batch of events in one call, however often they go back."""
         steps = np.asarray(steps, np.int64)
         if not len(steps):
             return Kept(steps, None, None)
@@ -379,6 +380,7 @@ class Fold:
         self.cut_from(cut_from)
         self.step = int(steps[-1])
         lowest_after = np.minimum.accumulate(steps[::-1])[::-1]
+        # A step remains if no later step of the batch is equal or lower: such a step would have cut it off.
         is_kept = np.append(steps[:-1] < lowest_after[1:], True)
         return Kept(np.flatnonzero(is_kept), cut_from, int(cuts[-1]))
 
@@ -411,7 +413,7 @@ def parts_of(steps: Steps | Sequence[int], newest: int) -> list[Part]:
     Args:
         newest: the last step before the batch.
 
-    Returns: the parts; the first one, which may be empty, continues, each other one cuts.
+    Returns: the parts; the first one, which may be empty, continues, every other one cuts.
     """
     steps = np.asarray(steps, np.int64)
     backwards = np.flatnonzero(np.diff(steps, prepend=newest) <= 0).tolist()
@@ -422,5 +424,5 @@ def parts_of(steps: Steps | Sequence[int], newest: int) -> list[Part]:
 
 
 def is_start(event: events.Event) -> bool:
-    """Tell whether this event marks a start or a resume of the run."""
+    """Return True if this event marks a start or a resume of the run."""
     return bool(event["kind"] == "state" and event["state"] == "starting")

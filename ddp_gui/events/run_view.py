@@ -1,4 +1,4 @@
-"""What the page shows of one run, and the messages that bring it there."""
+"""The page's view of one run, and the messages that update clients."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STATUS_EVERY_S = 0.5
 JUDGED_EVERY_S = 1.0
 RANK_HISTORY_EVERY_S = 5.0
 SHOWN_AT_LEAST_S = 10.0
-# A run that goes on says something every second; after a longer silence its disk is tried out.
+# A live run writes an event every second; after a longer silence its disk is tested.
 SILENCE_S = 3.0
 MAX_CHECKPOINTS_SHOWN = 50
 
@@ -69,16 +69,16 @@ class RunView:
 
     @property
     def total_steps(self) -> int | None:
-        """The steps of the whole run: as training reported at its start, before that an estimate."""
+        """The run's last step: as training reported at its start, before that an estimate."""
         return self.series.plan.get("num_steps", self._expected_steps)
 
     @property
     def num_missing_events(self) -> int:
-        """The events that could not be read, or are not in the file."""
+        """The number of events that could not be read, or are missing in the file."""
         return max(self._num_damaged, self.series.next_seq - self._num_events)
 
     def has_grown(self) -> bool:
-        """Tell from the file's size whether `catch_up` would find something."""
+        """Return True if the file's size shows that `catch_up` would find something."""
         self.used_at = time.monotonic()
         try:
             return stat_anew(self.run.events).st_size != self._seen_bytes
@@ -86,7 +86,7 @@ class RunView:
             return False
 
     def unread(self) -> tuple[int, int]:
-        """Return the bytes of the events not read yet, and of all."""
+        """Return the bytes of the unread events, and of all events."""
         try:
             size = stat_anew(self.run.events).st_size
         except FileNotFoundError:
@@ -94,7 +94,7 @@ class RunView:
         return max(0, size - self._offset), size
 
     def catch_up(self, time_limit_s: float | None = None) -> bool:
-        """Read the events written since the last call; tell whether there were any.
+        """Read the events written since the last call; return True if there were any.
 
         Args:
             time_limit_s: stop after about this time, even if there is more.
@@ -102,7 +102,7 @@ class RunView:
         self.used_at = time.monotonic()
         ends_at = None if time_limit_s is None else self.used_at + time_limit_s
         found = False
-        # The lock is released between batches: a long file must not block others.
+        # The lock is released between batches: a long file must not block other requests.
         while self._take_batch():
             found = True
             if ends_at is not None and time.monotonic() > ends_at:
@@ -119,16 +119,16 @@ class RunView:
                 self._seen_bytes, self._grown_at = about.st_size, time.monotonic()
             if about.st_ino != self._inode or about.st_size < self._offset:
                 # Another file (the directory was replaced): start over.
-                self._begin_anew()
+                self._start_over()
                 self._inode = about.st_ino
             if about.st_size == self._offset:
                 return False
             before = self._offset, self._is_careful
             self._read()
-            # It reads from the beginning again where it becomes careful: that goes on too.
+            # When validation is switched on, reading restarts from the beginning: that is progress, too.
             return (self._offset, self._is_careful) != before
 
-    def _begin_anew(self) -> None:
+    def _start_over(self) -> None:
         self.series, self._offset = Series(self.config.world_size), 0
         self._num_events = self._num_damaged = 0
 
@@ -146,7 +146,7 @@ class RunView:
         if self._is_careful or self._num_events != self.series.next_seq:
             # Intact files are read fast; this one is read again from its beginning, validating every event.
             self._is_careful = True
-            self._begin_anew()
+            self._start_over()
             self._read()
 
     def _take(self, batch: list[Event]) -> None:
@@ -157,7 +157,7 @@ class RunView:
         self._num_events += len(batch)
 
     def status(self) -> Status:
-        """Return the run's true state, read at most twice a second."""
+        """Return the run's actual state, read at most twice a second."""
         now = time.monotonic()
         if self._status is None or now - self._status_at > STATUS_EVERY_S:
             self._status, self._status_at = liveness.read_status(self.run), now
@@ -168,7 +168,7 @@ class RunView:
         self._status_at = 0.0
 
     def checkpoints(self) -> list[dict[str, Any]]:
-        """Return up to fifty whole checkpoints, newest first; the same list until they change."""
+        """Return up to fifty complete checkpoints, latest first; the same list object until they change."""
         try:
             mtime_ns = self.run.checkpoints.stat().st_mtime_ns
         except FileNotFoundError:
@@ -188,17 +188,17 @@ class RunView:
         return self._checkpoints
 
     def insights(self) -> list[Insight]:
-        """Return what a tutor would say now; the same list while nothing changes."""
+        """Return the run's insights; the same list object while nothing changes."""
         self._judge()
         return self._insights
 
     def verdict(self) -> Verdict | None:
-        """Return whether the run learns; None before its first step, and of one that failed."""
+        """Return the verdict on the run's learning; None before its first step, and if it failed."""
         self._judge()
         return self._verdict
 
     def rank_history(self) -> list[dict[str, Any]]:
-        """Return how each rank's steps divided over the run; the same list for some seconds."""
+        """Return the history of each rank's step times; the same list object for some seconds."""
         now, state = time.monotonic(), self.status().state
         if now - self._rank_history_at > RANK_HISTORY_EVERY_S or state != self._rank_history_state:
             self._rank_history_at, self._rank_history_state = now, state
@@ -206,14 +206,14 @@ class RunView:
         return self._rank_history
 
     def contended(self) -> list[dict[str, Any]]:
-        """Return when others took the processor from the run."""
+        """Return when other programs used the run's processor."""
         self._judge()
         return self._contended
 
     def _judge(self) -> None:
         now, state, seq = time.monotonic(), self.status().state, self.series.next_seq
         is_live = state in events.LIVE_STATES
-        # The last message about an ended run must not show a verdict on a part of a file that was still read.
+        # The last message about an ended run must not show a verdict on a file that was only partly read.
         is_of_all = is_live or seq == self._judged_seq
         if now - self._judged_at <= JUDGED_EVERY_S and state == self._judged_state and is_of_all:
             return
@@ -229,7 +229,7 @@ class RunView:
             self._insights = shown
 
     def _kept_for_a_while(self, found: list[Insight], now: float) -> list[Insight]:
-        """Return what was found, and what was a moment ago: nobody can read what comes and goes."""
+        """Return the insights, including those of a moment ago: users cannot read what flickers."""
         codes = {insight.code for insight in found}
         self._found_at |= dict.fromkeys(codes, now)
         before = [item for item in self._insights if item.code not in codes]
@@ -252,7 +252,7 @@ Payload = dict[str, Any]
 def message_for(
     view: RunView, since: int, chart_view: ChartView = PLAIN_VIEW, known: Known | None = None
 ) -> Payload:
-    """Return what a client with the cursor `since` has not seen; a whole snapshot if necessary."""
+    """Return the changes since the cursor `since` for a client; a complete snapshot if necessary."""
     with view.lock:
         series = view.series
         series.ranks_a_node = ranks_a_node = max(1, view.config.world_size // view.config.num_nodes)
@@ -272,7 +272,7 @@ def message_for(
                 message[kind] = newest if kind == "sample" else _shown(newest[kind], chart_view, ranks_a_node)
         if view.config.num_nodes > 1 and ("ranks" in message or "devices" in message):
             rows = fold.node_rows_of_run(series.latest, view.config.num_nodes, view.config.world_size)
-            # The names once: with many machines they would be most of the message.
+            # Field names only once: with many machines they would be most of the message.
             message["nodes"] = {"fields": fold.FIELDS, "rows": [list(row.values()) for row in rows]}
         if series.fingerprints.newest_seq >= first:
             message["fingerprints"] = series.fingerprints.shown()
@@ -294,7 +294,7 @@ def message_for(
 
 
 def _shown(entries: list[Payload], chart_view: ChartView, ranks_a_node: int) -> list[Payload]:
-    """Return the entries of ranks that a viewer looks at one by one."""
+    """Return the entries of ranks that a viewer sees individually."""
     return [entry for entry in entries if chart_view.shows(entry["rank"], ranks_a_node)]
 
 
@@ -307,7 +307,7 @@ class Known:
         self.rank_history = view.rank_history()
 
     def same_as(self, other: Known) -> tuple[bool, ...]:
-        """Return which of the parts are those of another time."""
+        """Return for each part whether it is the same object as in another `Known`."""
         return tuple(value is getattr(other, name) for name, value in vars(self).items())
 
 
@@ -336,7 +336,7 @@ def head_message(view: RunView, series: Series) -> Payload:
     steps_per_s = series.steps_per_s()
     is_training = status.state == "running" and steps_per_s is not None and total_steps is not None
     pace, verdict = pace_module.pace_of_run(series, is_over=not is_live), view.verdict()
-    # Between a click on Resume and the first event of the new start no time is counted.
+    # Between a click on Resume and the first event of the new start, no active time is counted.
     is_under_way = is_live and series.state.get("state") in events.LIVE_STATES
     now = time.time() if is_under_way else None
     evaluation = series.evaluations.last
@@ -388,7 +388,7 @@ def mean_loss(series: Series) -> float | None:
 
 
 def _doing(series: Series) -> str | None:
-    """Return what rank 0 was doing when it last reported, in the words of the `ranks` event."""
+    """Return rank 0's activity in its last report, as in the `ranks` event."""
     ranks = series.latest.get("ranks", {}).get("ranks", [])
     return next((rank.get("doing") for rank in ranks if rank["rank"] == 0), None)
 

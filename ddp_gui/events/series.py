@@ -74,18 +74,18 @@ class Fingerprints:
         self.newest_seq = found.seq
 
     def note_start(self, seq: int) -> None:
-        """Note that the run starts, or goes on, with the event of this number."""
+        """Note that the run starts or resumes with the event of this number."""
         self._started_at_seq = seq
 
     def cut_from(self, step: int) -> None:
-        """Drop what an earlier start has said of `step` and later ones."""
-        # Both grow: what is dropped is one part of the list.
+        """Drop the comparisons of earlier starts at `step` and after it."""
+        # Steps and event numbers both increase, so the dropped comparisons are one slice of the list.
         first = bisect_left(self._all, step, key=lambda item: item.step)
         end = bisect_right(self._all, self._started_at_seq, key=lambda item: item.seq)
         del self._all[first : max(first, end)]
 
     def shown(self) -> dict[str, Any] | None:
-        """Return what the page shows; None while nothing has been compared."""
+        """Return the values that the page shows; None before the first comparison."""
         if not self._all:
             return None
         newest = self._all[-1]
@@ -106,7 +106,7 @@ class Fingerprints:
         }
 
     def _curve(self) -> dict[str, Any] | None:
-        """Return each rank's distance over the steps, thinned; None where replicas were always identical."""
+        """Return each rank's distance over the steps, thinned; None if replicas were always identical."""
         if all(item.is_identical for item in self._all):
             return None
         places = np.unique(np.linspace(0, len(self._all) - 1, MAX_COMPARISONS).round().astype(int)).tolist()
@@ -126,7 +126,7 @@ MAX_POINTS_OF_MANY_EVENTS = 400
 RATE_WINDOW_S = 10.0
 KEPT_RANKS_EVENTS = 10
 MAX_PLANS = 1_000
-# Sorted out when this is reached; twice what is kept of all kinds at most.
+# The marks are reduced when this is reached: twice the limits of all kinds together.
 MAX_MARKS = 2 * fold.MAX_MARKS_OF_A_KIND * (1 + len(FIELDS))
 PLAN_OF_SAMPLES = ("num_train", "dealing")
 
@@ -164,10 +164,10 @@ class Series:
     """The columns of one run, fed with its events in order.
 
     Attributes:
-        planned_at_step: from here on the newest plan's global batch holds.
-        plans: what the `plan` event of each start says of the samples.
-        ranks_a_node: how many ranks each machine has.
-        num_ranks: entries of higher ranks are left out.
+        planned_at_step: the last plan's global batch applies from this step on.
+        plans: the sample counts in the `plan` event of each start.
+        ranks_a_node: number of ranks on each machine.
+        num_ranks: entries of higher ranks are dropped.
     """
 
     def __init__(self, num_ranks: int = fold.MAX_RANKS) -> None:
@@ -210,7 +210,7 @@ class Series:
 
     @property
     def newest_unix_s(self) -> float | None:
-        """The time of the newest event."""
+        """The time of the last event."""
         return self._fold.newest_unix_s
 
     def active_s(self, now: float | None = None) -> float:
@@ -223,7 +223,7 @@ class Series:
         return self._paused_s + (0.0 if since is None else max(0.0, self.active_s(now) - since))
 
     def steps_per_s(self) -> float | None:
-        """Return the pace of the last ten seconds, evaluations and checkpoints included."""
+        """Return the pace of the last ten seconds, including evaluations and checkpoints."""
         if len(self._recent) < 2:
             return None
         (t0, s0), (t1, s1) = self._recent[0], self._recent[-1]
@@ -259,7 +259,7 @@ class Series:
         return traces
 
     def range(self, low: float, high: float, chart_view: ChartView = PLAIN_VIEW) -> dict[str, Trace]:
-        """Return the traces between two positions of the axis, decimated if there are many points."""
+        """Return the traces between two positions of the axis, thinned if there are many points."""
         first, last = self.steps.between(low, high, chart_view.axis)
         traces = self._step_traces(first, last, chart_view, MAX_POINTS_OF_A_RANGE)
         evaluated = self.evaluation_table
@@ -267,7 +267,7 @@ class Series:
         return traces | _all_of(evaluated, *evaluated.between(low, high, chart_view.axis), names, chart_view)
 
     def samples_at(self, steps: npt.ArrayLike) -> Numbers:
-        """Return the samples that all ranks had trained with after some steps; NaN where not known."""
+        """Return the samples that all ranks together had processed after some steps; NaN if unknown."""
         return samples_at(steps, _count(self.plan.get("global_batch")), _count(self.plan.get("num_train")))
 
     def smoothed(self, name: str, span: float, over: Smoothing, first: int, last: int) -> Numbers:
@@ -279,7 +279,7 @@ class Series:
             return self.steps.smoothed(name, span, first, last, np.maximum.accumulate(self.steps.x("time")))
         samples = self.samples_at(self.steps.x("step"))
         if not np.isfinite(samples[-1]):
-            return np.full(last - first, np.nan)  # nobody knows where its steps are
+            return np.full(last - first, np.nan)  # the positions in samples are unknown
         return self.steps.smoothed(name, span, first, last, samples, is_weighted=True)
 
     def _step_traces(
@@ -367,7 +367,7 @@ class Series:
         for at_s, step in zip(active_s, steps, strict=True):
             if not self._recent or at_s > self._recent[-1][0]:
                 self._recent.append((at_s, step))
-        # One entry before the window, so that a run of one step a minute has a pace too.
+        # Keep one entry before the window, so that a run of one step a minute has a pace too.
         since = active_s[-1] - RATE_WINDOW_S
         while len(self._recent) > 2 and self._recent[0][0] < since:
             self._recent.popleft()
@@ -423,7 +423,7 @@ class Series:
             self.problem = event
 
     def _rewind(self, step: int, seq: int) -> None:
-        """After a resume from an older checkpoint the curve continues from there."""
+        """Drop all data from `step` on: a resume from an older checkpoint continues there."""
         self.steps.cut_from(step)
         self.evaluation_table.cut_from(step)
         self.evaluations.cut_from(step)
@@ -434,12 +434,12 @@ class Series:
 
 
 def _count(value: object) -> int | None:
-    """Return a number of samples; None where a damaged file has anything else."""
+    """Return a number of samples; None for anything else in a damaged file."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def _with_fields(table: Table, names: Iterable[str]) -> Table:
-    """Return a table with further columns, empty so far."""
+    """Return a table with further columns, which are empty."""
     larger = Table((*table.fields, *(name for name in names if name not in table.fields)))
     values = np.full((len(larger.fields), table.length), np.nan)
     for name, row in table.fields.items():
@@ -455,7 +455,7 @@ def _of_rank(rank: int) -> dict[str, str]:
 def _all_of(
     table: Table, first: int, last: int, names: dict[str, str], chart_view: ChartView, most: int = MAX_POINTS
 ) -> dict[str, Trace]:
-    """Return the traces of some columns of a slice, by the name each has on the page; empty ones left out.
+    """Return the traces of some columns of a slice, by their names on the page; without empty traces.
 
     A sparse column (the gradient norm comes once per report) is drawn without its gaps; in any other column a
     gap is NaN and stays visible.

@@ -16,7 +16,7 @@ from tsdownsample import MinMaxLTTBDownsampler, NaNMinMaxLTTBDownsampler
 from trainers.contract.config import Config
 
 MAX_POINTS = 2_000
-# A zoom to slightly more points than that shows each of them.
+# A zoom to slightly more points than `MAX_POINTS` shows each of them.
 MAX_POINTS_OF_A_RANGE = 2_500
 SMALLEST_CAPACITY = 16
 GROWTH = 1.5
@@ -24,14 +24,14 @@ SHOWN_DIGITS = 5
 SHORTEST_AXIS = 1e-6
 
 Axis = Literal["step", "time"]
-# What a moving average is taken over.
+# The axis of a moving average.
 Smoothing = Literal["step", "samples", "time"]
 STEP_SPANS = (10, 20, 30, 50, 100, 200, 300, 500, 1_000, 2_000, 5_000, 10_000)
 # In samples or seconds.
 SPANS = tuple(float(f"{digit}e{power}") for power in range(-2, 10) for digit in (1, 2, 3, 5))
 # Beyond this exponent a value has no weight left in a double.
 NO_WEIGHT = 36.0
-# A double's exponents end at 709: a piece of a sum takes so many, numbers of single precision 88.
+# A double's exponents end at 709: one piece of a sum uses up to this much, single-precision values up to 88.
 PIECE = 500.0
 Numbers = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -40,15 +40,16 @@ Trace = dict[str, object]
 
 @dataclass(frozen=True, kw_only=True)
 class ChartView:
-    """How a viewer has set the charts of steps.
+    """A viewer's settings of the charts of steps.
 
     Attributes:
         axis: the x axis: the optimizer step, or the seconds since the start.
         smoothing: the span of the exponential moving averages, in the unit of `smooth_over`; 0: none.
-        smooth_over: what the averages are taken over: steps, samples of all ranks together, or seconds. Runs
-            of different global batches compare only where both are averaged over equally many samples.
-        smoothed: the columns with a moving average, of the steps themselves and not of the points drawn.
-        nodes: of a run on several machines, those whose ranks are shown one by one; None: all.
+        smooth_over: the axis of the averages: steps, samples of all ranks together, or seconds. Runs of
+            different
+            global batches are comparable only if both are averaged over the same number of samples.
+        smoothed: the columns with a moving average, computed from all steps, not from the points drawn.
+        nodes: of a run on several machines, those whose ranks are shown individually; None: all.
     """
 
     axis: Axis = "step"
@@ -58,7 +59,7 @@ class ChartView:
     nodes: frozenset[int] | None = None
 
     def shows(self, rank: int, ranks_a_node: int) -> bool:
-        """Tell whether a rank is shown by itself."""
+        """Return True if a rank is shown individually."""
         return self.nodes is None or rank // ranks_a_node in self.nodes
 
 
@@ -66,9 +67,9 @@ PLAIN_VIEW = ChartView()
 
 
 def span_of(smoothing: float, smooth_over: Smoothing) -> float:
-    """Return the span that a curve is smoothed over: of a few the next larger one; 0: it is not smoothed.
+    """Return the span used for smoothing: the next larger one of a fixed list; 0: no smoothing.
 
-    There are few, so that many viewers share few encodings.
+    The list is short so that many viewers share few encodings.
     """
     if not smoothing > 0 or (smooth_over == "step" and smoothing <= 1):
         return 0
@@ -93,7 +94,7 @@ class Table:
     def extend(
         self, seq: npt.ArrayLike, step: npt.ArrayLike, seconds: npt.ArrayLike, values: npt.ArrayLike
     ) -> None:
-        """Append rows; `values` has one row a field."""
+        """Append rows; `values` has one row per field."""
         seq = np.asarray(seq, np.int64)
         end = self.length + len(seq)
         self._make_room(end)
@@ -116,7 +117,7 @@ class Table:
         return int(np.searchsorted(self._seq[: self.length], seq))
 
     def between(self, low: float, high: float, axis: Axis) -> tuple[int, int]:
-        """Return the positions of the rows of a range, one more on each side to draw to its edges."""
+        """Return the positions of the rows of a range, plus one on each side to draw to its edges."""
         x = self.x(axis)
         first, last = np.searchsorted(x, low, "left"), np.searchsorted(x, high, "right")
         return max(0, int(first) - 1), min(self.length, int(last) + 1)
@@ -143,14 +144,15 @@ class Table:
         *,
         is_weighted: bool = False,
     ) -> Numbers:
-        """Return the exponential moving average of a slice's rows; where a row has no number there is none.
+        """Return the exponential moving average of a slice's rows; NaN for rows without a number.
 
-        What lies further back than eight spans has a weight below a millionth, and is not read.
+        Rows more than eight spans back have a weight below a millionth, and are not read.
 
         Args:
-            span: in the unit of `positions`; in rows where there are none.
-            positions: of all rows, on the axis that the average is taken over.
-            is_weighted: a row counts for its distance from the one before it, as a step does for its samples.
+            span: in the unit of `positions`; in rows without positions.
+            positions: positions of all rows on the axis of the average.
+            is_weighted: a row's weight is its distance from the previous one, as a step counts for its
+                samples.
         """
         if positions is None:
             start, distances = max(0, first - math.ceil(8 * span)), None
@@ -160,7 +162,7 @@ class Table:
             distances = np.diff(places[start:last], prepend=places[start - 1] if start else 0.0)
         values = self.column(name)[start:last].astype(np.float64)
         averages = moving_average(values, span, distances, distances if is_weighted else None)
-        # A loss that has become NaN does not go on as a line.
+        # A loss that has become NaN does not continue as a line.
         averages[~np.isfinite(values)] = np.nan
         return averages[first - start :]
 
@@ -180,12 +182,12 @@ class Table:
 def moving_average(
     values: Numbers, span: float, distances: Numbers | None = None, weights: Numbers | None = None
 ) -> Numbers:
-    """Return the exponential moving average without the bias of its beginning; NaN before the first number.
+    """Return the exponential moving average without initial bias; NaN before the first number.
 
     Args:
-        span: the newest of equally distant values has the weight 2 / (span + 1), as in pandas.
-        distances: of each value from the one before it, in the unit of the span; None: 1.
-        weights: of the values; None: all are equal.
+        span: the last of equally spaced values has the weight 2 / (span + 1), as in pandas.
+        distances: each value's distance from the previous one, in the unit of the span; None: 1.
+        weights: the values' weights; None: all are equal.
     """
     if distances is None:
         exponents = np.full(len(values), -np.log1p(-2.0 / (span + 1)))
@@ -193,11 +195,11 @@ def moving_average(
         with np.errstate(over="ignore"):
             exponents = np.clip(2.0 / span * distances, 0.0, NO_WEIGHT)
         if len(values) and exponents.min() == NO_WEIGHT:
-            return values.copy()  # each is further from the one before it than an average reaches
+            return values.copy()  # each is further from the previous one than an average reaches
     is_there = np.isfinite(values)
     shares = np.ones(len(values)) if weights is None else weights
     counted, shares = np.where(is_there, values, 0.0) * shares, is_there * shares
-    # Summed in pieces, in which the weights stay far within what a double holds.
+    # Summed in pieces, so that the weights stay far within the range of a double.
     ages = np.cumsum(exponents)
     edges = np.searchsorted(ages, np.arange(0.0, ages[-1] if len(ages) else 0.0, PIECE), "right")
     averages = np.empty(len(values))
@@ -205,6 +207,8 @@ def moving_average(
     for begin, end in itertools.pairwise([0, *edges[1:].tolist(), len(values)]):
         if begin == end:
             continue
+        # The weight of each value relative to the beginning of its piece. Dividing by it before the
+        # cumulative sum and multiplying after it computes all averages of the piece without a Python loop.
         powers = np.exp(-(ages[begin:end] - ages[begin] + exponents[begin]))
         totals = (total + np.cumsum(counted[begin:end] / powers)) * powers
         counts = (weight + np.cumsum(shares[begin:end] / powers)) * powers
@@ -215,11 +219,11 @@ def moving_average(
 
 
 def samples_at(steps: npt.ArrayLike, global_batch: int | None, num_train: int | None) -> Numbers:
-    """Return the samples that all ranks had trained with after some steps; NaN where they are not known.
+    """Return the samples that all ranks together had processed after some steps; NaN if unknown.
 
     Args:
-        global_batch: samples of a whole step.
-        num_train: samples in an epoch, whose last step has those that are left.
+        global_batch: samples of a complete step.
+        num_train: samples in an epoch, whose last step has the remaining ones.
     """
     steps = np.atleast_1d(np.asarray(steps, np.float64))
     if global_batch is None or num_train is None:
@@ -242,7 +246,7 @@ def thin(x: npt.NDArray[np.generic], y: npt.NDArray[np.floating], max_points: in
 
 
 def _can_be_divided(x: npt.NDArray[Any], num_ranges: int) -> bool:
-    """True if an axis is long enough for its precision: the library panics (no Exception) where it is not."""
+    """Return True if an axis is long enough for its precision; else the library panics (no Exception)."""
     first, last = float(x[0]), float(x[-1])
     precision = np.finfo(np.float64).eps * max(abs(first), abs(last), SHORTEST_AXIS)
     # The library divides into four times as many ranges; the rest is a margin.
@@ -250,7 +254,7 @@ def _can_be_divided(x: npt.NDArray[Any], num_ranges: int) -> bool:
 
 
 def shown(values: npt.NDArray[np.floating]) -> Numbers:
-    """Round to a few significant digits: what a screen can show, in few bytes."""
+    """Round to a few significant digits: the precision of a screen, in few bytes."""
     numbers = values.astype(np.float64)
     is_plain = np.isfinite(numbers) & (numbers != 0)
     digits = SHOWN_DIGITS - 1 - np.floor(np.log10(np.abs(numbers[is_plain])))
@@ -262,7 +266,7 @@ def shown(values: npt.NDArray[np.floating]) -> Numbers:
 
 
 def shown_x(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Steps as they are; seconds to the millisecond."""
+    """Return steps unchanged, and seconds rounded to milliseconds."""
     rounded: npt.NDArray[Any] = np.round(x, 3)
     return rounded
 
@@ -287,7 +291,7 @@ Losses = npt.NDArray[np.float64]
 
 @dataclass
 class Curve:
-    """Means over bins of equally many steps; the bins are doubled in size when there would be too many."""
+    """Means over bins with the same number of steps; the bins are doubled when there would be too many."""
 
     steps_per_piece: int = 1
     sums: list[float] = field(default_factory=list)
@@ -339,15 +343,15 @@ class StepChart:
     """One chart below the loss.
 
     Attributes:
-        column: of the step events, by its name in `series.STEP_FIELDS`.
+        column: the column of the step events, by its name in `series.STEP_FIELDS`.
         title: above the chart; `name` is shown in the hover text.
         empty: the placeholder before the first number.
-        color: of the line, a number of the page's palette.
-        hover_format, tick_format: as d3-format writes numbers; empty: Plotly's own.
-        axis_title: beside the numbers; `{sample_unit}` stands for what one sample is.
-        term: the glossary's, that explains the title; empty: none.
+        color: the line's index in the page's palette.
+        hover_format, tick_format: in d3-format's syntax; empty: Plotly's default.
+        axis_title: next to the numbers; `{sample_unit}` is replaced by the unit of a sample.
+        term: the glossary term that explains the title; empty: none.
         is_sparse: most steps do not have the number.
-        limit_setting: a setting of the run that the number is cut to, where it is set; drawn as a line.
+        limit_setting: a setting of the run that limits the number; if set, it is drawn as a line.
     """
 
     column: str
@@ -397,16 +401,16 @@ STEP_CHARTS = (
 
 
 def chart_columns(*, sparse: bool | None = None) -> tuple[str, ...]:
-    """Return the columns that are drawn; only those that are sparse, or only those that are not."""
+    """Return the drawn columns: all of them, only the sparse or only the dense ones."""
     return tuple(chart.column for chart in STEP_CHARTS if sparse is None or chart.is_sparse == sparse)
 
 
 def charts_of_run(sample_unit: str, config: Config) -> list[dict[str, Any]]:
-    """Return the charts as the page draws them; `limit` is what the number is cut to in this run, or null."""
+    """Return the charts as the page draws them; `limit` is the number's limit in this run, or null."""
     return [
         {
             **asdict(chart),
-            # Beside a chart there is room for "passages", not for "passages of 64 characters".
+            # The axis has space for "passages", not for "passages of 64 characters".
             "axis_title": chart.axis_title.replace("{sample_unit}", sample_unit.partition(" of ")[0]),
             "limit": getattr(config, chart.limit_setting) if chart.limit_setting else None,
         }

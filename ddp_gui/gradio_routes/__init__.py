@@ -1,1 +1,1 @@
-"""What of Gradio is open: its routes, its sessions, its uploads and our named endpoints."""
+"""The public part of Gradio: its routes, its sessions, its uploads and our named endpoints."""

@@ -21,9 +21,9 @@ from ddp_gui.auth.rights import current_user
 from ddp_gui.background.workers import CLICKS, TooManyError, Workers
 from ddp_gui.http.front import Refused, Scope
 
-# Each browser window is one; a program's call is one until its result is fetched.
+# Each browser window has one; a program's call has one until its result is fetched.
 MAX_SESSIONS = 500
-# A person's calls whose results are not fetched; a result may be all rows of a long list.
+# A user's calls with unfetched results; a result may be all rows of a long list.
 MAX_UNFETCHED = 200
 HEARTBEAT = "/gradio_api/heartbeat/"
 DATA = "/gradio_api/queue/data"
@@ -32,14 +32,14 @@ _BETWEEN = "~"
 
 
 def make_own(call: dict[str, Any], *, waits: bool) -> None:
-    """Make a call's session the current user's; a call whose result is fetched later gets one."""
+    """Bind a call's session to the current user; a call whose result is fetched later gets a session."""
     session = call.get("session_hash")
     if current_user().name and (session is not None or waits):
         call["session_hash"] = _own(session or secrets.token_hex(8))
 
 
 def own_address(scope: Scope, path: str) -> Scope:
-    """Return a request for a session's events as one for the current user's session of this name."""
+    """Rewrite a request for a session's events to the current user's session of this name."""
     if not current_user().name:
         return scope
     if path.startswith(HEARTBEAT):
@@ -54,18 +54,17 @@ def own_address(scope: Scope, path: str) -> Scope:
 
 
 def refuse_others(queue: Queue, event: Any) -> None:
-    """Refuse to fetch or end another person's call.
+    """Refuse to fetch or end another user's call.
 
     Args:
-        event: the number Gradio gave it, as it was sent.
-
+        event: Gradio's event id, as sent by the client.
     Raises:
-        Refused: as if there were no such thing.
+        Refused: with the same answer as for an unknown id.
     """
     if not isinstance(event, str):
         return
     found = queue.event_ids_to_events.get(event)
-    # It is removed when it is done; its number stays until the result is fetched.
+    # The event is removed when it is done; its id stays until the result is fetched.
     sessions = [found.session_hash] if found is not None else []
     sessions += [name for name, events in list(queue.pending_event_ids_session.items()) if event in events]
     if any(_person(session) != current_user().name for session in sessions):
@@ -73,7 +72,7 @@ def refuse_others(queue: Queue, event: Any) -> None:
 
 
 def forget_oldest(queue: Queue, states: StateHolder | None = None) -> None:
-    """Drop the oldest sessions of the person who has most: Gradio keeps unfetched results for ever."""
+    """Drop the oldest sessions of the user who has most: Gradio keeps unfetched results forever."""
     messages = queue.pending_messages_per_session
     while len(messages) > MAX_SESSIONS:
         _forget(queue, _oldest_of_most(messages))
@@ -100,7 +99,7 @@ def _forget(queue: Queue, session: str) -> None:
     for number in queue.pending_event_ids_session.pop(session, ()):
         event = queue.event_ids_to_events.pop(number, None)
         if event is not None:
-            # Otherwise Gradio sends it progress: without a receiver that ends Gradio's queue for everybody.
+            # Otherwise Gradio sends it progress: without a receiver that ends Gradio's queue for all users.
             event.alive = False
 
 
@@ -124,14 +123,14 @@ Function = Callable[..., Any]
 def register(*functions: Function, workers: Workers = CLICKS) -> None:
     """Add functions to the Gradio app under construction as named endpoints, each under its own name."""
     for function in functions:
-        # Not queued by Gradio, and not serialised if a program uses its queue anyway: a click must not wait
-        # behind another person's.
+        # Gradio must not queue or serialise them, even if a program uses its queue: a click must not wait
+        # behind another user's.
         asked = as_current_user(_with_checked_kinds(function), workers)
         gr.api(asked, api_name=function.__name__, queue=False, concurrency_limit=None)
 
 
 def _with_checked_kinds(function: Function) -> Function:
-    """Wrap an endpoint so that text, null, lists and objects are passed on only as it is annotated."""
+    """Wrap an endpoint so that text, null, lists and objects are accepted only if annotated so."""
     hints = typing.get_type_hints(function)
     kinds = {name: _kinds(hints.get(name, Any)) for name in inspect.signature(function).parameters}
 
@@ -155,7 +154,7 @@ def _with_checked_kinds(function: Function) -> Function:
 
 
 def _kinds(hint: Any) -> set[type]:
-    """Return the kinds of JSON values that an annotation allows; none where it allows all."""
+    """Return the kinds of JSON values that an annotation allows; empty if it allows all."""
     if hint is Any:
         return set()
     parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
@@ -171,7 +170,8 @@ _NAMES: dict[type, str] = {
 def as_current_user(function: Function, workers: Workers = CLICKS) -> Function:
     """Wrap a Gradio handler so that `current_user` is set inside it, and it runs in these threads.
 
-    Gradio runs what is queued in tasks of its own, which context variables do not reach; the request does.
+    Gradio runs queued calls in its own tasks, which do not inherit context variables; they do have the
+    request.
     """
 
     @functools.wraps(function)

@@ -59,7 +59,7 @@ _WRITE = re.compile(
 )
 _FETCHED = re.compile(rf"/gradio_api/call/{_NAME}/(\w+)", re.ASCII)
 _CALLED = re.compile(rf"/gradio_api/(?:run|api|call)/({_NAME})/?")
-# Of an app to install, which this page is not; it would be asked for without the prefix of a proxy.
+# For installable apps, which this page is not; browsers would request it without a proxy's prefix.
 _MANIFEST = re.compile(rb'\s*<link rel="manifest"[^>]*>')
 _INLINE_SCRIPT = re.compile(r"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DOTALL | re.IGNORECASE)
 UPLOAD = "/gradio_api/upload"
@@ -72,15 +72,15 @@ def protect_routes(app: FastAPI, demo: gr.Blocks, uploads: Uploads) -> None:
 
 
 def route_path(scope: Scope) -> str:
-    """Return a request's path below the prefix a reverse proxy may put in front of it."""
+    """Return a request's path without the prefix of a reverse proxy."""
     path, prefix = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
     return path.removeprefix(prefix) if path.startswith(f"{prefix}/") else path
 
 
 def is_open(method: str, path: str) -> bool:
-    """Tell whether Gradio may answer this."""
+    """Return True if Gradio may answer this request."""
     wanted = {"GET": _READ, "HEAD": _READ, "POST": _WRITE}.get(method)
-    # No valid name contains two dots, or is longer than a file system allows: that would be an error of ours.
+    # A valid name has no two dots and fits a file system's limits; other names would cause internal errors.
     is_name = ".." not in path and len(path) < _MAX_PATH and max(map(len, path.split("/"))) < _MAX_NAME
     return wanted is not None and is_name and bool(wanted.fullmatch(path))
 
@@ -91,7 +91,7 @@ class _Allowlist:
     def __init__(self, gradio: App, demo: gr.Blocks, uploads: Uploads) -> None:
         self._gradio = gradio
         self._demo = demo
-        # What only runs in the browser has no function here.
+        # Functions that run only in the browser are excluded.
         here = {number: function for number, function in demo.fns.items() if function.fn}
         self._names = {number: function.api_name for number, function in here.items()}
         self._inputs = {number: function.inputs for number, function in here.items()}
@@ -108,7 +108,7 @@ class _Allowlist:
             if path.rstrip("/") == UPLOAD:
                 await uploads_module.take_upload(self._uploads, scope, receive, send)
                 return
-            queue = self._demo._queue  # noqa: SLF001 - no setting of Gradio's bounds it
+            queue = self._demo._queue  # noqa: SLF001 - no setting of Gradio limits it
             if scope["method"] == "POST":
                 called = _CALLED.fullmatch(path)
                 functions = Functions(
@@ -176,21 +176,21 @@ _add_root_url = processing_utils.add_root_url
 
 
 class _List(list[Any]):
-    """A result without files."""
+    """A list of a named endpoint: without files, so Gradio need not search it."""
 
 
 class _Object(dict[str, Any]):
-    """A result without files."""
+    """An object of a named endpoint: without files, so Gradio need not search it."""
 
 
 def _begin(self: SessionState, blocks: Any) -> None:
-    # The settings of components are stored only for deep links, which are closed; those that a handler
-    # changes are added then.
+    # Settings of components are stored only for deep links, which are disabled; settings that a handler
+    # changes are added later.
     _original(self, SimpleNamespace(default_config=blocks.default_config, blocks={}))  # type: ignore[arg-type]
 
 
 async def _move_files_unless_plain(data: Any, block: Any, *options: Any, **named: Any) -> Any:
-    # What our named endpoints take and return holds no files.
+    # Values of our named endpoints contain no files.
     if not isinstance(block, Api):
         return await _move_files(data, block, *options, **named)
     return _List(data) if isinstance(data, list) else _Object(data) if isinstance(data, dict) else data
@@ -209,10 +209,11 @@ def _kinds(kind: type[Block]) -> Iterator[type[Block]]:
 
 
 def shorten_session_starts() -> None:
-    """Start sessions without a description of the whole page, and calls without searching for matplotlib.
+    """Make Gradio's session starts and calls faster.
 
-    Do not look for files in what named endpoints take and return. Find out the parameters of each component
-    once: to fill in the form, Gradio asks for them 240 times, which takes 20 ms.
+    A session starts without a copy of the page's description, a call does not search for matplotlib, and
+    values of named endpoints are not searched for files. The signature of each component is computed once: to
+    fill in the form, Gradio computes it 240 times, which takes 20 ms.
     """
     for kind in _kinds(Block):
         kind.__init__.__signature__ = inspect.signature(kind.__init__)  # type: ignore[attr-defined]
@@ -222,7 +223,7 @@ def shorten_session_starts() -> None:
     utils.MatplotlibBackendMananger = contextlib.nullcontext  # type: ignore[misc, assignment]
 
 
-FORM_BYTES = 100_000  # what a form adds to the file in it
+FORM_BYTES = 100_000  # overhead of the form around the file
 FROM_ELSEWHERE = (
     "Requests from another site are refused. If this page is served over https by a proxy in front of "
     "it, the proxy must send X-Forwarded-Proto and be named with --proxy-from."
@@ -234,8 +235,7 @@ class Gate:
 
     def __init__(self, app: App, host: str, allowed: Sequence[str] = ()) -> None:
         self._app = app
-        # Names given by `--host` and `--allow-host`: a proxy may use another one, so pages from there are
-        # ours too.
+        # Names given by `--host` and `--allow-host`: a proxy may use them, so their pages are ours, too.
         self._given = list(allowed)
         self._allowed = {name.lower() for name in allowed}
         self._hosts = Hosts([host, *allowed])
@@ -269,7 +269,7 @@ class Gate:
             await drop_body(scope, receive)
             await send_answer(send_with_headers, refused)
         finally:
-            # Otherwise the server below would answer our internal errors, without our headers.
+            # Otherwise uvicorn would answer our internal errors, without our headers.
             if not has_begun:
                 await send_answer(send_with_headers, Refused(500, "Something went wrong on the server."))
 
@@ -289,7 +289,7 @@ class Gate:
         if _is_from_elsewhere(scope, {hosts[0].lower(), *self._allowed}):
             raise Refused(403, FROM_ELSEWHERE)
         if hosts[0] in _own_addresses(scope) and scope.get(FORWARDED_KEY) and route_path(scope) == "/":
-            # Gradio's page asks for everything below the address in Host, and would stay empty.
+            # Gradio's page requests all files below the address in Host, and would stay empty.
             raise Refused(
                 400, f"{NO_HOST} Or start the page with --allow-host NAME, the name in that address."
             )
@@ -297,9 +297,9 @@ class Gate:
         check_body(scope, uploads_module.MAX_BYTES + FORM_BYTES if is_upload else MAX_BODY_BYTES)
 
     def _hosts_of(self, scope: Scope) -> list[str]:
-        """Return the values of Host; where a proxy does not pass it on, the name given by `--allow-host`."""
+        """Return the values of Host; if a proxy replaced it, the first name of `--allow-host`."""
         hosts = _values(scope, b"host")
-        # Never in place of any other name: a page of another site could send it (DNS rebinding).
+        # Never replace another name: a page of another site could send it (DNS rebinding).
         is_lost = not hosts or (len(hosts) == 1 and hosts[0] in _own_addresses(scope))
         if not (is_lost and scope.get(FORWARDED_KEY) and self._given):
             return hosts
@@ -309,13 +309,13 @@ class Gate:
 
 
 def _own_addresses(scope: Scope) -> set[str]:
-    """Return how a proxy names this server itself, which is not how a browser names the proxy."""
+    """Return a proxy's names for this server itself, which a browser does not use."""
     host, port = scope.get("server") or ("", None)
     return {f"{name}:{port}" for name in (host, f"[{host}]", "localhost", "127.0.0.1")}
 
 
 def _is_from_elsewhere(scope: Scope, ours: Collection[str]) -> bool:
-    """Tell whether the request comes from another site's page; a top-level navigation is allowed."""
+    """Return True if the request comes from another site's page; a top-level navigation is allowed."""
     # The same name over http and over https is two origins.
     scheme = scope.get("scheme", "http")
     origins = {f"{scheme}://{name}" for name in ours}

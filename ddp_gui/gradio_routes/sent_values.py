@@ -1,7 +1,7 @@
-"""Validates what is sent to Gradio's functions: JSON of bounded depth, with uploaded files only.
+"""Validates values sent to Gradio's functions: JSON of bounded depth, with uploaded files only.
 
-Gradio treats every object with a path as a file, whichever component it is meant for: it would copy that file
-of this machine, or fetch it from another one.
+Gradio treats every object with a path as a file, whatever component it is meant for: it would copy that file
+of this machine, or fetch it from another machine.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from ddp_gui.http import front
 from ddp_gui.http.front import Message, Receive, Refused, Scope
 
 MAX_DEPTH = 40
-# The page sends one; each is looked up on the disk.
+# The page sends one; each is checked on the disk.
 MAX_FILES = 4
-# Lists of the ids of runs; all other calls are far below `json_body.MAX_BYTES`.
+# Lists of run ids; all other calls are far below `front.MAX_BYTES`.
 LONG_CALLS = ("delete_runs", "restore_runs", "empty_bin")
 _SESSION = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Functions:
-    """The names of Gradio's functions by their numbers; the name in the request's address, if any."""
+    """The names of Gradio's functions by number; the name in the request's address, if any."""
 
     names: Mapping[int, str | bool | None]
     called: str | None = None
-    # The components whose values each one takes.
+    # The components whose values each function takes.
     inputs: Mapping[int, Sequence[Any]] = field(default_factory=dict)
     # The result is fetched by another request.
     answers_later: bool = False
@@ -50,15 +50,14 @@ async def checked_body(
     queue: Queue | None = None,
     scope: Scope | None = None,
 ) -> Receive:
-    """Read and check a request's body; return a `receive` that replays it, for its sender's own session.
+    """Read and check a request's body; return a `receive` that replays it, bound to the sender's session.
 
     Args:
-        incoming: the folder of its sender's new uploads.
+        incoming: the folder of the sender's new uploads.
         queue: Gradio's queue of calls.
         scope: receives the name of the function, for the delays of the event loop.
-
     Raises:
-        Refused: when it is not JSON, too deep, too large, names a file that was not uploaded, or an invalid
+        Refused: if it is not JSON, too deep, too large, names a file that was not uploaded, or an invalid
             function or session.
     """
     pieces = []
@@ -92,7 +91,7 @@ async def checked_body(
 
 
 def _parsed(body: bytes) -> Any:
-    # Ids in lists, and next to nothing around them.
+    # Large requests are lists of ids with few other parts.
     max_parts = front.MAX_PARTS if len(body) <= front.MAX_BYTES else MAX_DEPTH
     try:
         return front.parse_json_body(body, max_parts=max_parts)
@@ -104,7 +103,7 @@ def _files_in(value: Any) -> list[Any]:
     """Return the path of each file that a value names.
 
     Raises:
-        Refused: when it is nested too deep, or names too many files.
+        Refused: if it is nested too deep, or names too many files.
     """
     level, files = [value], []
     for _ in range(MAX_DEPTH):
@@ -138,14 +137,14 @@ def _check_call(call: dict[str, Any], functions: Functions) -> str | None:
     # In Python True equals 1: it would be a valid function index.
     if type(number) is not int or number not in functions.names:
         raise Refused(404, "There is no function with this number.")
-    # A call that ends another one (/cancel) names a function and has no values.
+    # A call that cancels another one (/cancel) names a function and has no values.
     if "data" in call:
         _check_values(call["data"], functions, number)
     return str(functions.names[number])
 
 
 def _check_values(values: Any, functions: Functions, number: int | None) -> None:
-    """Refuse too few values, and kinds that a field of the form never has: Gradio checks neither."""
+    """Refuse missing values, and types that a field of the form never has: Gradio checks neither."""
     if number is None:
         number = next((each for each, name in functions.names.items() if name == functions.called), None)
     wanted = functions.inputs.get(number) if number is not None else None
@@ -176,7 +175,7 @@ def _were_uploaded(paths: list[Any], incoming: Path) -> bool:
 
 
 def _is_inside(path: str, incoming: Path) -> bool:
-    # The text first: no other place of the disk is looked at.
+    # Compare the text first, so that no other part of the disk is accessed.
     try:
         return Path(path).is_relative_to(incoming) and Path(path).resolve(strict=True).is_relative_to(
             incoming

@@ -29,13 +29,13 @@ NOT_A_FORM = "An upload must be one file, sent as a form."
 
 
 async def take_upload(uploads: Uploads, scope: Scope, receive: Receive, send: Send) -> None:
-    """Store one file in a folder of its own and answer as Gradio does: with a list of its path.
+    """Store one file in a new folder and answer like Gradio: with a list of its path.
 
     Raises:
-        Refused: when there is no room for it, or it is not sent as one file.
+        Refused: if the space is insufficient, or the request is not a form with one file.
     """
     request = Request(scope, receive)
-    # The request checks admit no body without a length.
+    # The request checks reject a body without a length.
     size_bytes = int(request.headers["content-length"])
     with ExitStack() as stack:
         try:
@@ -46,7 +46,7 @@ async def take_upload(uploads: Uploads, scope: Scope, receive: Receive, send: Se
             path = await _write(request, place)
         except ClientDisconnect as error:
             raise Refused(400, "The upload was interrupted.") from error
-        # Also the parser's error on an invalid boundary.
+        # ValueError is also the parser's error for an invalid boundary.
         except (MultiPartException, ValueError) as error:
             raise Refused(400, NOT_A_FORM) from error
         await JSONResponse([str(path)])(scope, receive, send)
@@ -89,9 +89,9 @@ KINDS = (
 )
 MAX_BYTES = 2 * 1024**3
 MAX_KEPT_BYTES = 20 * 1024**3
-# Per person with a login: a few must not take all of it.
+# Per user with login, so that a few users cannot use up the space.
 MAX_KEPT_BYTES_OF_ONE = 4 * 1024**3
-# The least that a file counts: a million small ones would fill a disk too.
+# The minimum that a file counts: a million small ones would fill a disk too.
 FEWEST_BYTES = 1024**2
 LEFT_FREE_BYTES = 1024**3
 FORGOTTEN_AFTER_S = 3600.0
@@ -100,26 +100,26 @@ _ASK = "Ask the administrator of this machine to delete files that are not neede
 
 
 class NoRoomError(Exception):
-    """There is no room for an upload; says why, for its sender."""
+    """The space is insufficient for an upload; the message gives the reason."""
 
 
 def folder_beside(runs_dir: Path) -> Path:
-    """Return the folder that holds what people uploaded."""
+    """Return the folder that contains the users' uploads."""
     return runs_dir.resolve().parent / "uploads"
 
 
 def make_incoming(folder: Path) -> Path:
-    """Make the folder of new uploads, closed to all other users of this machine.
+    """Create the folder of new uploads, closed to all other users of this machine.
 
     Raises:
-        ForeignFileError: when another user has made it.
-        OSError: when it cannot be made.
+        ForeignFileError: if another user has created it.
+        OSError: if it cannot be created.
     """
     return private_files.make_folder(private_files.make_folder(folder) / _INCOMING)
 
 
 class Uploads:
-    """The uploads: new ones, and those that were moved from there and are kept."""
+    """The uploads: new files, and files moved to permanent storage."""
 
     def __init__(self, folder: Path, access: DataAccess) -> None:
         self._folder = folder
@@ -140,7 +140,7 @@ class Uploads:
         """Yield a new folder for one upload of this size; its content stays unless the block raises.
 
         Raises:
-            NoRoomError: when there is no space, counting uploads in progress.
+            NoRoomError: if the space is insufficient, including uploads in progress.
         """
         with self._lock:
             self._check_room(size_bytes)
@@ -161,8 +161,7 @@ class Uploads:
         """Move an upload of the current user to permanent storage, and return its new path.
 
         Raises:
-            ValueError: when the current user did not upload it, or it is not a kind of data to
-            train on.
+            ValueError: if the current user did not upload it, or it is not a supported kind of data.
         """
         source = self._arrived(uploaded)
         if source.suffix.lower() not in KINDS:
@@ -188,10 +187,10 @@ class Uploads:
             return target.resolve()
 
     def tidy(self, now_unix_s: float | None = None) -> None:
-        """Delete uploads that were not moved within an hour: another page, a closed tab."""
+        """Delete uploads that were not moved within an hour: for example, the tab was closed."""
         oldest = (now_unix_s or time.time()) - FORGOTTEN_AFTER_S
         for path in sorted(self.incoming.rglob("*"), reverse=True):
-            # An upload moved meanwhile is gone; a folder that is being written is not empty.
+            # A moved upload no longer exists; a folder that is being written is not empty.
             with contextlib.suppress(OSError):
                 about = path.lstat()
                 if about.st_mtime >= oldest:

@@ -1,4 +1,4 @@
-"""The server's side of a connection, with read timeouts: uvicorn itself waits for ever for a request."""
+"""The server's side of a connection, with read timeouts: uvicorn has none for a request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ddp_gui.http.listening import Listener
 
 HEADERS_WITHIN_S = 20.0
 BODY_GOES_ON_WITHIN_S = 30.0
-# The least average rate of a body, however steadily it arrives.
+# The minimum average rate of a body, however steadily it arrives.
 FEWEST_BODY_BYTES_PER_S = 10_000
 NOT_YOURS = (
     "This page belongs to another user of this machine and has no login. Start your own page, "
@@ -48,10 +48,10 @@ class BoundedProtocol(H11Protocol):
     ) -> None:
         super().__init__(*given, **named)
         # An empty context for each request: after a pause asyncio reads a connection in the context of an
-        # earlier request (cpython issue 140947), and behind a proxy the next one is of another person.
+        # earlier request (cpython issue 140947), and behind a proxy the next one may belong to another user.
         self.config.reset_contextvars = True
         self._listener = listener
-        # What serves strangers; None: nothing does.
+        # The app for unknown clients; None: they are refused.
         self._phones = phones
         self.conn = _CheckedHead(h11.SERVER, MAX_HEADER_BYTES)
 
@@ -89,21 +89,21 @@ class BoundedProtocol(H11Protocol):
             self._wait(HEADERS_WITHIN_S)
 
     def on_response_complete(self) -> None:
-        """Stop the timeout between requests: uvicorn closes idle connections by itself."""
+        """Stop the timeout between requests: uvicorn itself closes idle connections."""
         self._note(waits=True)
         super().on_response_complete()
         if self.conn.their_state is not h11.SEND_BODY:
             self._stop_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Remove the connection."""
         self._stop_waiting()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
         """Answer an invalid request, with the headers of all responses."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
-            self.transport.close()  # it has received its response, or a part of it
+            self.transport.close()  # it has already received its response, or part of it
             return
         refused = self.conn.refused
         self._refuse(*((400, msg) if refused is None else (refused.status, str(refused))))
@@ -119,7 +119,7 @@ class BoundedProtocol(H11Protocol):
         self.transport.close()
 
     async def _identify(self, identify: Callable[[], None]) -> None:
-        """Find out who made the connection, and only then read from it."""
+        """Identify the user who made the connection, and only then read from it."""
         assert self._listener is not None
         await self.loop.run_in_executor(self._listener.threads, identify)
         if not self.transport.is_closing():
@@ -142,7 +142,7 @@ class BoundedProtocol(H11Protocol):
         return number
 
     def _body_allowed_s(self) -> float:
-        """Return how much longer a body with this many bytes so far may take."""
+        """Return how much longer a body with this number of bytes so far may take."""
         taken_s = self.loop.time() - self._body_began_s
         return max(0.0, BODY_GOES_ON_WITHIN_S + self._num_body_bytes / FEWEST_BODY_BYTES_PER_S - taken_s)
 
@@ -177,7 +177,7 @@ class _CheckedHead(h11.Connection):
         """Return the next event.
 
         Raises:
-            h11.RemoteProtocolError: when it is not a valid request.
+            h11.RemoteProtocolError: if it is not a valid request.
         """
         if self.their_state is h11.IDLE:
             try:
@@ -192,7 +192,7 @@ def _check_head(received: bytes) -> None:
     """Check the head of a request, which may be incomplete.
 
     Raises:
-        Refused: when it is too large, or does not state the length of its body in one header.
+        Refused: if it is too large, or does not state the length of its body in one header.
     """
     ends = [end for end in (received.find(b"\n\r\n"), received.find(b"\n\n")) if end >= 0]
     head = received[: min(ends)] if ends else received

@@ -1,4 +1,4 @@
-"""The front of the server: bounds, hosts and headers of every request."""
+"""Checks at the front of the server: limits, host names and headers of every request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a fault of ours
-    """A request that is refused: its status, and the reason in plain words."""
+    """A request is refused: HTTP status, and the reason as a sentence."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
@@ -31,7 +31,7 @@ class Refused(Exception):  # noqa: N818 - an answer, not a fault of ours
 
 
 async def send_answer(send: Send, refused: Refused) -> None:
-    """Answer with a status and a plain sentence, as JSON too."""
+    """Answer with a status and a sentence, as JSON."""
     body = orjson.dumps({"detail": str(refused)})
     headers = [
         (b"content-type", b"application/json"),
@@ -53,7 +53,7 @@ LAST_PORT = 65_535
 
 
 class Hosts:
-    """The names of this machine, and every IP address: a request to an address was not redirected by DNS."""
+    """This machine's names, and every IP address: requests to an address cannot be DNS rebinding."""
 
     def __init__(self, names: Iterable[str]) -> None:
         short = socket.gethostname().lower()
@@ -61,7 +61,7 @@ class Hosts:
         self._names = ours | {name.lower() for name in names}
 
     def are_ours(self, host: str) -> bool:
-        """Tell whether a Host header names this server: a name or an IP address, perhaps with a port."""
+        """Return True if a Host header names this server: a name or an IP address, optionally with a port."""
         match = _HOST.fullmatch(host)
         # Later code parses the address again: an invalid port or number would raise there.
         if match is None or int(match["port"] or 0) > LAST_PORT:
@@ -81,7 +81,7 @@ def _is_number(text: str, kind: type[ipaddress.IPv4Address | ipaddress.IPv6Addre
 
 
 def network_of(address: str) -> str:
-    """Return the network that counts as one client: an IPv4 address, or the /64 of an IPv6 one."""
+    """Return the network that counts as one client: an IPv4 address, or the /64 of an IPv6 address."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:
@@ -113,15 +113,15 @@ _KEPT_BY = {b"cache-control", b"etag"}
 
 
 def own_page(inline_scripts: Iterable[str] = ()) -> str:
-    """Return the policy of a page of ours: only our files run, and these inline scripts."""
-    # Plotly makes empty style elements and fills them through the CSSOM, which is not inline style; but the
+    """Return the policy of our pages: only our files run, and these inline scripts."""
+    # Plotly creates empty style elements and fills them through the CSSOM, which is not inline style; but the
     # superscripts of a logarithmic axis have style attributes.
     scripts, styles = _sources(inline_scripts), _sources([""])
     return f"{_PAGE}script-src 'self'{scripts}; style-src 'self'{styles}; style-src-attr 'unsafe-inline'"
 
 
 def gradio_page(inline_scripts: Iterable[str]) -> str:
-    """Return the policy of Gradio's page: it evals its own templates and uses inline styles."""
+    """Return the policy of Gradio's page, which evaluates its own templates and uses inline styles."""
     scripts = _sources(inline_scripts)
     return f"{_PAGE}script-src 'self' 'unsafe-eval'{scripts}; style-src 'self' 'unsafe-inline'"
 
@@ -132,7 +132,7 @@ def merge_policies(headers: Iterable[Header]) -> list[Header]:
     names = {name.lower() for name, _ in theirs}
     ours = [*HEADERS] if POLICY_HEADER in names else [*HEADERS, (POLICY_HEADER, DATA.encode())]
     if not names & _KEPT_BY and not _is_page(theirs):
-        # Neither a file nor a page: a person's data, which the next person at this computer must not find.
+        # Neither a file nor a page: a user's data, which the next user of this computer must not find.
         ours.append((b"cache-control", b"no-store"))
     replaced = {name for name, _ in HEADERS}
     return [(name, value) for name, value in theirs if name.lower() not in replaced] + ours
@@ -153,19 +153,20 @@ def _digest(text: str) -> str:
 MAX_HEADER_BYTES = 32 * 1024
 # Resolving the path of a file takes quadratic time in them: 0.6 s for 14,000.
 MAX_PATH_PARTS = 64
-# FastAPI and python-multipart need quadratic time for the parameters of a header: 1.8 s for 28 KB of them.
+# FastAPI and python-multipart need quadratic time for the parameters of a header: 1.8 s for 28 KB.
 MAX_PARAMETER_BYTES = 512
 _WITH_PARAMETERS = (b"content-type", b"content-disposition", b"range", b"if-range")
 # Browsers send twenty, proxies add ten.
 MAX_HEADERS = 200
-# Of an address: the server looks up each part of it on the disk where it names a file.
+# For a path that names a file, the server accesses the disk for each part of it.
 MAX_PATH_LENGTH = 2_000
 MAX_BODY_BYTES = 1_000_000
-# A client that still sends when the connection closes never sees the answer: up to this is read and dropped.
+# A client that is still sending when the connection closes never sees the answer: up to this is read and
+# dropped.
 MAX_DROPPED_BYTES = 8_000_000
 # A classroom behind one address has thirty pages open, each with a stream and occasional requests.
 MAX_AT_ONCE = 200
-# Per person with a login: a few browsers full of pages, but not the limit of a whole classroom.
+# Per user with login: enough for a few browsers full of pages, far below the limit of a classroom.
 MAX_AT_ONCE_OF_ONE = 50
 TOO_LARGE = (
     f"The headers of this request are too large: at most {MAX_HEADER_BYTES:,} bytes and {MAX_HEADERS} "
@@ -181,10 +182,10 @@ _FRAMING = (b"content-length", b"transfer-encoding")
 
 
 def check_headers(scope: Scope) -> None:
-    """Refuse a path and headers of too many bytes, and those that take long to parse.
+    """Refuse a path and headers that are too long or take long to parse.
 
     Raises:
-        Refused: when they are longer than allowed.
+        Refused: if they exceed a limit.
     """
     size = len(scope["path"]) + len(scope.get("query_string", b""))
     size += sum(len(name) + len(value) for name, value in scope["headers"])
@@ -201,13 +202,13 @@ def check_body(scope: Scope, max_bytes: int) -> None:
     """Refuse a body before any of it is read.
 
     Raises:
-        Refused: when it is longer than allowed, or does not say how long it is.
+        Refused: if it is too long, or does not state its length.
     """
     headers = [(name, value) for name, value in scope["headers"] if name in _FRAMING]
     if not headers and scope["method"] in _WITHOUT_BODY:
         return
     lengths = [value for name, value in headers if name == b"content-length"]
-    # The server below enforces the declared length of a body; a chunked one declares none.
+    # uvicorn enforces the declared length of a body; a chunked one declares none.
     if len(lengths) != 1 or len(headers) != 1 or not lengths[0].isdigit():
         raise Refused(411, NO_LENGTH)
     if int(lengths[0][:20]) > max_bytes:
@@ -233,10 +234,10 @@ class AtOnce:
 
     @contextmanager
     def one_more(self, sender: str) -> Iterator[None]:
-        """Count a request while it lasts.
+        """Count a request until it ends.
 
         Raises:
-            Refused: when this sender has too many already.
+            Refused: if this sender has too many already.
         """
         if self._counts[sender] >= self._most:
             raise Refused(429, f"Too many requests at once {self._whose}. Close some tabs and try again.")
@@ -260,7 +261,7 @@ async def read_json_body(request: Request, max_bytes: int) -> bytes:
     """Return the body of a request.
 
     Raises:
-        HTTPException: when it is longer than allowed.
+        HTTPException: if it is too long.
     """
     pieces, num_bytes = [], 0
     async for piece in request.stream():
@@ -276,7 +277,7 @@ def parse_json_body(body: bytes, *, max_parts: int = MAX_PARTS) -> Any:
     """Return the value of a JSON text; None for an empty one.
 
     Raises:
-        ValueError: when it is not JSON, or has too many values.
+        ValueError: if it is not JSON, or has too many values.
     """
     if not body:
         return None
@@ -298,20 +299,19 @@ def _has_too_many(text: bytes, max_parts: int) -> bool:
     return num_parts > max_parts or text.count(b",") > MAX_VALUES
 
 
-# Gradio builds addresses from these, whoever sends them. A trusted proxy's values are in the scope by now.
+# Gradio builds addresses from these headers of any sender. A trusted proxy's values are already in the scope.
 PROXY_HEADERS = (b"x-forwarded-", b"forwarded", b"x-gradio-server")
-# The key in a request's scope of whether it says that a proxy passed it on.
+# The key in a request's scope of whether the request's headers say that a proxy forwarded it.
 FORWARDED_KEY = "ddp_is_forwarded"
-# What a cookie of this page looks like: its name, and a token.
+# The form of this page's cookies: a name and a token.
 _COOKIE = re.compile(rb"([A-Za-z0-9_]{1,64})=([A-Za-z0-9._-]{1,256})")
 
 
 def cookies(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """Return the cookies of a request whose values are tokens.
 
-    `http.cookies`, which Starlette uses too, needs quadratic time for a quoted value in Python before
-    3.11.10 (CVE-2024-7592). Of two cookies of one name the first counts: browsers send the most specific
-    path first.
+    `http.cookies`, which Starlette uses too, needs quadratic time for a quoted value in Python before 3.11.10
+    (CVE-2024-7592). Of two cookies of one name the first counts: browsers send the most specific path first.
     """
     found: dict[str, str] = {}
     for name, value in headers:
@@ -323,7 +323,7 @@ def cookies(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 class Front:
-    """ASGI middleware: serves below a prefix, whether the proxy in front strips it or keeps it."""
+    """ASGI middleware: serves below a prefix, whether a proxy strips or keeps the prefix."""
 
     def __init__(self, app: App, root_path: str, known_cookies: Collection[str] = ()) -> None:
         self._app = app
@@ -331,11 +331,11 @@ class Front:
         self._known_cookies = known_cookies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass one request on."""
+        """Forward one request to the app."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        # Nothing below parses a cookie that this page did not set.
+        # No later code parses a cookie that this page did not set.
         kept = [pair for pair in cookies(scope["headers"]).items() if pair[0] in self._known_cookies]
         scope[FORWARDED_KEY] = any(name.startswith(PROXY_HEADERS[:2]) for name, _ in scope["headers"])
         scope["headers"] = [
@@ -357,7 +357,7 @@ class Front:
 
 
 async def _add_slash(root_path: str, scope: Scope, send: Send) -> None:
-    """Links on the first page are relative: without the slash they would lead outside the prefix."""
+    """Redirect to the prefix with a slash: relative links of the first page would lead outside the prefix."""
     query = scope.get("query_string", b"")
     location = root_path.encode() + b"/" + (b"?" + query if query else b"")
     headers = [(b"location", location), (b"content-length", b"0")]

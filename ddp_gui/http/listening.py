@@ -22,7 +22,7 @@ from typing import Any
 from ddp_gui.http.front import network_of
 
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-# A row has 150 bytes: more connections than a machine's ports allow to one address.
+# At 150 bytes per row, more connections than a machine's ports allow to one address.
 _MAX_TABLE_BYTES = 32 * 2**20
 # linux/netlink.h, linux/sock_diag.h
 _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST = 4, 20, 1
@@ -30,24 +30,24 @@ _NO_COOKIE = 0xFFFFFFFF
 _ALL_STATES = 0xFFFFFFFF
 _ESTABLISHED = 1
 _ANSWER_WITHIN_S = 1.0
-# The accounts of services, such as a web server's, come before those of people.
+# Accounts of services, such as a web server's, have lower user ids than accounts of users.
 _FIRST_PERSONS_UID = 1000
 
 Address = tuple[str, int]
 
 
 def is_own(client: Address, server: Address) -> bool:
-    """Return True if this user or root made a connection, or the system does not know who made one."""
+    """Return True if this user or root made a connection, or the system does not report owners."""
     return is_of_page(owner(client, server))
 
 
 def is_of_page(uid: int | None) -> bool:
-    """Return True if the owner of a connection is this user or root, or the system does not know owners."""
+    """Return True if the owner of a connection is this user or root, or the system does not report owners."""
     return not knows_others() or uid in (0, os.geteuid())
 
 
 def knows_others() -> bool:
-    """Return True if connections of this user are told from those of all others here."""
+    """Return True if the system distinguishes this user's connections from all others."""
     return _knows_every_client() and (is_instant() or any(table.exists() for table in _TABLES))
 
 
@@ -57,21 +57,21 @@ def is_a_services(uid: int | None) -> bool:
 
 
 def owner(client: Address, server: Address, since_s: float | None = None) -> int | None:
-    """Return the user id of whoever made a connection; None if nobody here holds it, or that is unknown.
+    """Return the user id of a connection's client, or None if no local process owns it or it is unknown.
 
     Args:
-        since_s: when it was accepted (`time.monotonic`): tables that were read later need not be read again.
+        since_s: when it was accepted (`time.monotonic`): tables read after that time are recent enough.
     """
     if is_instant():
-        return _ask_kernel(client, server)
+        return _query_kernel(client, server)
     return _tables.owner(client, server, time.monotonic() if since_s is None else since_s)
 
 
 @functools.cache
 def is_instant() -> bool:
-    """Return True if the kernel answers for one connection: it is asked once for one of our own.
+    """Return True if the kernel can look up a single connection; tested once with our own connection.
 
-    Without its module for TCP it answers for every connection as if there were none.
+    Without its module for TCP the kernel answers every query as if the connection did not exist.
     """
     if not hasattr(socket, "AF_NETLINK"):
         return False
@@ -80,7 +80,7 @@ def is_instant() -> bool:
             socket.create_server(("127.0.0.1", 0)) as server,
             socket.create_connection(server.getsockname()) as own,
         ):
-            return _ask_kernel(own.getsockname(), server.getsockname()) == os.geteuid()
+            return _query_kernel(own.getsockname(), server.getsockname()) == os.geteuid()
     except OSError:  # a container without loopback
         return False
 
@@ -96,12 +96,12 @@ def is_of_this_machine(host: str) -> bool:
 
 
 def _knows_every_client() -> bool:
-    """Return True if the kernel knows every loopback client: under WSL it lacks those of Windows."""
+    """Return True if the kernel knows every loopback client; WSL does not know those of Windows."""
     return "microsoft" not in platform.release().lower()
 
 
-def _ask_kernel(client: Address, server: Address) -> int | None:
-    """Return the user id of a connection's client by a request for this one socket (`man 7 sock_diag`)."""
+def _query_kernel(client: Address, server: Address) -> int | None:
+    """Return the user id of a connection's client by a query for this one socket (`man 7 sock_diag`)."""
     (family, source, interface), (_, target, _) = _packed(client[0]), _packed(server[0])
     # struct inet_diag_req_v2: family, protocol, extensions, states; then the socket, seen from the client.
     wanted = struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 0, _ALL_STATES)
@@ -113,12 +113,12 @@ def _ask_kernel(client: Address, server: Address) -> int | None:
             kernel.settimeout(_ANSWER_WITHIN_S)
             kernel.send(header + wanted)
             answer = kernel.recv(4096)
-    except OSError:  # not permitted, or no descriptor is left
+    except OSError:  # not permitted, or out of descriptors
         return None
     if len(answer) < 16 + 72 or struct.unpack_from("=H", answer, 4) != (_SOCK_DIAG_BY_FAMILY,):
         return None
-    # struct inet_diag_msg. Without such a connection the kernel answers for a socket that listens there; a
-    # closed one has no inode any more, and would read as root's.
+    # struct inet_diag_msg. If the connection does not exist, the kernel answers for a listening socket at
+    # that address; a closed connection has inode 0, and its user id would read as root's.
     state, ports = answer[16 + 1], struct.unpack_from("!HH", answer, 16 + 4)
     uid, inode = struct.unpack_from("=II", answer, 16 + 64)
     is_it = state == _ESTABLISHED and ports == (client[1], server[1]) and inode != 0
@@ -126,7 +126,7 @@ def _ask_kernel(client: Address, server: Address) -> int | None:
 
 
 def _packed(host: str) -> tuple[socket.AddressFamily, bytes, int]:
-    """Return an address as the kernel has it, and the interface that a link-local one belongs to."""
+    """Return an address in the kernel's form, and the interface index of a link-local address."""
     plain, _, interface = host.partition("%")
     number = ipaddress.ip_address(plain)
     mapped = number.ipv4_mapped if isinstance(number, ipaddress.IPv6Address) else None
@@ -143,7 +143,7 @@ class _Tables:
         self._rows = b""
 
     def owner(self, client: Address, server: Address, since_s: float) -> int | None:
-        """Return the user id of a connection's client; None if nobody holds it."""
+        """Return the user id of a connection's client, or None if no process owns it."""
         with self._lock:
             if self._read_s <= since_s:
                 self._read_s = time.monotonic()
@@ -163,7 +163,7 @@ def _read_table(table: Path) -> bytes:
     try:
         with table.open("rb") as file:
             return file.read(_MAX_TABLE_BYTES)
-    except OSError:  # not there, or not permitted
+    except OSError:  # missing, or not permitted
         return b""
 
 
@@ -191,7 +191,8 @@ MAX_CONNECTIONS = 600
 MAX_OF_ONE_ADDRESS = 200
 # Closed connections keep their file descriptors until the next turn of the event loop.
 MAX_ENDING = 100
-# Then other work of the event loop gets its turn: whoever opens connections fast must not keep it.
+# After this number, other work of the event loop gets its turn: a client that opens connections fast must not
+# occupy the loop.
 MAX_IN_A_ROW = 32
 
 
@@ -199,16 +200,16 @@ class Connection(socket.socket):
     """An accepted connection; it is waiting while its request is incomplete."""
 
     listener: Listener
-    # Clients that share it are counted together; None behind a trusted proxy.
+    # Clients of the same network are counted together; None behind a trusted proxy.
     network: str | None
     since_s: float
     waits_since_s: float | None
     is_ending = False
-    # Made by another user of this machine, on a page without a login.
+    # Made by another user of this machine, on a page without login.
     is_foreign = False
-    # Made by anybody but the proxy, where the proxy says who is asking.
+    # Not made by the proxy, on a page whose proxy authenticates the users.
     is_past_proxy = False
-    # What finds out who made it, for a thread, before anything is read; None: that is known.
+    # A function, for a thread, that identifies the client before anything is read; None: already identified.
     identify: Callable[[], None] | None = None
 
     def close(self) -> None:
@@ -218,7 +219,7 @@ class Connection(socket.socket):
 
 
 class Listener(socket.socket):
-    """Accepts connections; at the limit it closes the one that has waited longest."""
+    """Accepts connections; at the limit it closes the connection that has waited longest."""
 
     def __init__(
         self,
@@ -232,30 +233,31 @@ class Listener(socket.socket):
         """Create a socket of this family.
 
         Args:
-            trusted_proxies: addresses and networks, as `--proxy-from` has them: many people are behind each,
-                so only the total limit applies there.
+            trusted_proxies: addresses and networks in the form of `--proxy-from`: many users are behind each,
+                so
+                only the total limit applies there.
             is_one_users: identify connections of other users of this machine.
-            believes_names: the proxies say who is asking, so identify connections of anybody else.
-            lets_phones_in: connections of strangers are served, too, in their own way.
+            believes_names: the proxies authenticate the users, so identify connections from other clients.
+            lets_phones_in: connections of unknown clients are served by a separate app.
         """
         super().__init__(family, socket.SOCK_STREAM)
         self._is_one_users = is_one_users
         self._believes_names = believes_names
         self.lets_phones_in = lets_phones_in
         self._proxies = _networks(trusted_proxies)
-        # By file descriptor: the event loop wraps the sockets that it was given.
+        # By file descriptor: the event loop wraps the sockets that it received.
         self._open: dict[int, Connection] = {}
         self._in_a_row = 0
-        # Of its one thread, where the system answers slowly who made a connection.
+        # One thread for identification, if the system looks up clients slowly.
         self.threads = ThreadPoolExecutor(1, thread_name_prefix="connections")
         # Each is a file descriptor, and the page needs others.
         self._most = min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Accept the next connection for which there is room.
+        """Accept the next connection that is within the limits.
 
         Raises:
-            BlockingIOError: when there is none, or some were accepted in a row.
+            BlockingIOError: if there is none, or some were accepted in a row.
         """
         while self._in_a_row < MAX_IN_A_ROW:
             self._in_a_row += 1
@@ -281,7 +283,7 @@ class Listener(socket.socket):
         return connection, address
 
     def note(self, number: int, *, waits: bool) -> None:
-        """Note whether a connection's sender is still sending, or waits for a response.
+        """Note whether the server waits for the client: for the rest of a request, or the next one.
 
         Args:
             number: its file descriptor.
@@ -290,34 +292,34 @@ class Listener(socket.socket):
             connection.waits_since_s = time.monotonic() if waits else None
 
     def is_foreign(self, number: int) -> bool:
-        """Tell whether a connection belongs to another user of this machine, who has no access."""
+        """Return True if a connection belongs to another user of this machine, who has no access."""
         connection = self._open.get(number)
         if connection is None:
             return False
         return connection.is_foreign or (self._is_one_users and connection.identify is not None)
 
     def is_past_proxy(self, number: int) -> bool:
-        """Tell whether somebody else than the proxy made a connection, who must not name a person."""
+        """Return True if a connection was not made by the proxy and so must not name a user."""
         connection = self._open.get(number)
         if not self._believes_names:
             return False
         return connection is None or connection.is_past_proxy or connection.identify is not None
 
     def identification(self, number: int) -> Callable[[], None] | None:
-        """Return what finds out who made a connection, for a thread; None if that is known."""
+        """Return a function, for a thread, that identifies the client; None if already identified."""
         connection = self._open.get(number)
         return None if connection is None else connection.identify
 
     def forget(self, number: int) -> None:
-        """Forget a connection that is being closed."""
+        """Remove a connection that is being closed."""
         self._open.pop(number, None)
 
     def _make_room(self, newest: Connection) -> bool:
-        """Return True if the newest connection may stay, if necessary by closing another one."""
+        """Return True if the new connection may stay, if necessary by closing another one."""
         counts = Counter(each.network for each in self._open.values() if not each.is_ending)
         network = newest.network
         if network is not None and counts[network] > MAX_OF_ONE_ADDRESS:
-            # Another user's requests are only refused: thousands of connections must cost next to nothing.
+            # Another user's requests are only refused: thousands of connections must cost almost nothing.
             is_refused_anyway = newest.is_foreign and not self.lets_phones_in
             return not is_refused_anyway and self._end_longest_waiting(network)
         if counts.total() > self._most:
@@ -334,13 +336,13 @@ class Listener(socket.socket):
             return False
         longest = min(waiting, key=lambda each: waiting[each])
         longest.is_ending = True
-        # The event loop then reads the end and closes it. One that is already gone needs nothing.
+        # The event loop then reads the end and closes it. A connection that is already closed needs nothing.
         with contextlib.suppress(OSError):
             longest.shutdown(socket.SHUT_RDWR)
         return True
 
     def _identify(self, connection: Connection, client: Address, server: Address) -> None:
-        """Note which user made a connection; other users of this machine have shares of their own."""
+        """Store which user made a connection; other users of this machine are counted separately."""
         is_here = connection.network is not None and is_of_this_machine(client[0])
         uid = owner(client, server, connection.since_s)
         is_own = is_of_page(uid)
@@ -354,11 +356,11 @@ class Listener(socket.socket):
         connection.identify = None
 
     def _is_proxys(self, connection: Connection, address: str, uid: int | None) -> bool:
-        """Tell whether a proxy made a connection; one on this machine is told by its system account."""
+        """Return True if a proxy made a connection; a local proxy is recognised by its system account."""
         if not self._is_proxy(address):
             return False
         if is_of_this_machine(address):
-            # Had it been closed meanwhile, the answer might be for another one from the same port.
+            # If it has been closed, the answer may be for another connection from the same port.
             return is_a_services(uid) and _is_connected(connection)
         return True
 
@@ -376,7 +378,7 @@ def _is_connected(connection: socket.socket) -> bool:
 
 
 def _networks(proxies: str) -> Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]:
-    """Return the networks named; an entry that is not an address matches no connection."""
+    """Return the networks of a list; an entry that is not an address matches no connection."""
     found = []
     for part in ["0.0.0.0/0", "::/0"] if proxies == "*" else proxies.split(","):
         with contextlib.suppress(ValueError):

@@ -20,7 +20,7 @@ from trainers.contract import config
 from trainers.files.plain_files import ASSETS, REPOSITORY
 
 # Terminal escapes, bidirectional marks, zero width, blank letters, lone surrogates: Unicode's
-# Default_Ignorable_Code_Point, Cf, Zl, Zp and Cc, and blanks that are called letters. Not the Arabic signs
+# Default_Ignorable_Code_Point, Cf, Zl, Zp and Cc, and blanks classified as letters. Not the Arabic signs
 # below a number, which are visible.
 _ACTING = (
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u070f\u115f\u1160\u17b4\u17b5\u180b-\u180f"
@@ -49,12 +49,12 @@ _FOUND = re.compile(f"(?:{_NEEDED})|({_ACTING})")
 
 
 def visible(text: str) -> str:
-    """Return a text without invisible characters that have an effect."""
+    """Return a text in which invisible characters with an effect are replaced by their code points."""
     return _FOUND.sub(lambda found: f"⟨{_number(found[1])}⟩" if found[1] else found[0], text)
 
 
 def as_html(text: object) -> str:
-    """Return an untrusted text as HTML that only shows it."""
+    """Return HTML that shows an untrusted text literally."""
     return f"<bdi>{html.escape(visible(str(text)))}</bdi>"
 
 
@@ -70,7 +70,7 @@ def parse_glossary(page: Path) -> dict[str, str]:
     """Return the definition of each term in the page's table.
 
     Raises:
-        ValueError: naming the line that is not a row of two cells, or the term that stands there twice.
+        ValueError: naming the line that is not a row of two cells, or the term that is defined twice.
     """
     found: dict[str, str] = {}
     for line in _HEAD.split(page.read_text(encoding="utf-8"))[1].splitlines():
@@ -96,14 +96,14 @@ def terms_of_fields() -> dict[str, str]:
 
 
 def glossary_term(name: str, words: str = "") -> str:
-    """Return the HTML of a term with a tooltip, written as `words` where they are given."""
+    """Return the HTML of a term with a tooltip, shown as `words` if given."""
     assert name in definitions(), name
     shown, escaped = html.escape(words or name), html.escape(name, quote=True)
     return f'<button type="button" class="ddp-term" data-term="{escaped}">{shown}</button>'
 
 
 def make_glossary_router() -> APIRouter:
-    """Return the route that a browser reads the tooltips from."""
+    """Return the route from which a browser reads the tooltips."""
     router = APIRouter(prefix="/live")
 
     @router.get("/glossary")
@@ -119,7 +119,7 @@ _FOR_A_YEAR = "public, max-age=31536000, immutable"
 
 
 def make_static_router() -> APIRouter:
-    """Return the route of plotly.js: the partial bundle that we need, which compiles five times as fast."""
+    """Return the route of plotly.js: the partial bundle, which compiles five times as fast."""
     router = APIRouter(prefix="/live")
 
     @router.get("/plotly.min.js")
@@ -131,7 +131,7 @@ def make_static_router() -> APIRouter:
         body = _plotly_compressed() if takes_gzip else _plotly_file().read_bytes()
         return Response(body, media_type="text/javascript", headers=headers)
 
-    # Only the file itself: its licence and its description are for people who read the source.
+    # Only the font file: its licence and description are for readers of the source.
     @router.get(TYPEFACE.removeprefix("live"))
     def typeface() -> FileResponse:
         path = ASSETS.parent / TYPEFACE.removeprefix("live/")
@@ -207,9 +207,9 @@ PAGES = (
     ("machine", "Machine", "ddp-machine"),
     ("learn", "Learn", "ddp-learn"),
 )
-# Its link is shown if runs are queued or there is a login: a script checks that.
+# A script shows its link if runs are queued or there is a login.
 QUEUE_PAGE = ("queue", "Queue", "ddp-queue")
-# Fetched with the page, not after all of its scripts: the list may be long.
+# Fetched in parallel with the page's scripts, not after them: the list may be long.
 EARLY = {
     "runs": """<script>
 if (!/[?&](compare|bin)=/.test(location.search)) {
@@ -226,11 +226,11 @@ window.ddpEarlySummary = (() => {
 """,
 }
 RUN_PAGE = ("run", "Run", "ddp-run")
-# Where the skip link of the first page leads.
+# The target of the first page's skip link.
 FORM = "ddp-form"
-# What phones see of a poll: the question, and no way to other pages.
+# A poll on a phone: the question, and no links to other pages.
 POLL_PAGE = ("poll", "Poll", "ddp-poll")
-# Where a page's own module is not PATH/page.js.
+# Modules of pages whose module is not PATH/page.js.
 MODULES = {POLL_PAGE[0]: "learn/polls/page.js"}
 _INLINE = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 _IMPORTED = re.compile(r'from "(\.[\w./]+)"')
@@ -255,7 +255,7 @@ def _always(body: str, policy: str) -> Callable[[], HTMLResponse]:
 
 
 def head(*, has_charts: bool = False) -> str:
-    """Return the head of every page, Gradio's too; our scripts begin before Plotly is compiled."""
+    """Return the head of every page, including Gradio's; our scripts run before Plotly is compiled."""
     plotly = f'<link rel="preload" as="script" href="./live/plotly.min.js?v={plotly_version()}">\n'
     links = "\n".join(f'<link rel="stylesheet" href="./live/assets/css/{name}.css">' for name in STYLES)
     return f"""{typeface_preload()}
@@ -267,12 +267,12 @@ def head(*, has_charts: bool = False) -> str:
 
 
 def typeface_preload() -> str:
-    """Return the link that fetches the typeface before any style names it."""
+    """Return the link that preloads the typeface before any style sheet requests it."""
     return f'<link rel="preload" as="font" type="font/woff2" href="./{TYPEFACE}" crossorigin>'
 
 
 def preloads(path: str) -> str:
-    """Return preload links for all of a page's modules, which otherwise load one import after the other."""
+    """Return preload links for all modules of a page, which otherwise load one import after the other."""
     wanted, found = ["main.js", MODULES.get(path, f"{path}/page.js")], dict[str, None]()
     while wanted:
         name = wanted.pop()
@@ -285,14 +285,14 @@ def preloads(path: str) -> str:
 
 
 def navigation(current: str) -> str:
-    """Return the links between the pages; `current` is the address of the one they are on."""
+    """Return the navigation; `current` is the address of the page that contains it."""
     links = "".join(
         f'<a href="./{path}"{" aria-current=page" if path == current else ""}>{name}</a>'
         for path, name in NAVIGATION
     )
     # The tour is for first-time visitors of the first page.
     tour = "ddp-tour" if current == "" else "ddp-no-tour"
-    # Gradio lays out the first page; on all others it stands before the navigation, too.
+    # Gradio lays out the first page; on all other pages the skip link precedes the navigation already.
     skip = f'<a class="ddp-skip" href="#{FORM}">Skip to the form</a>' if current == "" else ""
     return f"""{skip}<nav class="ddp-nav" aria-label="Pages"><span class="ddp-brand">DDP, live</span>{links}
 <span id="ddp-nav-queue" data-current="{str(current == QUEUE_PAGE[0]).lower()}"></span>
@@ -300,7 +300,7 @@ def navigation(current: str) -> str:
 
 
 def page(name: str, path: str, place: str) -> str:
-    """Return a page with a place for a script to fill."""
+    """Return a page with an element for a script to fill."""
     return f"""<!doctype html>
 <html lang="en">
 <head>

@@ -1,4 +1,4 @@
-"""A run's job as a script for other schedulers: torchrun, sbatch, SkyPilot, TrainJob."""
+"""Exports a run as a job for other schedulers: torchrun, sbatch, SkyPilot, TrainJob."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from trainers.engines.local import torchrun
 WORKER = "trainers.worker"
 PORT = 29500
 _COMMENT_WIDTH = 96
-# A Kubernetes name has at most 63 characters, and the names of pods are made from this one.
+# A Kubernetes name has at most 63 characters, and the names of pods are derived from this one.
 _MAX_LABEL = 40
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A run as it would be on other machines.
+    """A run as a job on other machines.
 
     Attributes:
-        config: with the number of machines that it is taken to.
-        runs_dir: the folder of runs and the project's, as on this machine.
-        with_gpus: one GPU is asked for for each rank.
+        config: the configuration, with the target's number of machines.
+        runs_dir: the folder of runs, as on this machine.
+        project: the folder of this project, as on this machine.
+        with_gpus: request one GPU for each rank.
     """
 
     run_id: str
@@ -49,12 +50,12 @@ class Job:
 
     @property
     def new_run(self) -> str:
-        """The name of the new run, where nothing there gives it a better one."""
+        """The name of the new run, unless the target has a better one."""
         return f"{self.run_id[:80]}-elsewhere"
 
     @property
     def label(self) -> str:
-        """The run's id as a name that Kubernetes and SkyPilot accept: small letters, digits, hyphens."""
+        """The run's id as a name that Kubernetes and SkyPilot accept: lower-case letters, digits, hyphens."""
         words = re.sub(r"[^a-z0-9]+", "-", self.run_id.lower())[:_MAX_LABEL].strip("-")
         return words if words[:1].isalpha() else f"run-{words}".rstrip("-")
 
@@ -67,7 +68,7 @@ class Job:
 def job_of_run(
     run: RunDirectory, config: Config, *, runs_dir: str, project: str, num_nodes: int, with_gpus: bool
 ) -> Job:
-    """Return the job of a run on so many machines, with GPUs or without."""
+    """Return the job of a run on this number of machines, with or without GPUs."""
     device = config.device
     if device != "auto" and (device == "cuda") != with_gpus:
         device = "auto" if with_gpus else "cpu"
@@ -81,10 +82,10 @@ def job_of_run(
 
 
 def torchrun_words(job: Job) -> list[str]:
-    """Return the command up to the run directory, but for what says which machine of several this is.
+    """Return the command up to the run directory, without the options that identify the machine.
 
     Several machines find each other by the static rendezvous, which exchanges JSON: torchrun's c10d
-    rendezvous unpickles what any machine of the network sends. A machine alone needs no port.
+    rendezvous unpickles data that any machine of the network may send. A single machine needs no port.
     """
     if job.num_nodes == 1:
         return torchrun.literal_command(torchrun.torchrun_arguments(job.num_ranks_each, WORKER))
@@ -96,8 +97,8 @@ def torchrun_line(job: Job, run_dir: str, machine: str) -> str:
     """Return the command for a shell.
 
     Args:
-        run_dir, machine: words of a shell, quoted already: the new run's directory, and torchrun's options
-            for this machine of several.
+        run_dir: the new run's directory, already quoted for a shell.
+        machine: torchrun's options for one of several machines, already quoted for a shell.
     """
     words = torchrun_words(job)
     if job.num_nodes > 1:
@@ -116,30 +117,32 @@ def comment(paragraphs: list[str]) -> str:
 
 
 def needs(job: Job) -> list[str]:
-    """Return, in words, what there has to be on the machines, and who must be kept out."""
-    said = []
+    """Return sentences about the requirements for the machines and their network."""
+    notes = []
     if job.num_nodes > 1:
-        said.append("All machines must see the same folder of runs: checkpoints come from every rank.")
+        notes.append("All machines must see the same folder of runs: checkpoints come from every rank.")
     if job.config.data_path:
-        said.append("Your own data must be at the same path on every machine (data_path below).")
+        notes.append("Your own data must be at the same path on every machine (data_path below).")
     if job.config.pretrained_path:
-        said.append("The pretrained model must be at the same path on every machine (pretrained_path below).")
+        notes.append(
+            "The pretrained model must be at the same path on every machine (pretrained_path below)."
+        )
     if job.num_nodes > 1:
-        said.append(
+        notes.append(
             "While it runs, ports of these machines answer every computer that reaches them, without a "
             "password: use it only in a network whose computers you trust."
         )
-    return said
+    return notes
 
 
 class Script(str):
-    """A text of several lines, which YAML shows as such."""
+    """A text of several lines, which YAML shows as a block."""
 
     __slots__ = ()
 
 
 class _Emitter(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no types
-    """PyYAML's own, with scripts as blocks."""
+    """PyYAML's dumper, with scripts as blocks."""
 
 
 def _as_block(emitter: Any, text: Script) -> Any:
@@ -150,31 +153,31 @@ _Emitter.add_representer(Script, _as_block)
 
 
 def yaml_text(value: dict[str, Any]) -> str:
-    """Return a value as YAML, in the order it has."""
+    """Return a value as YAML, with its keys in their order."""
     text = yaml.dump(value, Dumper=_Emitter, sort_keys=False, allow_unicode=True, width=10_000)
     assert isinstance(text, str)
     return text
 
 
-# A documentation address (RFC 5737): it reaches nobody until it is replaced.
+# A documentation address (RFC 5737): it belongs to no machine, so it must be replaced.
 FIRST_ADDRESS = "192.0.2.1"
 TORCHRUN_PROOF = "Tried: the tests of this project run these commands as two machines, on one computer."
 
 
 def torchrun_text(job: Job) -> str:
-    """Return the commands, each below a comment that says on which machine it is given."""
-    said = [
+    """Return the commands, each below a comment that names its machine."""
+    notes = [
         f"Run {job.run_id} by torchrun, on {job.num_nodes} machine{'s'[: job.num_nodes > 1]}.",
         TORCHRUN_PROOF,
     ]
     if job.num_nodes > 1:
-        said.append(
+        notes.append(
             f"Replace {FIRST_ADDRESS} by the address of the first machine, then give each machine its own "
             "command within five minutes."
         )
-    said.append("Every machine needs this project in the folder named below (or change it), installed.")
+    notes.append("Every machine needs this project in the folder named below (or change it), installed.")
     blocks = [_block(job, node) for node in range(job.num_nodes)]
-    return comment([*said, *needs(job)]) + "".join(blocks)
+    return comment([*notes, *needs(job)]) + "".join(blocks)
 
 
 def _block(job: Job, node: int) -> str:
@@ -211,7 +214,7 @@ srun {command}
 
 
 def sbatch_text(job: Job) -> str:
-    """Return the script: one task a node, and there torchrun."""
+    """Return the script: one task per node, which runs torchrun."""
     run_dir = f'{shlex.quote(f"{job.runs_dir}/{job.run_id[:80]}")}-job"$SLURM_JOB_ID"'
     options = '--master-addr "${hosts[0]}" --master-port "$port"'
     command = torchrun_line(job, run_dir, options)
@@ -225,7 +228,7 @@ def sbatch_text(job: Job) -> str:
             on_node=shlex.quote('exec torchrun --node-rank "$SLURM_NODEID" "$@"'),
             arguments=command.removeprefix("torchrun "),
         )
-    return "#!/bin/bash\n" + _directives(job) + comment(_words(job)) + body
+    return "#!/bin/bash\n" + _directives(job) + comment(_paragraphs(job)) + body
 
 
 def _directives(job: Job) -> str:
@@ -238,11 +241,11 @@ def _directives(job: Job) -> str:
         "output": "%x-%j.log",
     }
     lines = [f"#SBATCH --{name}={value}\n" for name, value in asked.items()]
-    # A requeued job has the number that it had: its run is there already.
+    # A requeued job keeps its number, so its run would already exist.
     return "".join([*lines, "#SBATCH --no-requeue\n"])
 
 
-def _words(job: Job) -> list[str]:
+def _paragraphs(job: Job) -> list[str]:
     return [
         f"Run {job.run_id} as a Slurm job: sbatch THIS_FILE.",
         SBATCH_PROOF,
@@ -256,7 +259,7 @@ SKYPILOT_PROOF = (
     "Not tried in a cloud: there was none here. The tests of this project check it against the schema of "
     "SkyPilot, and run its script with SkyPilot's variables."
 )
-# To be replaced: nothing on this machine says which a cloud has.
+# The user must replace it: nothing on this machine shows which GPUs a cloud has.
 GPU = "A100"
 _SHARED = (
     "Set RUNS to a folder that all machines share, such as a SkyPilot volume: their own disks will not do."
@@ -274,7 +277,7 @@ _FIRST = """mapfile -t machines <<< "$SKYPILOT_NODE_IPS"
 
 def skypilot_text(job: Job) -> str:
     """Return the task."""
-    said = [
+    notes = [
         f"Run {job.run_id} as a SkyPilot task. In this project's folder: sky launch THIS_FILE.",
         SKYPILOT_PROOF,
         "The project's folder is uploaded. The runs go with the machines: fetch them before sky down.",
@@ -282,7 +285,7 @@ def skypilot_text(job: Job) -> str:
         *([f"Replace {GPU} by a GPU that your cloud has (sky show-gpus)."] if job.with_gpus else []),
         *needs(job),
     ]
-    return comment(said) + yaml_text(skypilot_value(job))
+    return comment(notes) + yaml_text(skypilot_value(job))
 
 
 def skypilot_value(job: Job) -> dict[str, Any]:
@@ -307,22 +310,22 @@ TRAINJOB_PROOF = (
     "Kubeflow Trainer 2.2."
 )
 RUNS = "/runs"
-# To be replaced: nothing on this machine says what they are.
+# The user must replace these: nothing on this machine shows their names.
 IMAGE = "registry.example/this-project:latest"
 CLAIM = "ddp-runs"
-_NODE = "node"  # what the runtime torch-distributed calls its job and its container
+_NODE = "node"  # the name of the job and the container in the runtime torch-distributed
 
 
 def trainjob_text(job: Job) -> str:
     """Return the TrainJob."""
-    said = [
+    notes = [
         f"Run {job.run_id} as a TrainJob of Kubeflow Trainer 2.2 or later: kubectl create -f THIS_FILE.",
         TRAINJOB_PROOF,
         f"Replace {IMAGE}: an image whose working directory is this project, installed.",
         f"Replace {CLAIM}: a PersistentVolumeClaim for the runs (several machines: ReadWriteMany).",
         *needs(job),
     ]
-    return comment(said) + yaml_text(trainjob_value(job))
+    return comment(notes) + yaml_text(trainjob_value(job))
 
 
 def trainjob_value(job: Job) -> dict[str, Any]:
@@ -364,11 +367,11 @@ def _with_the_runs() -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """One file that can be taken along.
+    """One format in which a run can be exported.
 
     Attributes:
-        proof: what of it was tried here, in words.
-        ending: of the file's name, after the run's id.
+        proof: a sentence about how the format was tested.
+        ending: suffix of the file's name, after the run's id.
     """
 
     label: str
@@ -378,7 +381,7 @@ class Target:
     make: Callable[[Job], str]
 
     def file_name(self, job: Job) -> str:
-        """Return the name of the file; an id and this have only plain letters."""
+        """Return the name of the file; ids and endings have only plain letters."""
         return f"{job.run_id}{self.ending}"
 
 

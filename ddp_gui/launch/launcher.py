@@ -29,9 +29,9 @@ from trainers.engines.base import Engine, StartError
 from trainers.files.plain_files import REPOSITORY
 from trainers.machine.os_errors import NO_SPACE, explain
 
-# Stands for the run's directory until all else is quoted.
+# Replaced by the run's directory after everything else has been quoted.
 _PLACE = "@RUN@"
-# Another run each time that the command is given.
+# A new run each time the command is executed.
 _NEW_RUN = "by-hand-$(date +%m%d-%H%M%S)"
 
 
@@ -80,7 +80,7 @@ def in_plain_words(action: Callable[[], Result]) -> Result:
 
 
 async def waiting_in_plain_words(action: Awaitable[Result]) -> Result:
-    """Do the same for coroutines."""
+    """Like `in_plain_words`, for coroutines."""
     try:
         return await action
     except SAID as error:
@@ -88,7 +88,7 @@ async def waiting_in_plain_words(action: Awaitable[Result]) -> Result:
 
 
 MOST_MORE_EPOCHS = 100_000
-# The others end at a rate that depends on the length of the run.
+# All other schedules end at a rate that depends on the length of the run.
 SCHEDULES_WITHOUT_AN_END = ("constant", "step")
 
 
@@ -96,7 +96,7 @@ def other_ranks(before: Config, catalogue: Catalogue, num_ranks: Any, global_bat
     """Return the fields that change when a run is resumed with another number of ranks.
 
     Raises:
-        ConfigError: when the global batch cannot be kept.
+        ConfigError: if the global batch cannot be kept.
     """
     strategy = catalogue.strategies.get(before.strategy)
     if num_ranks is None or num_ranks == "" or strategy is None:
@@ -119,7 +119,7 @@ def other_ranks(before: Config, catalogue: Catalogue, num_ranks: Any, global_bat
             raise ConfigError([Problem(field="nproc_per_node", value=num_ranks, allowed=allowed)])
         changes["batch_size"] = kept // parts
         if before.scale_lr:
-            # The rate goes with the global batch, which stays.
+            # The peak rate depends on the global batch, which stays the same.
             changes["learning_rate"] = before.peak_learning_rate(num_replicas) / parts
     return changes
 
@@ -127,12 +127,12 @@ def other_ranks(before: Config, catalogue: Catalogue, num_ranks: Any, global_bat
 def more_epochs(checkpoint: Checkpoint, more: Any, *, stopped_early: bool) -> dict[str, Any]:
     """Return the fields that change when a run trains this many epochs after a checkpoint.
 
-    A limit of the steps gives way to the epochs. A run that early stopping has ended would end again at once:
-    there it is switched off.
+    The number of epochs replaces a limit of steps. A run that early stopping has ended would end again
+    immediately, so early stopping is switched off.
 
     Raises:
-        ConfigError: when `more` is not a number of epochs.
-        ValueError: when the checkpoint cannot be read.
+        ConfigError: if `more` is not a valid number of epochs.
+        ValueError: if the checkpoint cannot be read.
     """
     if isinstance(more, bool) or not isinstance(more, int) or not 1 <= more <= MOST_MORE_EPOCHS:
         allowed = f"a whole number from 1 to {MOST_MORE_EPOCHS:,}"
@@ -144,10 +144,10 @@ def more_epochs(checkpoint: Checkpoint, more: Any, *, stopped_early: bool) -> di
 
 
 def what_more_epochs_are(config: Config, *, num_steps: int | None) -> str:
-    """Say whether training on gives what asking for all epochs at first would have given, and why if not.
+    """Return a sentence about the difference from a run with all epochs requested initially.
 
     Args:
-        num_steps: the steps of the whole run, where that is known.
+        num_steps: the run's total number of steps, if known.
     """
     if config.lr_schedule not in SCHEDULES_WITHOUT_AN_END:
         schedule = config.lr_schedule.replace("_", "-")
@@ -164,7 +164,7 @@ def what_more_epochs_are(config: Config, *, num_steps: int | None) -> str:
 
 
 class NotWritableError(ValueError):
-    """A run takes no command now: its folder cannot be written, or its engine does not answer."""
+    """A run accepts no command now: its folder cannot be written, or its engine does not answer."""
 
 
 def create(
@@ -173,11 +173,10 @@ def create(
     """Create a run.
 
     Args:
-        owner: the run's owner; empty without a login.
+        owner: the run's owner; empty without login.
         fill: writes the other initial files of its directory.
-
     Raises:
-        OSError: when the run directory cannot be written.
+        OSError: if the run directory cannot be written.
     """
 
     def fill_in(run: RunDirectory) -> None:
@@ -207,13 +206,13 @@ def resume_paused(run: RunDirectory) -> None:
 
 
 def checkpoint_to_go_on_from(run: RunDirectory, step: int | None, plan: Plan) -> Checkpoint:
-    """Return the checkpoint of `step`, or the newest whole one, if there is work left after it.
+    """Return the checkpoint of `step`, or the last intact one, if there is work left after it.
 
     A run that has done all of its steps, but was killed before it finished, still has to finish. `plan` is
     for the resumed run; its configuration may have another number of ranks.
 
     Raises:
-        ValueError: when there is no such checkpoint, or the run is finished and this is its end.
+        ValueError: if the checkpoint does not exist, or it is the end of a finished run.
     """
     checkpoint = pick_checkpoint(run, step)
     num_steps = num_steps_from(checkpoint, plan)
@@ -226,34 +225,34 @@ def checkpoint_to_go_on_from(run: RunDirectory, step: int | None, plan: Plan) ->
 
 
 def num_steps_from(checkpoint: Checkpoint, plan: Plan) -> int:
-    """Return the last step of a run resumed from a checkpoint, by the data sizes in the checkpoint."""
+    """Return the last step of a run resumed from a checkpoint, from the data sizes in the checkpoint."""
     try:
         state = manifests.read_state(checkpoint)
         position = {name: state["progress"][name] for name in ("step", "epoch", "samples_in_epoch")}
         num_train = int(state["binding"]["num_train"])
     except (ValueError, LookupError):
-        return plan.num_steps  # training reports what is wrong with it
+        return plan.num_steps  # training reports the damage
     return plan.config.num_steps(num_train, plan.num_replicas, **position)
 
 
 def pick_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
-    """Return the checkpoint of `step`, or the intact one that was saved last.
+    """Return the checkpoint of `step`, or the last intact one.
 
-    If none is intact it is the one saved last; training then reports what is wrong with it.
+    If none is intact, return the one saved last; training then reports its damage.
 
     Raises:
-        ValueError: when there is none.
+        ValueError: if there is none.
     """
-    there = run.list_checkpoints()
-    if not there:
+    checkpoints = run.list_checkpoints()
+    if not checkpoints:
         raise ValueError(f"run {run.run_id} has no checkpoint to resume from: start a new run")
     if step is None:
         whole = manifests.newest_whole(run, sum_bytes=manifests.QUICK_BYTES)
-        return whole or max(there, key=lambda item: (item.saved_unix_s, item.step))
-    for item in there:
+        return whole or max(checkpoints, key=lambda item: (item.saved_unix_s, item.step))
+    for item in checkpoints:
         if item.step == step:
             return item
-    steps = ", ".join(str(item.step) for item in there)
+    steps = ", ".join(str(item.step) for item in checkpoints)
     raise ValueError(f"checkpoint_step is {step}, but allowed is: one of {steps}, or null for the newest")
 
 
@@ -261,7 +260,7 @@ def send(run: RunDirectory, name: str, **arguments: object) -> str:
     """Send a command other than `stop` to a live run and return the command's id.
 
     Raises:
-        ValueError: when the run is not live.
+        ValueError: if the run is not live.
     """
     assert name != "stop", "`stop` also sees to it that a stop is obeyed"
     _require_live(run, name)
@@ -272,13 +271,13 @@ def send(run: RunDirectory, name: str, **arguments: object) -> str:
 
 
 def stop(run: RunDirectory, *, save: bool, why: str = "") -> str:
-    """Have a live run's engine end it; return the command's id, or "" where it was ended by a signal.
+    """Have a live run's engine end it; return the command's id, or "" if it was ended by a signal.
 
-    A stop without saving needs nothing of the disk: a run whose folder takes no command gets a signal.
+    A stop without saving needs no disk space: if the run's folder accepts no command, the run gets a signal.
 
     Raises:
-        NotWritableError: when it cannot be asked to save, because its folder cannot be written.
-        ValueError: when the run is not live.
+        NotWritableError: if it cannot be asked to save, because its folder cannot be written.
+        ValueError: if the run is not live.
     """
     _require_live(run, "stop")
     engine = liveness.engine_of(run)
@@ -296,7 +295,7 @@ def kill_rank(run: RunDirectory, rank: object) -> int:
     """Kill the process of one rank of a live run; return the rank.
 
     Raises:
-        ValueError: when the run is not live, there is no such rank, or its engine cannot.
+        ValueError: if the run is not live, the rank does not exist, or its engine does not support it.
     """
     number = WholeNumber(name="rank", least=0, most=run.read_config().world_size - 1).checked(rank)
     _require_live(run, "kill a rank")
@@ -308,11 +307,11 @@ def kill_rank(run: RunDirectory, rank: object) -> int:
 
 
 def stop_surely(run: RunDirectory, why: str) -> bool:
-    """Stop a run for good, after a save if its folder takes the command; return True if it saves first.
+    """Stop a run in any case, with a save if its folder accepts the command; return True if it saves.
 
     Raises:
-        NotWritableError: when it cannot be stopped either way.
-        ValueError: when it is not live.
+        NotWritableError: if it cannot be stopped either way.
+        ValueError: if it is not live.
     """
     try:
         stop(run, save=True, why=why)
@@ -325,7 +324,7 @@ def stop_surely(run: RunDirectory, why: str) -> bool:
 def _kill(run: RunDirectory, engine: Engine) -> None:
     try:
         engine.kill(run)
-    except OSError as error:  # its final events have no room either
+    except OSError as error:  # no space for its final events either
         print(f"run {run.run_id} was killed, and that could not be recorded: {explain(error)}", flush=True)
 
 

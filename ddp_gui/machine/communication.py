@@ -1,4 +1,4 @@
-"""Measurements of communication between ranks and between nodes."""
+"""Measurements of communication between ranks and between hosts."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ MAX_SHOWN = 300
 def explain_failure(
     errors: Sequence[Mapping[str, Any]], output: str, exit_code: int, late_after_s: float | None
 ) -> str:
-    """Explain what ended a check and what to do.
+    """Explain why a check failed, with advice.
 
     Args:
-        errors: the final errors of the ranks, the first to fail first.
-        output: what torchrun printed.
-        exit_code: torchrun's.
-        late_after_s: the time limit after which it was killed; None if it ended by itself.
+        errors: the final errors of the ranks, first failure first.
+        output: torchrun's output.
+        exit_code: torchrun's exit code.
+        late_after_s: the time limit after which it was killed; None if it ended on its own.
     """
     if late_after_s is not None:
         return (
@@ -62,12 +62,12 @@ def explain_failure(
         return f"Rank {first['rank']} failed: {_short(str(first['error']))}"
     if exit_code < 0:
         return f"torchrun, the parent of the ranks, was killed by {_name(exit_code)}: try again."
-    last_words = output.strip().splitlines()[-1:] or ["it wrote nothing"]
-    return f"torchrun ended with exit code {exit_code}: {_short(last_words[0])}"
+    last_line = output.strip().splitlines()[-1:] or ["it wrote nothing"]
+    return f"torchrun ended with exit code {exit_code}: {_short(last_line[0])}"
 
 
 def _is_cause(exit_code: int) -> bool:
-    """Tell whether a signal is a cause: torchrun itself ends the other ranks by SIGTERM."""
+    """Return True if a signal is the cause: torchrun itself ends the remaining ranks by SIGTERM."""
     return exit_code < 0 and exit_code != -signal.SIGTERM
 
 
@@ -89,7 +89,7 @@ def _short(text: str) -> str:
 
 
 class LinkChecks:
-    """The newest check of an engine's links; safe to be used by several threads."""
+    """The last check of an engine's links; thread-safe."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -100,10 +100,10 @@ class LinkChecks:
         self._error = ""
 
     def start(self) -> None:
-        """Begin a check; it goes on in a thread.
+        """Begin a check in a thread.
 
         Raises:
-            ValueError: when one goes on already, or there are no machines to measure between.
+            ValueError: if a check is already running, or there are no hosts to measure between.
         """
         pairs = self._engine.links()
         if not pairs:
@@ -113,11 +113,11 @@ class LinkChecks:
                 raise ValueError("the links are being measured already: wait until that is done")
             self._is_running, self._started_unix_s = True, time.time()
             self._links, self._error = [], ""
-        # A daemon: what is measured on the hosts ends by itself.
+        # A daemon thread: measurements on the hosts end on their own.
         threading.Thread(target=self._measure, args=(pairs,), name="links", daemon=True).start()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the newest check, as far as it is."""
+        """Return the last check with its results so far."""
         with self._lock:
             return {
                 "is_running": self._is_running,
@@ -145,7 +145,7 @@ TIMEOUT_S = 60.0
 POLL_S = 0.05
 MAX_REMEMBERED = 20
 FEWEST_RANKS = 2
-# A model that students meet: 10 million parameters in float32.
+# A typical student model: 10 million parameters in float32.
 EXAMPLE_PARAMETERS = 10_000_000
 BYTES_PER_PARAMETER = 4
 
@@ -191,7 +191,7 @@ class Check:
 
 
 def time_for(size_bytes: int, lines: Sequence[Line]) -> float | None:
-    """Return how long an all-reduce of this size takes, between the two measured sizes around it."""
+    """Return the time of an all-reduce of this size, interpolated between the two nearest measured sizes."""
     for before, after in itertools.pairwise(lines):
         low, high = before["size_bytes"], after["size_bytes"]
         if low <= size_bytes <= high:
@@ -211,7 +211,7 @@ def most_ranks(here: Machine) -> int:
 
 
 def default_ranks(here: Machine) -> int:
-    """Return the ranks of a check if nobody chooses: all GPUs, or two CPU ranks."""
+    """Return the default number of ranks of a check: all GPUs, or two CPU ranks."""
     return most_ranks(here) if backend_of(here) == "nccl" else FEWEST_RANKS
 
 
@@ -223,7 +223,7 @@ def check_arguments(num_ranks: int | str, here: Machine) -> list[str]:
 
 
 def shown_command(num_ranks: int | str, here: Machine) -> str:
-    """Return the literal command of a check, which also works by hand."""
+    """Return the literal command of a check, which also works in a shell."""
     return shell_words(literal_command(check_arguments(num_ranks, here)))
 
 
@@ -237,14 +237,14 @@ class CommunicationChecks:
 
     @property
     def newest_id(self) -> str | None:
-        """The newest check, if there is one."""
+        """The id of the last check, or None."""
         return next(reversed(self._checks), None)
 
     def start(self, num_ranks: Any, here: Machine, busy_with: Sequence[str] = ()) -> Check:
-        """Start a check of that many ranks; `busy_with` names the runs that are live meanwhile.
+        """Start a check with this number of ranks; `busy_with` names the live runs.
 
         Raises:
-            ValueError: when one is already running, or there are not that many devices.
+            ValueError: if a check is already running, or there are fewer devices.
         """
         most = most_ranks(here)
         if isinstance(num_ranks, bool) or num_ranks not in range(FEWEST_RANKS, most + 1):
@@ -265,7 +265,7 @@ class CommunicationChecks:
             self._checks[check.check_id] = check
             for oldest in list(self._checks)[:-MAX_REMEMBERED]:
                 del self._checks[oldest]
-        # This thread lives as long as the check: the kernel kills what it started when it ends.
+        # This thread lives as long as the check: when it ends, the kernel kills the processes it started.
         threading.Thread(target=self._see_through, args=(check,), name="check", daemon=True).start()
         return check
 
@@ -273,7 +273,7 @@ class CommunicationChecks:
         """Return a check by its id.
 
         Raises:
-            ValueError: when there is none.
+            ValueError: if it does not exist.
         """
         check = self._checks.get(str(check_id))
         if check is None:
@@ -284,7 +284,7 @@ class CommunicationChecks:
         """End a check and wait until none of its processes is left; an ended one stays unchanged.
 
         Raises:
-            ValueError: when there is none.
+            ValueError: if it does not exist.
         """
         check = self.find(check_id)
         check.stop_requested.set()
@@ -292,7 +292,7 @@ class CommunicationChecks:
         return check
 
     def close(self) -> None:
-        """End a running check, when the page ends."""
+        """End a running check when the page ends."""
         for check in list(self._checks.values()):
             self.stop(check.check_id)
 
@@ -312,20 +312,20 @@ class CommunicationChecks:
             check.has_ended.set()
 
     def _run(self, check: Check, folder: Path, variables: Mapping[str, str]) -> tuple[CheckState, str | None]:
-        said = folder / "lines.jsonl"
-        process = _start(check, folder, said, variables)
+        lines_file = folder / "lines.jsonl"
+        process = _start(check, folder, lines_file, variables)
         tree = ProcessTree(process.pid)
         deadline = time.monotonic() + self._timeout_s
         is_late = False
         while process.poll() is None and not is_late and not check.stop_requested.is_set():
             tree.update()
-            check.lines = [line for line in read_json_lines(said) if "error" not in line]
+            check.lines = [line for line in read_json_lines(lines_file) if "error" not in line]
             check.stop_requested.wait(POLL_S)
             is_late = time.monotonic() > deadline
         was_ended = process.poll() is None
         tree.kill()
         process.wait()
-        lines = read_json_lines(said)
+        lines = read_json_lines(lines_file)
         check.lines = [line for line in lines if "error" not in line]
         if was_ended and check.stop_requested.is_set():
             return "stopped", None
@@ -337,10 +337,12 @@ class CommunicationChecks:
         return "failed", explain_failure(errors, output, process.returncode, late_after_s)
 
 
-def _start(check: Check, folder: Path, said: Path, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _start(
+    check: Check, folder: Path, lines_file: Path, variables: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
     gpus = cuda_environment.none_visible() if check.backend == "gloo" else {}
     lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
-    with said.open("ab") as stdout, (folder / "output.log").open("ab") as stderr:
+    with lines_file.open("ab") as stdout, (folder / "output.log").open("ab") as stderr:
         return subprocess.Popen(
             [*lifeline, *torchrun_program(), *check.arguments],
             cwd=REPOSITORY,

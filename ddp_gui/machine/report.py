@@ -1,4 +1,4 @@
-"""The report of the machine page."""
+"""The report of the Machine page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FIRST_WAIT_S = 0.3
 
 
 class SlowReading(Generic[Value]):
-    """Caches a function's result; refreshes it in a thread when it is old and requested."""
+    """Caches a function's result; a request for an old result refreshes it in a thread."""
 
     def __init__(self, read: Callable[[], Value], every_s: float) -> None:
         self._read = read
@@ -42,7 +42,7 @@ class SlowReading(Generic[Value]):
         self._lock = threading.Lock()
 
     def value(self) -> Value | None:
-        """Return the newest value; None until the first reading is done."""
+        """Return the last value, or None until the first reading is done."""
         with self._lock:
             is_due = not self._is_refreshing and time.monotonic() >= self._next_at
             self._is_refreshing = self._is_refreshing or is_due
@@ -50,7 +50,7 @@ class SlowReading(Generic[Value]):
             thread = threading.Thread(target=self._refresh, name="slow-reading", daemon=True)
             thread.start()
             if self._value is None:
-                # Usually it is quick: then the first page has it at once.
+                # Usually the reading is quick, so that the first page has it immediately.
                 thread.join(FIRST_WAIT_S)
         return self._value
 
@@ -66,7 +66,7 @@ class SlowReading(Generic[Value]):
 
 
 SAMPLE_EVERY_S = 1.0
-# After a longer pause "since the last call" is not the current value.
+# After a longer pause, a mean since the last call is not the current value.
 STALE_AFTER_S = 10.0
 RUNS_EVERY_S = 5.0
 MISSING_EVERY_S = 30.0
@@ -115,7 +115,7 @@ class MachineReport:
             now = time.monotonic()
             if now - self._reported_at >= SAMPLE_EVERY_S:
                 is_stale = now - self._reported_at > STALE_AFTER_S
-                self._report = self._put_together(is_stale)
+                self._report = self._build_report(is_stale)
                 self._reported_at = now
             return self._report
 
@@ -123,7 +123,7 @@ class MachineReport:
         """Return the live runs on this machine."""
         return sorted(self._owners.live_runs())
 
-    def _put_together(self, is_stale: bool) -> Report:
+    def _build_report(self, is_stale: bool) -> Report:
         here = capacity.read()
         runs = self._runs.value() or []
         if self._versions is None:
@@ -159,7 +159,7 @@ class MachineReport:
         }
 
     def _host_reports(self) -> list[dict[str, Any]] | None:
-        """Return the other machines of an engine; none while they are asked for the first time."""
+        """Return the reports of an engine's other machines; empty until the first reading is done."""
         if not self._has_hosts:
             return None
         return [asdict(report) for report in self._hosts.value() or ()]
@@ -232,7 +232,7 @@ def _memory(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _sum_of_known(pids: list[int]) -> int | None:
-    """Return the sum of the processes' values; None if one of them is unknown."""
+    """Return the sum of the processes' memory, or None if one of them is unknown."""
     found = [processes.memory_bytes(pid) for pid in pids]
     known = [memory for memory in found if memory is not None]
     return sum(known) if len(known) == len(found) else None

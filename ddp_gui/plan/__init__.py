@@ -1,1 +1,1 @@
-"""What Start would do with a configuration: the catalogue, what fits, memory needs."""
+"""The plan of a run before its start: the catalogue, valid combinations, memory needs."""

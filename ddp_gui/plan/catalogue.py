@@ -21,7 +21,7 @@ CHECK_EVERY_S = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """One preset of a model, with its parameter count by data set."""
+    """A size of a model, with its number of parameters by data set."""
 
     name: str
     description: str
@@ -30,7 +30,7 @@ class Size:
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """One model; `missing_packages` are not installed on this machine."""
+    """A model; `missing_packages` are not installed on this machine."""
 
     name: str
     label: str
@@ -44,7 +44,7 @@ class Model:
     missing_packages: tuple[str, ...] = ()
 
     def size(self, name: str) -> Size | None:
-        """Return the size of this name; the default one without a name."""
+        """Return the size of this name; the default size if the name is empty; None if unknown."""
         if not name:
             return self.sizes[0]
         return next((size for size in self.sizes if size.name == name), None)
@@ -52,7 +52,7 @@ class Model:
 
 @dataclass(frozen=True, kw_only=True)
 class Strategy:
-    """One strategy; `trainers.parallel.strategy.Strategy` says what its fields mean."""
+    """A strategy; `trainers.parallel.strategy.Strategy` documents the fields."""
 
     name: str
     label: str
@@ -69,7 +69,7 @@ class Strategy:
 
 @dataclass(frozen=True, kw_only=True)
 class Mistake:
-    """One mistake that can be built in; `trainers.registry.MistakeEntry` says what its fields mean."""
+    """A mistake that can be built in; `trainers.registry.MistakeEntry` documents the fields."""
 
     name: str
     label: str
@@ -80,7 +80,7 @@ class Mistake:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One task; `trainers.report.metrics.Task` says what its fields mean."""
+    """A task; `trainers.report.metrics.Task` documents the fields."""
 
     name: str
     loss_words: str
@@ -109,7 +109,7 @@ class Dataset:
 
 @dataclass(frozen=True, kw_only=True)
 class Catalogue:
-    """All that can be picked, by name; `raw` is what the training process printed."""
+    """The complete catalogue, by name; `raw` is the training process's output."""
 
     models: Mapping[str, Model]
     datasets: Mapping[str, Dataset]
@@ -122,12 +122,12 @@ class Catalogue:
     raw: Mapping[str, Any]
 
     def models_for(self, dataset: str) -> list[Model]:
-        """Return the models that can learn from a data set, the one to begin with first."""
+        """Return the models that can learn from a data set, the recommended one first."""
         known = self.datasets.get(dataset)
         return _as_offered(self.models.values()) if known is None else self.models_for_task(known.task)
 
     def models_for_task(self, task: str) -> list[Model]:
-        """Return the models that can do a task, the one to begin with first."""
+        """Return the models that can learn a task, the recommended one first."""
         return _as_offered(model for model in self.models.values() if task in model.tasks)
 
     def own_options(self) -> dict[str, Option]:
@@ -149,12 +149,12 @@ class Catalogue:
         return "strategy", tuple(users)
 
     def means_something(self, field: str, values: Mapping[str, Any]) -> bool:
-        """Tell whether a field applies with these values of the others."""
+        """Return True if a field applies with these values of the other fields."""
         only_with = self.only_with(field)
         return only_with is None or values[only_with[0]] in only_with[1]
 
     def with_dataset(self, dataset: Dataset, counts: Mapping[str, Mapping[str, int]]) -> Catalogue:
-        """Return a catalogue that also has a person's own data, with the parameters of each model size."""
+        """Return a catalogue with the user's own data, and the parameters of each model size for it."""
         models = {
             name: replace(
                 model,
@@ -175,9 +175,9 @@ class Catalogue:
 
 
 def _as_offered(models: Iterable[Model]) -> list[Model]:
-    """Sort models: what needs a path or a package comes last, what is made for few tasks first.
+    """Sort models: those that need a path or a package come last, specialised ones first.
 
-    "Linear" does every task on images and tables: a yardstick, not what to begin with.
+    "Linear" learns every task on images and tables: it is a baseline, not the first choice.
     """
     return sorted(models, key=lambda model: (model.may_have_path, len(model.tasks)))
 
@@ -191,7 +191,7 @@ class CatalogueError(RuntimeError):
 
 
 class CatalogueSource:
-    """Gives the catalogue; runs the training process again only when one of its files has changed."""
+    """Provides the catalogue; runs the training process again only if one of its files has changed."""
 
     def __init__(self, cache_file: Path | None) -> None:
         self._cache_file = cache_file
@@ -201,10 +201,10 @@ class CatalogueSource:
         self._catalogue: Catalogue | None = None
 
     def get(self, *, now: bool = False) -> Catalogue:
-        """Return the catalogue as the files were at most a second ago, or as they are now.
+        """Return the catalogue; files are checked at most once a second, or immediately with `now`.
 
         Raises:
-            CatalogueError: when the training process fails; the message is the end of its output.
+            CatalogueError: if the training process fails; the message is the end of its output.
         """
         with self._lock:
             was_checked_s_ago = time.monotonic() - self._checked_at
@@ -214,17 +214,17 @@ class CatalogueSource:
             if self._catalogue is not None and self._key == trainer_process.current_key(self._catalogue.raw):
                 return self._catalogue
             try:
-                raw = self._remembered_or_asked()
+                raw = self._load()
             except AskError as error:
                 if self._catalogue is None:
                     raise CatalogueError(str(error)) from error
-                # Somebody is editing: the old catalogue stays, and the page reports the error.
+                # A user may be editing a file: the old catalogue stays, and the page reports the error.
                 raw = {**self._catalogue.raw, "errors": [_as_broken(error)]}
             self._catalogue = _parse(raw)
             self._key = trainer_process.current_key(raw)
             return self._catalogue
 
-    def _remembered_or_asked(self) -> Mapping[str, Any]:
+    def _load(self) -> Mapping[str, Any]:
         known = trainer_process.remembered(self._cache_file)
         if known is None:
             known = trainer_process.ask("trainers.plugins.catalog")
@@ -237,7 +237,7 @@ def _as_broken(error: AskError) -> dict[str, str]:
 
 
 def default_cache_file() -> Path | None:
-    """Return where this checkout's catalogue is cached."""
+    """Return the cache file of this checkout's catalogue."""
     return trainer_process.default_cache_file("catalogue")
 
 

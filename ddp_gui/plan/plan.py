@@ -22,7 +22,7 @@ INSTALL_FINE_TUNING = "pip install -r requirements-finetune.txt"
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A configuration that can be started, and what follows from it."""
+    """A valid configuration, and the values that follow from it."""
 
     config: Config
     model: Model
@@ -64,7 +64,7 @@ class Plan:
         return schedule.num_warmup_steps(self.config, self.num_steps)
 
     def learning_rates(self, num_points: int) -> list[float]:
-        """Return the rate at evenly spaced steps of the run."""
+        """Return the learning rate at evenly spaced steps of the run."""
         steps = [1 + round(at * (self.num_steps - 1) / max(1, num_points - 1)) for at in range(num_points)]
         return [
             self.peak_learning_rate
@@ -76,10 +76,10 @@ class Plan:
 
 
 def parse(raw: Mapping[str, Any], machine: Machine) -> Config:
-    """Return the configuration; the default of `nproc_per_node` is what this machine has.
+    """Return the configuration; the default of `nproc_per_node` depends on this machine.
 
     Raises:
-        ConfigError: naming every field of the wrong kind.
+        ConfigError: naming every field of the wrong type.
     """
     config = config_module.parse(raw)
     if "nproc_per_node" not in raw:
@@ -88,10 +88,10 @@ def parse(raw: Mapping[str, Any], machine: Machine) -> Config:
 
 
 def make(config: Config, catalogue: Catalogue, machine: Machine) -> Plan:
-    """Validate a whole configuration.
+    """Validate a complete configuration.
 
     Raises:
-        ConfigError: naming every invalid field, its value and what is allowed.
+        ConfigError: naming every invalid field, its value and the allowed values.
     """
     too_many = [*_too_many_ranks(config, machine), *_too_many_workers(config, machine)]
     _raise_if_any([*_unknown_names(config, catalogue), *too_many])
@@ -136,7 +136,7 @@ def make(config: Config, catalogue: Catalogue, machine: Machine) -> Plan:
 
 
 def ranks_in_words(num_ranks: int, device_kind: str) -> str:
-    """Say how many ranks of which kind."""
+    """Return the number and kind of ranks as text."""
     word = "GPU" if device_kind == "cuda" else "CPU rank"
     return f"{num_ranks} {word}{'' if num_ranks == 1 else 's'}"
 
@@ -241,7 +241,7 @@ MAX_WORDS = 2_000
 
 
 def note_data(run: RunDirectory, plan: Plan) -> None:
-    """Record the run's data, and the size of its model with it."""
+    """Record the run's data, and the size of its model for it."""
     name = plan.dataset.name
     counts = {
         size.name: size.num_parameters[name] for size in plan.model.sizes if name in size.num_parameters
@@ -252,7 +252,7 @@ def note_data(run: RunDirectory, plan: Plan) -> None:
 
 
 def with_noted_data(run: RunDirectory, catalogue: Catalogue) -> Catalogue:
-    """Return the catalogue with the run's data as recorded at the run's start, if it was."""
+    """Return the catalogue with the run's data as recorded at the run's start, if recorded."""
     try:
         noted = read_json(run.path / DATA)
         dataset, counts = Dataset(**noted["dataset"]), noted["counts"]
@@ -268,19 +268,19 @@ def _check(dataset: Dataset, counts: Any) -> None:
     """Refuse invalid values; a copied run may contain any file.
 
     Raises:
-        TypeError, AttributeError: when it is not as `note_data` writes it.
+        TypeError, AttributeError: if it is not in the format of `note_data`.
     """
     for name, value in vars(dataset).items():
         is_number = name.startswith("num_")
         is_missing = value is None and name == "num_places"
-        if not is_missing and not (_is_count(value) if is_number else _is_words(value)):
+        if not is_missing and not (_is_count(value) if is_number else _is_short_text(value)):
             raise TypeError(f"{name} of the noted data")
     for of_model in counts.values():
         if not all(map(_is_count, of_model.values())):
             raise TypeError("the noted numbers of parameters")
 
 
-def _is_words(value: Any) -> bool:
+def _is_short_text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= MAX_WORDS
 
 

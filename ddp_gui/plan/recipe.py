@@ -35,13 +35,12 @@ class Rule:
 
     Attributes:
         learning_rate: peak rate of AdamW.
-        steps_per_row: optimizer steps for each training sample: more data can be trained on for longer before
-            it is memorised.
-        most_epochs: passes after which the data is memorised, however many ranks share a pass.
+        steps_per_row: optimizer steps for each training sample: larger data takes longer to be memorised.
+        most_epochs: passes after which the data is memorised, independent of the number of ranks.
         least_steps, most_steps: limits of the steps. Below the minimum the optimizer does not converge; the
             maximum keeps a run on two CPU cores within a minute or two.
         least_epochs: passes over data that is too large for `most_steps`.
-        largest_batch: of one rank.
+        largest_batch: the most samples in a batch of one rank.
     """
 
     learning_rate: float
@@ -56,7 +55,7 @@ class Rule:
     weight_decay: float = 0.01
 
     def num_steps(self, num_rows: int, steps_per_epoch: int) -> int:
-        """Return the wanted number of steps for a number of training samples."""
+        """Return the intended number of steps for a number of training samples."""
         most = min(self.most_steps, self.most_epochs * steps_per_epoch)
         steps = max(self.least_steps, min(round(self.steps_per_row * num_rows), most))
         return max(steps, self.least_epochs * steps_per_epoch)
@@ -65,7 +64,8 @@ class Rule:
 # By the family of the model (`trainers.registry.FAMILIES`) and the kind of data, the first part of the task's
 # name; the family alone is the rule for any other task.
 RULES: Mapping[str, Rule] = {
-    # Convex: a high rate and a decay to zero. Weights must travel far, a step moves each by about the rate.
+    # Convex: a high rate and a decay to zero. Weights must travel far, and a step moves each by about the
+    # rate.
     "linear": Rule(learning_rate=0.01, least_steps=1000, most_steps=2000),
     "dense": Rule(learning_rate=0.001, least_steps=500, most_steps=2000),
     "dense tabular": Rule(learning_rate=0.002, steps_per_row=1.5, least_steps=400, most_steps=3000),
@@ -88,7 +88,7 @@ RULES: Mapping[str, Rule] = {
         warmup_ratio=0.05,
         weight_decay=0.1,
     ),
-    # Without a warm-up attention layers can settle in a bad place (Xiong et al. 2020).
+    # Without a warm-up, attention layers can get stuck in a bad local minimum (Xiong et al. 2020).
     "transformer": Rule(learning_rate=0.001, least_steps=500, most_steps=1500, warmup_ratio=0.1),
     "transformer text": Rule(
         learning_rate=0.001,
@@ -142,7 +142,7 @@ def values(
     }
     batch_size = config.batch_size if "batch_size" in given else found["batch_size"]
     steps_per_epoch = max(1, -(-num_rows // (batch_size * num_per_step)))
-    # A user who gives the number of steps gets as many, however few the epochs by the rule are.
+    # A user's number of steps has precedence over the rule's number of epochs.
     num_steps = config.max_steps or rule.num_steps(num_rows, steps_per_epoch)
     found["num_epochs"] = min(MAX_EPOCHS, -(-num_steps // steps_per_epoch))
     return {name: value for name, value in found.items() if name not in given}
@@ -151,7 +151,7 @@ def values(
 def complete(config: Config, catalogue: Catalogue, given: Mapping[str, Any]) -> Config:
     """Return the configuration with the rules' values of the fields that are not given.
 
-    A configuration whose data set, model or strategy is unknown is returned as it is: `plan.make` refuses it.
+    A configuration with an unknown data set, model or strategy is returned unchanged: `plan.make` refuses it.
     """
     dataset, model = catalogue.datasets.get(config.dataset), catalogue.models.get(config.model)
     strategy = catalogue.strategies.get(config.strategy)
@@ -162,7 +162,7 @@ def complete(config: Config, catalogue: Catalogue, given: Mapping[str, Any]) -> 
 
 
 def with_fixed_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration in which no rule decides: `FIELDS` that are missing have the field's default.
+    """Return a configuration without rules: missing `FIELDS` get the field's own default.
 
     Lessons depend on these defaults: their text states results measured with them.
     """
@@ -176,7 +176,7 @@ class Expected:
 
     Attributes:
         seconds: CPU seconds divided by the ranks: the time on idle cores, one for each rank.
-        values: of the fields in `FIELDS`.
+        values: the values of the fields in `FIELDS`.
     """
 
     metric: str

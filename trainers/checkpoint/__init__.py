@@ -1,1 +1,1 @@
-"""Saving and restoring everything that a run needs to resume bit for bit."""
+"""Saves and restores everything that a run needs to resume bit for bit."""

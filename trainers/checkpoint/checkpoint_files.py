@@ -1,4 +1,4 @@
-"""Checkpoint folders: names, seals and lists."""
+"""Checkpoint folders: names, checksums, publishing and deleting."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from trainers.machine.os_errors import NO_SPACE, explain
 
 
 class Sealing:
-    """Syncs and sums files from the moment they are written; leaving the block ends what goes on."""
+    """Syncs and hashes files in background threads; leaving the block cancels pending work."""
 
     def __init__(self) -> None:
-        # One file waits for the disk while another, or the same, is summed up by the processor.
+        # Two threads: one file waits for the disk while another, or the same one, is hashed.
         self._threads = ThreadPoolExecutor(2)
         self._begun: dict[Path, tuple[Future[None], Future[str]]] = {}
 
@@ -45,7 +45,7 @@ class Sealing:
         self._threads.shutdown(cancel_futures=True)
 
     def begin(self, path: Path) -> None:
-        """Take up a file that will not change any more."""
+        """Start to sync and hash a file that will not change any more."""
         if path not in self._begun:
             self._begun[path] = (
                 self._threads.submit(_sync_file, path),
@@ -53,10 +53,10 @@ class Sealing:
             )
 
     def finish(self, folder: Path) -> dict[str, dict[str, Any]]:
-        """Have every file below a folder on the disk; return size and SHA-256 of each, by its relative name.
+        """Sync every file below a folder; return size and SHA-256 of each, by its relative name.
 
         Raises:
-            OSError: when a file cannot be brought to the disk, or read.
+            OSError: if a file cannot be synced or read.
         """
         paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         for path in paths:
@@ -84,41 +84,42 @@ def _sync_file(path: Path) -> None:
         os.close(fd)
 
 
-# Only a person deletes what a person requested.
+# Checkpoints that a user requested are deleted only by a user.
 KEPT_REASONS = frozenset({"button"})
-# After these a run ends.
+# A run ends after these saves.
 LAST_REASONS = frozenset({"stop", "end"})
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that is missing, damaged or not this run's."""
+    """A checkpoint is missing, damaged or does not belong to this run."""
 
 
 class NoSpaceError(CheckpointError):
-    """A checkpoint that was not written because the disk, the quota or the run's share has no room for it."""
+    """A checkpoint was not written because the disk, the quota or the run's share has no space for it."""
 
 
 class PeersGoneError(CheckpointError):
-    """A checkpoint that was not written because the connection to other ranks broke."""
+    """A checkpoint was not written because the connection to other ranks broke."""
 
 
 def partial_path(run: RunDirectory, step: int) -> Path:
-    """Return the path of a checkpoint while it is written."""
+    """Return the temporary path of a checkpoint that is being written."""
     return run.checkpoints / f".step_{step}.partial"
 
 
 def final_path(run: RunDirectory, step: int) -> Path:
-    """Return the path of a whole checkpoint."""
+    """Return the path of a complete checkpoint."""
     return run.checkpoints / f"step_{step}"
 
 
 def write_tensors(path: Path, state: object) -> None:
     """Write tensors and plain values with `torch.save`."""
-    # The manifest has a better checksum of the whole file than the zip's of each tensor, which takes time.
+    # The manifest has a stronger checksum of the entire file; the zip's CRC32 of each tensor would only cost
+    # time.
     computes_crc32 = get_crc32_options()
     set_crc32_options(False)
     try:
-        # A Python file object: files that torch opens itself fail without the system's reason.
+        # A Python file object, because errors of files that torch opens itself lack the system's reason.
         with path.open("wb") as file:
             torch.save(state, file)
     finally:
@@ -131,7 +132,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def publish(run: RunDirectory, step: int, about: Mapping[str, Any], files: Mapping[str, Any]) -> int:
-    """Complete a checkpoint with its manifest and rename it; return its bytes."""
+    """Complete a checkpoint with its manifest and rename it; return its size in bytes."""
     aside, target = partial_path(run, step), final_path(run, step)
     before = next((item for item in run.list_checkpoints() if item.step == step), None)
     if before is not None and (reason := reason_of(before)) in KEPT_REASONS:
@@ -160,13 +161,13 @@ def publish(run: RunDirectory, step: int, about: Mapping[str, Any], files: Mappi
 
 
 def _after_all_others(run: RunDirectory, now: float) -> float:
-    """Return a time after that of every other checkpoint, even if the clock was set back."""
+    """Return a time later than that of every other checkpoint, even if the clock was set back."""
     newest = max((item.saved_unix_s for item in run.list_checkpoints()), default=0.0)
     return max(now, math.nextafter(newest, math.inf))
 
 
 def remove_leftovers(run: RunDirectory) -> None:
-    """Delete what a killed save left behind; restore what it had set aside."""
+    """Delete the leftovers of a killed save; restore a checkpoint that was being replaced."""
     for replaced in run.checkpoints.glob(".step_*.replaced"):
         target = replaced.with_name(replaced.name.removeprefix(".").removesuffix(".replaced"))
         if not os.path.lexists(target) and not replaced.is_symlink():
@@ -180,12 +181,12 @@ def retire(
 ) -> tuple[int, ...]:
     """Delete old checkpoints; return their steps.
 
-    The one just saved, the best one, and requested ones are kept; of the others the newest `keep_last`. None:
-    all are kept.
+    The one just saved, the best one, and requested ones are kept; of the rest the latest `keep_last` (None:
+    all).
     """
     removed = []
     for item in _to_retire(run, just_saved, keep_last=keep_last, best_step=best_step):
-        # Renamed first: a reader sees a whole checkpoint or none.
+        # Renamed first: a reader sees a complete checkpoint or none.
         doomed = item.path.with_name(f".{item.path.name}.removed")
         item.path.rename(doomed)
         shutil.rmtree(doomed, ignore_errors=True)
@@ -196,10 +197,10 @@ def retire(
 def _to_retire(
     run: RunDirectory, just_saved: int, *, keep_last: int | None, best_step: int | None, num_new: int = 0
 ) -> list[Checkpoint]:
-    """Return the checkpoints that `retire` deletes, `num_new` being about to be saved."""
+    """Return the checkpoints that `retire` deletes, if `num_new` more are about to be saved."""
     if keep_last is None:
         return []
-    # By the time of saving: after a resume from an older one, the highest step is not the newest.
+    # By time of saving: after a resume from an older checkpoint, the highest step is not the latest.
     by_age = sorted(
         run.list_checkpoints(), key=lambda item: (item.step == just_saved, item.saved_unix_s, item.step)
     )
@@ -218,16 +219,15 @@ def require_room(
     best_step: int | None,
     most_bytes: int | None,
 ) -> None:
-    """Refuse a checkpoint that would use the reserve of the disk, or more than the run's share of it.
+    """Refuse a checkpoint that would use the reserve of the disk, or exceed the run's share of it.
 
     The last save of a run may use half of the reserve.
 
     Args:
-        size_bytes: of the new one, about.
-        most_bytes: the share of all checkpoints of the run; None is no limit.
-
+        size_bytes: approximate size of the new checkpoint.
+        most_bytes: limit for all checkpoints of the run; None is no limit.
     Raises:
-        NoSpaceError: saying how much is free or used, and what to do.
+        NoSpaceError: with the free or used space, and advice.
     """
     free, reserve = rundir.disk_room(run.path)
     if reason in LAST_REASONS:
@@ -267,7 +267,7 @@ def read_manifest(item: Checkpoint) -> dict[str, Any]:
 
 
 def reason_of(item: Checkpoint) -> str:
-    """Return why a checkpoint was saved, as its manifest says."""
+    """Return the reason in a checkpoint's manifest."""
     return str(read_manifest(item).get("reason"))
 
 
@@ -275,7 +275,7 @@ def verify(run: RunDirectory, step: int) -> dict[str, Any]:
     """Check a checkpoint's files against the sizes and checksums of its manifest, and return the manifest.
 
     Raises:
-        CheckpointError: naming the file that is missing or differs, and the newest whole checkpoint.
+        CheckpointError: naming the file that is missing or differs, and the last intact checkpoint.
     """
     whole = {item.step: item for item in run.list_checkpoints()}
     if step not in whole:
@@ -293,7 +293,7 @@ def read_state(run: RunDirectory, step: int) -> dict[str, Any]:
     """Return the training state of a checkpoint: `progress`, `binding` and `scaler`.
 
     Raises:
-        CheckpointError: naming what is missing or wrong.
+        CheckpointError: naming the field that is missing or wrong.
     """
     item = next(item for item in run.list_checkpoints() if item.step == step)
     try:
@@ -303,13 +303,13 @@ def read_state(run: RunDirectory, step: int) -> dict[str, Any]:
 
 
 def newest_whole(run: RunDirectory) -> int | None:
-    """Return the step of the intact checkpoint that was saved last."""
+    """Return the step of the intact checkpoint that was saved last, or None."""
     found = manifests.newest_whole(run)
     return None if found is None else found.step
 
 
 def why(error: BaseException) -> str:
-    """Return the plain reason of a failed file operation.
+    """Return the root cause of a failed file operation.
 
     torch hides the system's reason (no space left) behind its own error about positions in an archive.
     """
@@ -322,7 +322,7 @@ def why(error: BaseException) -> str:
 
 
 def needs_space(error: BaseException) -> bool:
-    """Tell whether a file operation failed for lack of room on the disk."""
+    """Return True if a file operation failed because the disk is full."""
     found: BaseException | None = error
     while found is not None:
         if isinstance(found, NoSpaceError) or (isinstance(found, OSError) and found.errno in NO_SPACE):

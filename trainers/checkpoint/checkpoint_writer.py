@@ -1,4 +1,4 @@
-"""Writes checkpoints beside training: every rank its part, all together or not at all."""
+"""Writes checkpoints while training continues: every rank writes its part, all succeed or none."""
 
 from __future__ import annotations
 
@@ -50,9 +50,8 @@ class CheckpointWriter:
     """One rank's part in writing; all ranks create it at the same point, and write the same steps.
 
     Args:
-        binding: what a resume must find unchanged (sizes of the data and the model).
-        keep_last, keep_best: which checkpoints are kept when a new one is whole; see
-        `checkpoint_files.retire`.
+        binding: values that a resume must find unchanged (sizes of the data and the model).
+        keep_last, keep_best: which checkpoints are kept after a save; see `checkpoint_files.retire`.
     """
 
     def __init__(
@@ -80,7 +79,7 @@ class CheckpointWriter:
         )
 
     def write(self, snapshot: Snapshot) -> Saved | CheckpointError:
-        """Write this rank's part, agree with the others, publish; every rank gets the same outcome."""
+        """Write this rank's part, agree with the other ranks, publish; every rank gets the same outcome."""
         aside = checkpoint_files.partial_path(self._run, snapshot.progress.step)
         try:
             with Sealing() as sealing:
@@ -107,12 +106,12 @@ class CheckpointWriter:
                 most_bytes=self._most_bytes,
             )
             plain_files.remove(aside)
-            # Without its parents: the directory of a deleted run must not reappear.
+            # Without `parents=True`: the directory of a deleted run must not reappear.
             aside.parent.mkdir(exist_ok=True)
             aside.mkdir()
 
     def _size_of(self, snapshot: Snapshot) -> int:
-        """Return about how many bytes a checkpoint takes: its tensors, with shards those of all ranks."""
+        """Return the approximate size of a checkpoint: its tensors; for sharded state, those of all ranks."""
         own = sum(
             leaf.numel() * leaf.element_size()
             for leaf in tree_leaves(snapshot.state)
@@ -184,7 +183,7 @@ class CheckpointWriter:
                 self._run, snapshot.progress.step, keep_last=self._keep_last, best_step=best_step
             )
         except OSError as error:
-            # The new one is whole nevertheless.
+            # The new one is complete nevertheless.
             log.warning("old checkpoints could not be deleted: %s", explain(error))
             return ()
 
@@ -192,26 +191,26 @@ class CheckpointWriter:
         """Run a part of a save on every rank, and return rank 0's result, a JSON value.
 
         Raises:
-            CheckpointError: on all ranks when it failed on one; nothing is left behind then.
+            CheckpointError: on all ranks if it failed on any; the partial checkpoint is deleted.
         """
-        mine: tuple[str | None, bool, Result | None] = (None, False, None)
+        own_answer: tuple[str | None, bool, Result | None] = (None, False, None)
         is_superseded = False
         try:
-            mine = (None, False, action())
+            own_answer = (None, False, action())
         except Exception as error:
-            # Any error: the other ranks wait for the outcome, and training must not be affected.
+            # Catch everything: the remaining ranks wait for the outcome, and training must go on.
             is_superseded = isinstance(error, fence.SupersededError)
             is_bug = not isinstance(error, OSError | CheckpointError | fence.SupersededError)
             log.warning("a checkpoint could not be written: %s", checkpoint_files.why(error), exc_info=is_bug)
-            mine = (checkpoint_files.why(error), checkpoint_files.needs_space(error), None)
-        answers = self._gather(mine)
+            own_answer = (checkpoint_files.why(error), checkpoint_files.needs_space(error), None)
+        answers = self._gather(own_answer)
         failed = [
             (rank, problem, is_full)
             for rank, (problem, is_full, _) in enumerate(answers)
             if problem is not None
         ]
         if failed:
-            # What lies there may be the newer start's checkpoint of the same step.
+            # The folder may be the newer start's checkpoint of the same step.
             if self._world.is_main and not is_superseded:
                 shutil.rmtree(aside, ignore_errors=True)
             rank, problem, is_full = failed[0]
@@ -226,13 +225,13 @@ class CheckpointWriter:
         try:
             return gather_json(value, self.group)
         except RuntimeError as error:
-            # Their process is gone, which ends this run; the supervisor reports why.
+            # A rank's process is gone, which ends this run; the supervisor reports why.
             message = f"the connection to the other ranks was lost: {without_advice(str(error))}"
             raise PeersGoneError(message) from error
 
 
 def _granted_bytes(run: RunDirectory) -> int | None:
-    """Return the most bytes that the queue lets the checkpoints of a run take; None: it set no limit."""
+    """Return the queue's limit for the checkpoints of a run, in bytes, or None."""
     try:
         ticket = commands.read_granted(run)
     except commands.TicketError as error:

@@ -1,4 +1,4 @@
-"""State as loaded from a checkpoint or weight file."""
+"""Weights and optimizer state: writing, reading and validating their files."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ log = logging.getLogger(__name__)
 
 SAFETENSORS = "model.safetensors"
 TORCH = "model.pt"
-# safetensors has the system's error only as text.
+# safetensors reports the system's error only as text.
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 def write_weights(folder: Path, weights: Mapping[str, Tensor]) -> Path:
     """Write weights by name, each tensor once, and return the file; without safetensors it is `model.pt`.
 
-    Tied weights are one tensor under two names. The format has no word for that; as is the custom
-    (Hugging Face `save_model`), the file's metadata maps the name left out to the one written.
+    Tied weights are one tensor under two names, which the format cannot express; following Hugging Face's
+    `save_model`, the file's metadata maps the omitted name to the written one.
 
     Raises:
-        OSError: when the file cannot be written.
+        OSError: if the file cannot be written.
     """
     if not is_safetensors_there():
         log.warning("safetensors is not installed: the weights go to %s, which only torch reads", TORCH)
@@ -65,7 +65,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     """Return the weights by name, in host memory.
 
     Raises:
-        CheckpointError: when the file holds no weights, or its package is not installed.
+        CheckpointError: if the file contains no weights, or the safetensors package is missing.
     """
     if not (folder / SAFETENSORS).exists():
         return load_weights(folder / TORCH)
@@ -86,10 +86,10 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
-    """Return the weights in a file of torch's.
+    """Return the weights in a file written by torch.
 
     Raises:
-        CheckpointError: when it holds something else.
+        CheckpointError: if it contains something else.
     """
     weights = load_tensors(path)
     if not isinstance(weights, dict):
@@ -98,7 +98,7 @@ def load_weights(path: Path) -> dict[str, Tensor]:
 
 
 def is_safetensors_there() -> bool:
-    """Tell whether the safetensors package can be imported."""
+    """Return True if the safetensors package is installed."""
     return importlib.util.find_spec("safetensors") is not None
 
 
@@ -106,7 +106,7 @@ _CLASS_THAT_IS_NO_DATA = re.compile(r"GLOBAL ([\w.]+)")
 
 
 def load_tensors(path: Path) -> Any:
-    """Return what `torch.save` wrote into a file, if it is tensors and plain values; in host memory.
+    """Load a file of `torch.save` into host memory if it contains only tensors and plain values.
 
     Raises:
         CheckpointError: with our own text, because torch's suggests loading such a file with pickle.
@@ -125,10 +125,10 @@ def load_tensors(path: Path) -> Any:
 
 
 def check_weights(network: nn.Module, weights: Mapping[str, Tensor], name: str) -> None:
-    """Check that weights belong to a network.
+    """Check that weights match a network.
 
     Raises:
-        CheckpointError: naming the first that is missing, is not known or has another shape.
+        CheckpointError: naming the first weight that is missing, unknown or of another shape.
     """
     live = network.state_dict()
     for missing in sorted(live.keys() - weights.keys()):
@@ -141,10 +141,10 @@ def check_weights(network: nn.Module, weights: Mapping[str, Tensor], name: str) 
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer, state: Any, name: str) -> None:
-    """Check that a state belongs to this optimizer, so that no later step fails on it.
+    """Check that a state matches this optimizer, so that no later step fails on it.
 
     Raises:
-        CheckpointError: naming what is missing or wrong.
+        CheckpointError: naming the field that is missing or wrong.
     """
     live = optimizer.state_dict()
     state = _object(state, name)
@@ -171,7 +171,7 @@ def check_random_state(state: Any, name: str) -> None:
     """Check that every random generator can be set to a state.
 
     Raises:
-        CheckpointError: naming what is missing or wrong.
+        CheckpointError: naming the field that is missing or wrong.
     """
     state = _object(state, name)
     for key in ("torch", "python"):
@@ -192,7 +192,7 @@ def _check_group(group: dict[str, Any], own: dict[str, Any], where: str) -> None
         is_switch = value is None or isinstance(value, bool)
         if key not in group:
             if is_switch:
-                continue  # newer versions of torch add such keys, and fill them in themselves
+                continue  # newer versions of torch add such keys, and fill in defaults
             raise CheckpointError(f"{where} lacks {key!r}")
         if is_switch or key == "params":
             is_same = type(group[key]) is type(value) and group[key] == value
@@ -209,7 +209,7 @@ def _kind(value: Any) -> object:
 
 
 def _names_of_state(optimizer: torch.optim.Optimizer) -> dict[str, bool]:
-    """Return what the optimizer stores per parameter, and whether it is a scalar; tested with a tiny one."""
+    """Return what the optimizer stores per parameter, and whether it is a scalar; runs a tiny instance."""
     known = inspect.signature(type(optimizer).__init__).parameters
     options = {name: value for name, value in optimizer.defaults.items() if name in known}
     parameter = nn.Parameter(torch.zeros(2))

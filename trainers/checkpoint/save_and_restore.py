@@ -1,4 +1,4 @@
-"""Saves and restores everything that a run needs to resume bit for bit; writing happens beside training."""
+"""Saves and restores everything that a run needs to resume bit for bit; writes while training continues."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 Outcome = Saved | CheckpointError
 
-# Saves by schedule, which nobody waits for.
+# Scheduled saves, which no user waits for.
 AUTOMATIC_REASONS = frozenset({"schedule", "best"})
 
 
@@ -47,9 +47,8 @@ class Checkpointer:
     """One rank's part in saving and loading; all ranks call it at the same steps.
 
     Args:
-        binding: what a resume must find unchanged (sizes of the data and the model).
-        keep_last, keep_best: which checkpoints are kept when a new one is whole; see
-        `checkpoint_files.retire`.
+        binding: values that a resume must find unchanged (sizes of the data and the model).
+        keep_last, keep_best: which checkpoints are kept after a save; see `checkpoint_files.retire`.
         announce: called with the outcome of each save, from the writing thread of every rank.
     """
 
@@ -86,8 +85,9 @@ class Checkpointer:
         self._writer = CheckpointWriter(
             run, world, strategy, binding=binding, keep_last=keep_last, keep_best=keep_best
         )
-        # An optimizer has no state before its first step; memory for it is reserved then, beside training.
-        # What is pinned for a GPU is lost to the rest of the machine: that waits for the first checkpoint.
+        # An optimizer has no state before its first step; after it, a thread reserves the memory while
+        # training continues. Memory pinned for a GPU is lost to all other programs, so for GPUs this waits
+        # for the first checkpoint.
         self._preparation: threading.Thread | None = None
         if world.device.type == "cpu":
             self._first_step = optimizer.register_step_post_hook(self._prepare)
@@ -95,14 +95,15 @@ class Checkpointer:
     def save(self, progress: Progress, reason: str, *, value: float | None = None) -> float:
         """Copy this step's state and begin to write it; return the seconds that training was paused.
 
-        It waits for an earlier save first. A step that is saved, or being written, is not saved again: 0.0.
+        Waits for an earlier save first. A step that is saved, or being written, is not saved again: returns
+        0.0.
 
         Args:
-            reason: why, for the manifest; one in `checkpoint_files.KEPT_REASONS` is never deleted.
-            value: the metric of this step, for the manifest; left out, the best value if it is this step's.
+            reason: reason for the manifest; one in `checkpoint_files.KEPT_REASONS` is never deleted.
+            value: this step's metric for the manifest; None: the best value if it is this step's.
         """
         started = time.perf_counter()
-        # All ranks must decide alike here, independent of their threads: the outcome must not be read.
+        # All ranks must decide alike here, independent of their threads: do not read the outcome.
         is_on_its_way = self._thread is not None and self._begun_step == progress.step
         if is_on_its_way and reason in AUTOMATIC_REASONS:
             return 0.0
@@ -118,14 +119,14 @@ class Checkpointer:
         return snapshot.stall_s
 
     def wait(self) -> Outcome | None:
-        """Wait until nothing is being written; return the last outcome, which is that of all ranks."""
+        """Wait until nothing is being written; return the last outcome, which is the same on all ranks."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
         return self._outcome
 
     def is_saved(self, step: int) -> bool:
-        """Tell whether a whole checkpoint of this step is on the disk."""
+        """Return True if a complete checkpoint of this step is on the disk."""
         return step in self._saved
 
     def close(self) -> None:
@@ -138,7 +139,7 @@ class Checkpointer:
         """Load this rank's state of `step`, after checking every file.
 
         Raises:
-            CheckpointError: when there is no whole checkpoint of this step, or it belongs to another run.
+            CheckpointError: if there is no intact checkpoint of this step, or it belongs to another run.
         """
         manifest = verify(self._run, step)
         path = checkpoint_files.final_path(self._run, step)
@@ -177,7 +178,7 @@ class Checkpointer:
         return self._strategy.is_sharded or self._world.is_main
 
     def _copy(self, progress: Progress, reason: str, value: float | None, started: float) -> Snapshot:
-        live = self._strategy.state_dict(self._optimizer)  # may be a collective: outside of what may fail
+        live = self._strategy.state_dict(self._optimizer)  # may be a collective, so not inside `try`
         if value is None and progress.best_step == progress.step:
             value = progress.best_value
         snapshot = Snapshot(
@@ -209,7 +210,7 @@ class Checkpointer:
         self._announce(outcome)
 
     def _note_reason(self, step: int, reason: str) -> None:
-        """Keep an existing checkpoint permanently, because a person requested it."""
+        """Keep an existing checkpoint permanently, because a user requested it."""
         if reason not in checkpoint_files.KEPT_REASONS or not self._world.is_main:
             return
         try:
@@ -229,7 +230,7 @@ class Checkpointer:
                 )
 
     def _restore_random_state(self, path: Path, step: int, manifest: Mapping[str, Any]) -> None:
-        """Restore this rank's random state; ranks of one replica draw alike, also if their number changed."""
+        """Restore this rank's random state; ranks of a replica draw alike, also after a resize."""
         world, strategy = self._world, self._strategy
         rank = world.rank
         if world.world_size != manifest["world_size"]:
@@ -243,7 +244,7 @@ class Checkpointer:
             torch.manual_seed(torch.initial_seed() + 1_000_003 * (strategy.replica + 1) + step)
 
     def _load_whole(self, path: Path) -> None:
-        # On the host: the optimizer itself moves each number to the device its kernels need.
+        # In host memory: the optimizer itself moves each tensor to the device that its kernels need.
         state = {"model": loaded_state.read_weights(path), "optimizer": load_tensors(path / OPTIMIZER)}
         check_weights(self._strategy.network, state["model"], "the file of weights")
         check_optimizer(self._optimizer, state["optimizer"], OPTIMIZER)

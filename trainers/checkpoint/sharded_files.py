@@ -46,7 +46,7 @@ Json = Any
 
 
 def plan_to_json(plan: SavePlan) -> Json:
-    """Return a rank's plan: its pieces, and where in the state each lies."""
+    """Return a rank's plan as JSON: its pieces, and their paths in the state."""
     return {
         "items": [_item_to_json(item) for item in plan.items],
         "paths": {name: list(path) for name, path in plan.planner_data.items()},
@@ -54,7 +54,7 @@ def plan_to_json(plan: SavePlan) -> Json:
 
 
 def plan_from_json(raw: Json) -> SavePlan:
-    """Return the plan that another rank has told."""
+    """Return the plan of another rank from JSON."""
     return SavePlan(
         [_item_from_json(item) for item in raw["items"]],
         planner_data={name: tuple(path) for name, path in raw["paths"].items()},
@@ -62,7 +62,7 @@ def plan_from_json(raw: Json) -> SavePlan:
 
 
 def result_to_json(result: WriteResult) -> Json:
-    """Return where a rank has written a piece."""
+    """Return as JSON where a rank has written a piece."""
     stored: _StorageInfo = result.storage_data
     assert not stored.transform_descriptors, "no extension is used"
     place = [stored.relative_path, stored.offset, stored.length]
@@ -70,7 +70,7 @@ def result_to_json(result: WriteResult) -> Json:
 
 
 def result_from_json(raw: Json) -> WriteResult:
-    """Return where another rank has written a piece."""
+    """Return from JSON where another rank has written a piece."""
     index, size_bytes, place = raw
     return WriteResult(
         index=_index_from_json(index), size_in_bytes=size_bytes, storage_data=_StorageInfo(*place)
@@ -122,18 +122,19 @@ _FILE_OF_PIECES = re.compile(r"__[0-9]{1,9}_[0-9]{1,9}\.distcp")
 
 
 def write(state: dict[str, Any], folder: Path, group: dist.ProcessGroup | None) -> None:
-    """Write this rank's pieces; all ranks of the group call it.
+    """Write this rank's pieces; all ranks of the group must call it.
 
     Raises:
-        OSError: when this rank cannot write; the others return, for the caller to tell them.
+        OSError: if this rank cannot write; the other ranks return, and the caller must inform them.
     """
     rank = 0 if group is None else dist.get_rank(group)
-    # All of it is on the host. Copying ahead would wait for the GPU, and make a context on the first one.
+    # All state is in host memory. Copying ahead would wait for the GPU, and create a context on the first
+    # one.
     writer = dcp.FileSystemWriter(folder, sync_files=True, per_thread_copy_ahead=0)
     planner = DefaultSavePlanner()
     planner.set_up_planner(state, storage_meta=writer.storage_meta(), is_coordinator=rank == 0)
     writer.set_up_storage_writer(rank == 0)
-    # As `dcp.save` does, which would pickle all this and send it round; here every rank makes the whole plan.
+    # Follows `dcp.save`, which would exchange pickles; here every rank computes the global plan from JSON.
     local = _from_all(lambda: plan_to_json(writer.prepare_local_plan(planner.create_local_plan())), group)
     if local is None:
         return
@@ -148,16 +149,16 @@ def write(state: dict[str, Any], folder: Path, group: dist.ProcessGroup | None) 
 
 
 def _from_all(action: Callable[[], Any], group: dist.ProcessGroup | None) -> list[Any] | None:
-    """Return what an action gives on each rank, a JSON value; None when it failed on another one.
+    """Return the action's result of each rank, a JSON value; None if it failed on another rank.
 
     Raises:
-        OSError: when it failed on this one.
+        OSError: if it failed on this rank.
     """
     value, failed = None, None
     try:
         value = action()
     except Exception as error:
-        # Whatever it was: the other ranks wait to hear of it.
+        # Any error: the other ranks wait for the result.
         log.warning("this rank's pieces could not be written", exc_info=True)
         failed = error
     answers = [(value, failed is None)] if group is None else gather_json((value, failed is None), group)
@@ -167,21 +168,21 @@ def _from_all(action: Callable[[], Any], group: dist.ProcessGroup | None) -> lis
 
 
 def read(state: dict[str, Any], folder: Path) -> None:
-    """Read this rank's pieces into the tensors of `state`, however many ranks wrote them.
+    """Read this rank's pieces into the tensors of `state`, whatever number of ranks wrote them.
 
     Raises:
-        ValueError: when the pieces do not fit.
+        ValueError: if the pieces do not fit.
     """
     try:
-        # Each rank reads the description for itself: what is sent round would have to be unpickled.
+        # Each rank reads the metadata itself: exchanged metadata would have to be unpickled.
         dcp.load(state, storage_reader=DataOnlyReader(folder), no_dist=True)
     except dcp.api.CheckpointException as error:
         problems = dict.fromkeys(library_error_text(failure[0]) for failure in error.failures.values())
-        raise ValueError("; ".join(problems)) from None  # torch's own words come with dangerous advice
+        raise ValueError("; ".join(problems)) from None  # torch's text contains dangerous advice
 
 
 def gather_weights(folder: Path) -> dict[str, Tensor]:
-    """Return the whole weights, put together from the files, in host memory."""
+    """Return the complete weights, assembled from the files, in host memory."""
     reader = DataOnlyReader(folder)
     weights = {
         name: torch.empty(about.size, dtype=about.properties.dtype)
@@ -193,21 +194,21 @@ def gather_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def local_piece(value: Tensor) -> Tensor:
-    """Return the part of a tensor that lies on this rank."""
+    """Return this rank's part of a tensor."""
     return value.to_local() if isinstance(value, DTensor) else value
 
 
 def with_piece(value: Tensor, piece: Tensor) -> Tensor:
-    """Return `value` with another local part; where the parts lie stays."""
+    """Return `value` with another local part and the same placement."""
     if not isinstance(value, DTensor):
         return piece
     return DTensor(piece, value._spec, requires_grad=False)  # noqa: SLF001
 
 
 class DataOnlyReader(dcp.FileSystemReader):
-    """Reads sharded checkpoints without running anything that a file could hold.
+    """Reads sharded checkpoints without executing any code that a file could contain.
 
-    torch's own reader unpickles `.metadata`; here only the classes that describe tensors may come of it.
+    torch's own reader unpickles `.metadata`; this one allows only the classes that describe tensors.
     """
 
     def read_metadata(self, *_args: Any, **_kwargs: Any) -> Metadata:
@@ -227,10 +228,10 @@ class DataOnlyReader(dcp.FileSystemReader):
 
 
 def _read_description(folder: Path) -> Metadata:
-    """Return what a folder of pieces says of itself; it names only plain files in this folder.
+    """Return the metadata of a folder of pieces; it names only regular files in this folder.
 
     Raises:
-        CheckpointError: when it says anything else.
+        CheckpointError: if it contains anything else.
     """
     try:
         with open_plain(folder / ".metadata") as file:
@@ -249,7 +250,6 @@ def _read_description(folder: Path) -> Metadata:
 
 
 def _file_of(piece: object) -> str:
-    """Return the file a piece lies in."""
     values = getattr(piece, "__dict__", {})
     name = values.get("relative_path")
     are_numbers = all(type(values.get(key)) is int and values[key] >= 0 for key in ("offset", "length"))
@@ -261,9 +261,9 @@ def _file_of(piece: object) -> str:
 
 
 class _MetadataUnpickler(pickle.Unpickler):
-    """Knows the few classes that torch 2.11 to 2.13 write to describe tensors, and no others.
+    """Allows only the classes that torch 2.11 to 2.13 write to describe tensors.
 
-    BytesStorageMetadata is left out: it announces a value that is no tensor, which torch would unpickle.
+    BytesStorageMetadata is excluded: it announces a value that is not a tensor, which torch would unpickle.
     """
 
     _METADATA = frozenset(
@@ -282,7 +282,7 @@ class _MetadataUnpickler(pickle.Unpickler):
             ("torch", "Size"),
             ("torch.serialization", "_get_layout"),
             ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
-            # Where it was written; a path by itself opens nothing. The module depends on Python's version.
+            # The path at which it was written, which opens nothing. The module depends on Python's version.
             ("pathlib", "PosixPath"),
             ("pathlib._local", "PosixPath"),
         }

@@ -19,7 +19,7 @@ from trainers.contract import events
 
 
 class StepStart:
-    """Remembers generators and buffers at the beginning of a step, and puts them back for a while."""
+    """Stores generators and buffers at the beginning of a step, to restore them temporarily."""
 
     def __init__(self, network: nn.Module, device: torch.device) -> None:
         self._network = network
@@ -29,22 +29,22 @@ class StepStart:
 
     @property
     def is_noted(self) -> bool:
-        """Whether the step under way was noted."""
+        """True if the current step's beginning is stored."""
         return self._random is not None
 
     def note(self) -> None:
-        """Remember this moment."""
+        """Store the current generators and buffers."""
         self._random = random_state(self._device)
         self._buffers = self._copied_buffers()
 
     def forget(self) -> None:
-        """Remember nothing: the step will not be left in its middle."""
+        """Discard the stored state: the step will not be interrupted."""
         self._random = None
         self._buffers = []
 
     @contextlib.contextmanager
     def put_back(self) -> Iterator[None]:
-        """Have everything as it was when the step began; afterwards the step can go on."""
+        """Restore the state at the beginning of the step; on exit, restore the current state."""
         assert self._random is not None
         random_now, buffers_now = random_state(self._device), self._copied_buffers()
         self._restore(self._random, self._buffers)
@@ -65,19 +65,19 @@ class StepStart:
 
 log = logging.getLogger(__name__)
 
-# Of each tensor in the block, in bytes: a cache line.
+# Alignment of each tensor in the block, in bytes: a cache line.
 _ALIGNMENT = 64
 
 
 @dataclass(kw_only=True)
 class Progress:
-    """Where training stands; exactly what a resumed run goes on from.
+    """The progress of training: exactly the values that a resumed run needs.
 
     Attributes:
-        samples_in_epoch: global samples used in this epoch, whatever the number of ranks.
-        learning_rate: the full rate somebody set during the run; None: the configuration's.
-        best_value, best_step, num_evaluations_without_best: the best evaluation, and since when.
-        evaluated_step: the newest step that was evaluated.
+        samples_in_epoch: global samples used in this epoch, independent of the number of ranks.
+        learning_rate: the full rate that a user set during the run; None: the configuration's.
+        best_value, best_step, num_evaluations_without_best: the best evaluation, and evaluations since then.
+        evaluated_step: the last evaluated step.
     """
 
     step: int = 0
@@ -90,7 +90,7 @@ class Progress:
     evaluated_step: int | None = None
 
     def note_evaluation(self, metrics: Mapping[str, float]) -> bool:
-        """Note an evaluation of this step; tell whether it is the best so far."""
+        """Record an evaluation of this step; return True if it is the best so far."""
         self.evaluated_step = self.step
         name = events.primary_metric(metrics)
         if name is None or not events.is_better(name, metrics[name], self.best_value):
@@ -103,11 +103,11 @@ class Progress:
 
 @dataclass(kw_only=True)
 class Snapshot:
-    """What one rank has to write, in host memory, so that training can go on.
+    """One rank's data to write, in host memory, so that training can continue.
 
     Attributes:
-        state: weights and optimizer; None on a rank that writes nothing of them.
-        problem: why the state could not be copied; the other ranks hear it from the writing thread.
+        state: weights and optimizer; None on a rank that does not write them.
+        problem: why the state could not be copied; the writing thread reports it to the other ranks.
     """
 
     progress: Progress
@@ -130,14 +130,14 @@ def _piece_itself(_tensor: Tensor, piece: Tensor) -> Tensor:
 
 
 class HostCopies:
-    """Copies states into host memory that the next copy uses again: fresh memory costs more than the copy.
+    """Copies states into host memory that is reused, because fresh memory costs more than the copy.
 
-    All tensors lie in one block, which is registered with CUDA as a whole. torch's own pinned memory is
-    rounded up to a power of two for each tensor: for a network about 1.7 times the size of its state.
+    All tensors share one block, which CUDA registers in one call. torch's own pinned memory is rounded up to
+    a power of two for each tensor: for a network about 1.7 times the size of its state.
 
     Args:
-        device: where the state lies; from a GPU the memory is pinned, so that all copies run at once.
-        local_piece, with_piece: take a tensor's part on this rank, and put another in its place.
+        device: device of the state; for a GPU the memory is pinned, so that all copies are asynchronous.
+        local_piece, with_piece: get a tensor's part on this rank, and replace it.
     """
 
     def __init__(
@@ -151,20 +151,20 @@ class HostCopies:
         self._with_piece = with_piece
         self._layout: list[tuple[object, ...]] = []
         self._rooms: list[Tensor] = []
-        self._registered: int | None = None  # the address of the block, where CUDA knows it
+        self._registered: int | None = None  # the address of the block if registered with CUDA
 
     @torch.no_grad()
     def reserve(self, state: dict[str, Any]) -> None:
-        """Make room for a state's tensors without copying them."""
+        """Allocate memory for a state's tensors without copying them."""
         pieces = [self._local_piece(leaf) for leaf in pytree.tree_leaves(state) if isinstance(leaf, Tensor)]
         for room in self._rooms_for({_memory_of(piece): piece for piece in pieces}.values()):
-            room.zero_()  # touched once: the system hands out pages at their first use
+            room.zero_()  # touch every page: the system allocates pages at their first use
 
     @torch.no_grad()
     def take(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Return a copy of a nested state; the last copy taken is overwritten.
+        """Return a copy of a nested state; overwrites the previous copy.
 
-        Tensors that are one and the same memory (tied weights) are one tensor in the copy too.
+        Tensors that share the same memory (tied weights) are one tensor in the copy, too.
         """
         leaves, structure = pytree.tree_flatten(state)
         pieces = [self._local_piece(leaf) if isinstance(leaf, Tensor) else None for leaf in leaves]
@@ -183,7 +183,7 @@ class HostCopies:
         return taken
 
     def _rooms_for(self, pieces: Collection[Tensor]) -> list[Tensor]:
-        """Return host memory for each piece, laid out as the piece is; the same as before for like pieces."""
+        """Return host memory for each piece, in the piece's layout; reused if the layout is unchanged."""
         likes = [torch.empty_like(piece, device="meta") for piece in pieces]
         layout: list[tuple[object, ...]] = [(like.dtype, like.shape, like.stride()) for like in likes]
         if layout == self._layout:
@@ -196,13 +196,13 @@ class HostCopies:
         block = mmap.mmap(-1, max(1, num_bytes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if self._device.type == "cuda":
             self._registered = _register(torch.frombuffer(block, dtype=torch.uint8), self._device)
-        # Each tensor gets a storage of its own: torch.save writes whole storages.
+        # Each tensor gets its own storage, because torch.save writes entire storages.
         self._rooms = [_in_block(block, start, like) for start, like in zip(starts, likes, strict=True)]
         self._layout = layout
         return self._rooms
 
     def _release(self) -> None:
-        if self._registered is not None:  # before the memory is gone
+        if self._registered is not None:  # before the memory is freed
             torch.cuda.cudart().cudaHostUnregister(self._registered)
             self._registered = None
         self._rooms, self._layout = [], []
@@ -217,7 +217,7 @@ def _in_block(block: mmap.mmap, start: int, like: Tensor) -> Tensor:
 
 
 def _register(block: Tensor, device: torch.device) -> int | None:
-    """Pin memory for copies from a GPU and return its address; None where CUDA refuses, which is logged."""
+    """Pin memory for copies from a GPU and return its address; if CUDA refuses, log it and return None."""
     error = torch.cuda.cudart().cudaHostRegister(block.data_ptr(), block.nbytes, 0)
     if int(error) == 0:
         return block.data_ptr()
@@ -226,14 +226,14 @@ def _register(block: Tensor, device: torch.device) -> int | None:
         block.nbytes,
         int(error),
     )
-    # CUDA keeps the error for whoever asks next, which would be a kernel of the training.
+    # CUDA would report the pending error at the next call, which would be a kernel of the training.
     with contextlib.suppress(RuntimeError):
         torch.ones((), device=device)
     return None
 
 
 def _memory_of(tensor: Tensor) -> tuple[object, ...]:
-    """Return what two tensors share exactly when they are the same numbers in the same memory."""
+    """Return a key that is equal for two tensors exactly if they are the same elements in the same memory."""
     if tensor.numel() == 0:
         return (id(tensor),)
     return (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
@@ -249,7 +249,7 @@ def random_state(device: torch.device) -> dict[str, Any]:
 
 
 def restore_random_state(state: dict[str, Any], device: torch.device) -> None:
-    """Put every generator where `random_state` found it."""
+    """Set every generator to a state of `random_state`."""
     torch.set_rng_state(state["torch"])
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))

@@ -1,1 +1,1 @@
-"""The only door between the page and training: files and their meaning, free of torch."""
+"""The interface between the page and training: files and their meaning. Imports no torch."""

@@ -12,36 +12,36 @@ from trainers.files import plain_files, private_files
 from trainers.files.json_files import read_json, write_json_atomically
 from trainers.machine.processes import GPU_KILL_WAIT_S, KILL_WAIT_S
 
-# Far longer than a job takes on a machine that is busy with others'.
+# Far longer than a job takes, even on a machine that is busy with other users' work.
 JOB_LIMIT_S = 120.0
 PROBE_LIMIT_S = 120.0
-# The driver takes its time to let go of a process that was killed: until then the last job is seen as a user.
+# The driver releases a killed process late: until then the previous job still counts as a user of the GPU.
 TEARDOWN_S = 20.0
-# All-reduces, DDP, its resume, and the same undisturbed.
+# All-reduces, DDP, its resume, and the same run without interruption.
 NUM_JOBS_BEFORE_STRATEGIES = 4
-# Those of this project besides DDP; each has a job of its own.
+# The project's strategies other than DDP; each has its own job.
 NUM_STRATEGIES = 6
-# The file system's and the disk's checks, which are short, and the folder of all jobs that is removed.
+# The checks of the file system and the disk, which are short, and removing the folder of all jobs.
 FILES_S = 30.0
 
-# A job's processes are killed in one go, and looked for once more.
+# A job's processes are killed together, then searched for once more.
 KILL_S = GPU_KILL_WAIT_S + 2 * KILL_WAIT_S
-# A check that is cancelled kills its job, then removes and keeps files.
+# A cancelled check kills its job, then removes and saves files.
 CANCEL_S = KILL_S + FILES_S
 
 
 def longest_check_s(job_limit_s: float = JOB_LIMIT_S, num_strategies: int = NUM_STRATEGIES) -> float:
-    """Return how long a check takes in which every job hangs and is ended, in seconds.
+    """Return the longest time in seconds that a check can take: every job hangs and is ended.
 
     Args:
-        num_strategies: those besides DDP.
+        num_strategies: strategies other than DDP.
     """
     num_jobs = NUM_JOBS_BEFORE_STRATEGIES + num_strategies
     return PROBE_LIMIT_S + KILL_S + num_jobs * (TEARDOWN_S + job_limit_s + KILL_S) + 2 * FILES_S
 
 
 FOLDER = ".check"
-MOST_KEPT = 5  # and the newest whole one on each kind of device
+MOST_KEPT = 5  # plus the latest complete check of each kind of device
 VERSION = 1
 
 _CHECK_ID = re.compile(r"[0-9a-f]{12}")
@@ -57,10 +57,10 @@ class CheckFiles:
         self.results = self.folder / "results.json"
 
     def report(self, check_id: str) -> Path:
-        """Return the file for a bug report of one check.
+        """Return the file for a bug report about one check.
 
         Raises:
-            ValueError: when the text could not be a check's id.
+            ValueError: if `check_id` is not a valid id.
         """
         if not _CHECK_ID.fullmatch(check_id):
             raise ValueError(
@@ -69,10 +69,10 @@ class CheckFiles:
         return self.folder / f"report-{check_id}.txt"
 
     def read(self) -> list[dict[str, Any]]:
-        """Return the checks that were kept, the newest last; none where the file is not there or damaged.
+        """Return the stored checks, oldest first; empty if the file is missing or damaged.
 
         Raises:
-            ForeignFileError: when another user owns it.
+            ForeignFileError: if another user owns it.
         """
         try:
             found = read_json(self.results, must_be_ours=True)
@@ -84,19 +84,22 @@ class CheckFiles:
         return [check for check in checks or [] if _is_check(check)] if isinstance(checks, list) else []
 
     def keep(self, check: Mapping[str, Any], report: str) -> None:
-        """Keep a check and its file for a bug report; the oldest go, but of what others are compared with.
+        """Store a check and its file for a bug report, and delete the oldest ones.
+
+        The latest complete check of each kind of device is never deleted, because later checks are compared
+        with it.
 
         Raises:
-            OSError: when they cannot be written.
-            ValueError: when what lies there is another user's.
+            OSError: if the files cannot be written.
+            ValueError: if another user owns the folder or a file.
         """
         private_files.make_folder(self.folder)
-        there = [*self.read(), dict(check)]
-        whole = {str(old.get("device_kind")): old for old in there if old.get("state") == "done"}
-        worth_keeping = [*there[-MOST_KEPT:], *whole.values()]
-        kept = [old for old in there if any(old is one for one in worth_keeping)]
+        all_checks = [*self.read(), dict(check)]
+        whole = {str(old.get("device_kind")): old for old in all_checks if old.get("state") == "done"}
+        worth_keeping = [*all_checks[-MOST_KEPT:], *whole.values()]
+        kept = [old for old in all_checks if any(old is one for one in worth_keeping)]
         write_json_atomically(self.results, {"version": VERSION, "checks": kept}, mode=0o600)
-        for old in there:
+        for old in all_checks:
             if not any(old is one for one in kept):
                 plain_files.remove(self.report(old["check_id"]))
         path = self.report(check["check_id"])
@@ -110,7 +113,7 @@ class CheckFiles:
 
 
 def _is_check(value: Any) -> bool:
-    """Tell whether a value is a check that can be shown and compared with."""
+    """Return True if a value is a check that can be shown and compared."""
     if not isinstance(value, dict) or not _CHECK_ID.fullmatch(str(value.get("check_id"))):
         return False
     findings, started = value.get("findings"), value.get("started_unix_s")

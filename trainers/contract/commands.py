@@ -1,4 +1,4 @@
-"""Commands to a run, and tickets that store their results."""
+"""Commands to a run, and the tickets of queued and started runs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ DeviceKind = Literal["cuda", "cpu"]
 
 
 class TicketError(ValueError):
-    """The ticket is not the one this start was made for, or cannot be read."""
+    """The ticket does not belong to this start, or cannot be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GrantedGpu:
-    """A GPU by its index on the machine and by the name CUDA knows it by."""
+    """A GPU by its index on the machine and its CUDA UUID."""
 
     index: int
     uuid: str
@@ -29,10 +29,10 @@ class GrantedGpu:
 
 @dataclass(frozen=True, kw_only=True)
 class Grant:
-    """What a run was given when it was started; the token is that start's own.
+    """The resources that a run got when it was started; the token is unique to that start.
 
-    `num_threads` is the most for each rank on the CPU, `checkpoint_bytes` the most that its checkpoints may
-    take together; None is no limit.
+    `num_threads` is the limit for each rank on the CPU, `checkpoint_bytes` the limit for all its checkpoints
+    together; None means no limit.
     """
 
     token: str
@@ -44,13 +44,13 @@ class Grant:
 
 @dataclass(frozen=True, kw_only=True)
 class Ticket:
-    """What a run waits for, and since when.
+    """A queued run's request for resources, and later its grant.
 
     Attributes:
-        person: whose run it is; empty where nobody has to log in.
-        resume_step: the checkpoint it goes on from; None starts at the beginning.
-        uses_occupied_gpus: GPUs on which somebody else's process is will do.
-        config_before: the configuration to go back to when it is taken out of the queue.
+        person: the run's owner; empty if no login is required.
+        resume_step: the checkpoint to resume from; None starts at the beginning.
+        uses_occupied_gpus: GPUs that run other users' processes are acceptable.
+        config_before: the configuration to restore if the run is removed from the queue.
     """
 
     person: str
@@ -64,35 +64,35 @@ class Ticket:
 
 
 def read_queued(run: RunDirectory) -> Ticket | None:
-    """Return the ticket of a run that waits; None when it does not.
+    """Return the ticket of a queued run, or None if the run is not queued.
 
     Raises:
-        TicketError: when it makes no sense.
+        TicketError: if it is invalid.
     """
     return _read(run.queued)
 
 
 def read_granted(run: RunDirectory) -> Ticket | None:
-    """Return the ticket a run was started with; None when it was not started from the queue.
+    """Return the ticket a run was started with, or None if it was not started from the queue.
 
     Raises:
-        TicketError: when it makes no sense.
+        TicketError: if it is invalid.
     """
     return _read(run.granted)
 
 
 def write_queued(run: RunDirectory, ticket: Ticket) -> None:
-    """Write a run's ticket; of a run that is there already only while holding its lock."""
+    """Write a run's ticket. If the run exists already, the caller must hold its lock."""
     write_json_atomically(run.queued, asdict(ticket))
 
 
 def claim_ticket(run: RunDirectory, token: str | None) -> None:
-    """Check, holding the run's lock, that this start is the one the ticket names.
+    """Check that the ticket names this start; the caller holds the run's lock.
 
-    Without a token the run was started by hand: then it waits no longer, whatever its ticket says.
+    Without a token, the run was started outside of the queue, so its ticket is deleted.
 
     Raises:
-        TicketError: when another start was made for it, or it was taken out of the queue.
+        TicketError: if the ticket names another start, or the run was removed from the queue.
     """
     if token is None:
         run.queued.unlink(missing_ok=True)
@@ -104,7 +104,7 @@ def claim_ticket(run: RunDirectory, token: str | None) -> None:
 
 
 def leave_line(run: RunDirectory) -> None:
-    """Turn the ticket into the record of what the run was given; its status says by now that it starts."""
+    """Turn the ticket into the record of granted resources; the status is "starting" by now."""
     if run.queued.exists():
         run.queued.rename(run.granted)
 
@@ -119,10 +119,10 @@ def _read(path: Path) -> Ticket | None:
 
 
 def _checked(raw: Any) -> Ticket:
-    """Return what a ticket's JSON says.
+    """Return the ticket of a JSON value.
 
     Raises:
-        ValueError, LookupError, TypeError, AttributeError: where it is of another kind.
+        ValueError, LookupError, TypeError, AttributeError: if a field is missing or has a wrong type.
     """
     grant = None if raw["grant"] is None else _checked_grant(raw["grant"])
     ticket = Ticket(**raw | {"grant": grant})
@@ -158,9 +158,9 @@ MOST_DELAY_MS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """What was asked, as all ranks know it; only rank 0 knows the `id` and `why`.
+    """A command as all ranks know it; only rank 0 knows `id` and `why`.
 
-    Every argument of a command is a field here.
+    Every argument of every command is a field.
     """
 
     name: str
@@ -176,9 +176,9 @@ class Command:
 
 @dataclass(frozen=True, kw_only=True)
 class Switch:
-    """An argument that is yes or no.
+    """A boolean argument.
 
-    `read` takes it from a line of `commands.jsonl`, `checked` from a person.
+    `read` parses it from a line of `commands.jsonl`; `checked` validates a user's value.
     """
 
     name: str
@@ -194,7 +194,7 @@ class Switch:
 
 @dataclass(frozen=True, kw_only=True)
 class PositiveNumber:
-    """An argument that must be given; a person's is checked as the field of the configuration of its name."""
+    """A required positive number; a user's value is validated like the configuration field of its name."""
 
     name: str
     kind: ClassVar[type] = float
@@ -212,7 +212,7 @@ class PositiveNumber:
 
 @dataclass(frozen=True, kw_only=True)
 class WholeNumber:
-    """An argument that is a whole number from `least` to `most`; without a default it must be given."""
+    """An integer argument from `least` to `most`; required if it has no default."""
 
     name: str
     most: int
@@ -236,11 +236,11 @@ Argument = Switch | PositiveNumber | WholeNumber
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """How the page offers a command that it only has to send.
+    """Texts of a command that the page sends without further work.
 
     Attributes:
-        help: what it does, for whoever lists the endpoints.
-        answer: what the page says when it was sent; the arguments are known in it.
+        help: description for the list of endpoints.
+        answer: the page's message after sending; a format string that may use the arguments.
     """
 
     name: str
@@ -250,7 +250,7 @@ class Endpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Definition:
-    """A command; without an endpoint, the page does more than send it and has a method of its own."""
+    """A command. Without an endpoint, a hand-written method of the page sends it."""
 
     arguments: tuple[Argument, ...] = ()
     endpoint: Endpoint | None = None
@@ -310,7 +310,7 @@ def parse(raw: Any) -> Command:
     """Return the command of a line of `commands.jsonl`.
 
     Raises:
-        ValueError, LookupError, TypeError, AttributeError, OverflowError: when it is none.
+        ValueError, LookupError, TypeError, AttributeError, OverflowError: if it is not a valid command.
     """
     name = raw["name"]
     if name not in COMMAND_NAMES:
@@ -320,12 +320,12 @@ def parse(raw: Any) -> Command:
 
 
 def arguments_of(command: Command) -> dict[str, Any]:
-    """Return what a command was given, by the names of its arguments."""
+    """Return a command's arguments by name."""
     return {each.name: getattr(command, each.name) for each in COMMANDS[command.name].arguments}
 
 
 def to_numbers(command: Command | None) -> list[float]:
-    """Return what travels between the ranks: which command, and all arguments that there are."""
+    """Return a command as numbers for a collective: its index (from 1; 0: no command) and all arguments."""
     if command is None:
         return [0.0] * NUM_SENT
     number = 1 + COMMAND_NAMES.index(command.name)
@@ -333,7 +333,7 @@ def to_numbers(command: Command | None) -> list[float]:
 
 
 def from_numbers(numbers: Sequence[float]) -> Command | None:
-    """Return the command that these numbers are."""
+    """Return the command that `to_numbers` encoded."""
     number, *values = numbers
     if number == 0:
         return None

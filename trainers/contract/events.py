@@ -1,4 +1,4 @@
-"""Events: kinds, fields and checks; the lines of events.jsonl."""
+"""Event kinds, their fields and checks, and the lines of events.jsonl."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Check = Callable[[Any], bool]
 
 
 def parse_event(line: bytes) -> dict[str, Any] | None:
-    """Return the event of one line of the file; None if it is damaged or above the limits of JSON."""
+    """Return the event of one line of the file, or None if it is damaged or exceeds the limits of JSON."""
     try:
         value = parse_json(line)
     except ValueError:
@@ -32,10 +32,10 @@ def parse_event(line: bytes) -> dict[str, Any] | None:
 
 
 def is_complete_event(value: Any) -> bool:
-    """Tell whether a value has what everybody who reads events relies on.
+    """Return True if a value has the fields that all readers of events rely on.
 
-    A kind that is not known here passes (a newer version may have more of them), and so does a field that
-    is missing because an earlier version did not write it.
+    Unknown kinds are accepted, because a newer version may have written them; so are missing fields that
+    earlier versions did not write.
     """
     if not (_has(value, _COMMON) and _has(value, _ESSENTIAL.get(value["kind"], {}))):
         return False
@@ -53,7 +53,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_step(value: Any) -> bool:
-    return _is_count(value) and 1 <= value < 2**53  # as far as a browser counts
+    return _is_count(value) and 1 <= value < 2**53  # JavaScript represents integers below this exactly
 
 
 def _is_number(value: Any) -> bool:
@@ -98,7 +98,7 @@ def _is_trivial(value: Any) -> bool:
         dict.fromkeys(texts, _is_text)
         | dict.fromkeys(numbers, _is_number)
         | {"answer": _is_plain, "inputs_differ": lambda differ: isinstance(differ, bool)},
-    ) and _is_number(value.get("train_loss", 0.0))  # it was added later
+    ) and _is_number(value.get("train_loss", 0.0))  # added in a later version
 
 
 def _is_count_or_none(value: Any) -> bool:
@@ -140,7 +140,7 @@ _ESSENTIAL: Mapping[str, Mapping[str, Check]] = {
     },
     "recording": {"step": _is_step, "num_steps": _is_count},
 }
-# Not every version writes these; where one is there, it is of this kind, whatever the event's.
+# Not every version writes these fields; if present, they have these types in events of any kind.
 _FURTHER: Mapping[str, Check] = {
     **dict.fromkeys(
         ("num_validation", "num_parameters", "global_batch", "steps_per_epoch"), _is_count_or_none
@@ -210,41 +210,41 @@ RANK_FIELDS = (
     "parameter_bytes", "gradient_bytes", "optimizer_bytes",
 )  # fmt: skip
 CHECKPOINT_REASONS = ("button", "schedule", "best", "stop", "end")
-# By which metric evaluations are compared: the first of these that is there; whether more of it is better.
+# Evaluations are compared by the first of these metrics that is present; True: higher is better.
 PRIMARY_METRICS: Mapping[str, bool] = {"perplexity": False, "rmse": False, "accuracy": True}
 
 _BLOCK_BYTES = 256 * 1024
-# No event is longer. Readers skip a longer line, and one above the other limits of JSON.
+# No event is longer. Readers skip longer lines and lines that exceed the other limits of JSON.
 MAX_LINE_BYTES = MAX_JSON_BYTES
-# The effort of a search from the end of the file: bytes parsed, a line counting as at least this many.
+# Limit of a search from the end of the file, in parsed bytes; each line counts as at least 200.
 _MOST_PARSED_BYTES = 8 * 1024 * 1024
 _LEAST_PARSED_BYTES = 200
-# In an event that would be too long, texts are cut to this many characters.
+# If an event would be too long, its texts are cut to this many characters.
 _CUT_TEXT = 2_000
 _LOCK_WAIT_S = 1.0
 _LOCK_POLL_S = 0.005
 
 
 def primary_metric(metrics: Mapping[str, Any]) -> str | None:
-    """Return the name of the metric by which an evaluation is compared."""
+    """Return the name of the metric by which evaluations are compared."""
     return next((name for name in PRIMARY_METRICS if name in metrics), None)
 
 
 def is_better(name: str, value: float | None, best: float | None) -> bool:
-    """Tell whether a value of a primary metric beats the best so far; one that is no number never does."""
+    """Return True if a value of a primary metric beats the best so far; None and NaN never do."""
     if value is None or not math.isfinite(value):
         return False
     return best is None or (value > best if PRIMARY_METRICS[name] else value < best)
 
 
 def read(path: Path, offset: int = 0, kinds: tuple[str, ...] = ()) -> tuple[list[Event], int]:
-    """Return the whole events after byte `offset` and the offset to read on from.
+    """Return the complete events after byte `offset`, and the offset for the next call.
 
-    A missing file has no events, and a damaged line is none. At most `MAX_LINE_BYTES` are read at once; call
-    again for the rest.
+    A missing file has no events; damaged lines are skipped. Reads at most `MAX_LINE_BYTES`; call again for
+    the rest.
 
     Args:
-        kinds: only these; the others' lines are not even parsed. None named are all.
+        kinds: only these kinds; lines of other kinds are not parsed. Empty: all kinds.
     """
     marks = [b'"kind":"%b"' % kind.encode() for kind in kinds]
     try:
@@ -256,22 +256,22 @@ def read(path: Path, offset: int = 0, kinds: tuple[str, ...] = ()) -> tuple[list
     if marks:
         lines = [line for line in lines if any(mark in line for mark in marks)]
     found = [event for line in lines if (event := parse_line(line))]
-    # What is marked may be words within another event.
+    # The mark may also occur in the text of another event.
     return [event for event in found if not marks or event["kind"] in kinds], end
 
 
 def last(path: Path) -> Event | None:
-    """Return the newest whole event without reading the whole file."""
+    """Return the last complete event without reading the entire file."""
     return _newest(path, b"", lambda _: True)
 
 
 def parse_line(line: bytes) -> Event | None:
-    """Return the event of one line, or None where there is none that can be read."""
+    """Return the event of one line, or None if it is not readable."""
     return parse_event(line) if line else None
 
 
 def read_all(path: Path) -> Iterator[Event]:
-    """Yield every whole event of a file, however long it is."""
+    """Yield every complete event of a file of any length."""
     offset = 0
     while True:
         batch, end = read(path, offset)
@@ -282,7 +282,7 @@ def read_all(path: Path) -> Iterator[Event]:
 
 
 def last_state(path: Path) -> State | None:
-    """Return the state of the newest `state` event, or None; searches from the end of the file."""
+    """Return the state of the last `state` event, or None; searches from the end of the file."""
     newest = _newest(
         path, b'"kind":"state"', lambda event: event["kind"] == "state" and event["state"] in STATES
     )
@@ -290,7 +290,7 @@ def last_state(path: Path) -> State | None:
 
 
 def _newest(path: Path, mark: bytes, is_wanted: Callable[[Event], bool]) -> Event | None:
-    """Return the newest wanted event; None if there is none before the effort is spent.
+    """Return the last event that is wanted, or None if it is not found within the effort limit.
 
     Args:
         mark: only lines with these bytes are parsed, each once.
@@ -311,10 +311,10 @@ def _newest(path: Path, mark: bytes, is_wanted: Callable[[Event], bool]) -> Even
 
 
 def _lines_backwards(file: BinaryIO, mark: bytes) -> Iterator[bytes]:
-    """Yield the whole lines with a mark in them, newest first, each once; too long ones are skipped."""
+    """Yield complete lines that contain a mark, last one first; lines that are too long are skipped."""
     end = file.seek(0, os.SEEK_END)
-    # The end of a line that begins in an earlier block. The last line of the file is no event until it has
-    # its newline, so it is skipped like one that is too long.
+    # `rest` is the end of a line that begins in an earlier block. The file's last line is not an event until
+    # its newline is written, so it is skipped like a line that is too long.
     rest, is_skipped = b"", True
     while end > 0:
         start = max(0, end - _BLOCK_BYTES)
@@ -336,11 +336,11 @@ def _lines_backwards(file: BinaryIO, mark: bytes) -> Iterator[bytes]:
 
 
 class EventFile:
-    """Appends events to a run's file, numbering on from what is there.
+    """Appends events to a run's file and continues its numbering.
 
-    A half-written last line, left by a writer that was killed, is cut off first. A write that fails half-way
-    leaves whole lines: somebody may have read them already, so they are not taken back. Rank 0 writes; where
-    the supervisor has something to say meanwhile, a lock on the file keeps the two apart.
+    A half-written last line, left by a killed writer, is removed first. A failed write leaves complete lines:
+    they are not removed, because a reader may have seen them. Rank 0 is the usual writer; a lock on the file
+    keeps its writes apart from the supervisor's.
     """
 
     def __init__(self, path: Path) -> None:
@@ -352,13 +352,13 @@ class EventFile:
             pass
 
     def append(self, events: Iterable[tuple[float, str, Mapping[str, Any]]]) -> int:
-        """Write (time_unix_s, kind, fields) triples in one go; return how many of them are in the file.
+        """Write (time_unix_s, kind, fields) triples in one write; return how many of them are in the file.
 
-        Fewer than were given: the disk is full; call again later with the rest.
+        If fewer than given, the disk is full; call again later with the rest.
 
         Raises:
-            OSError: when nothing of them could be kept (disk full, read-only); call again later with all.
-            SupersededError: when this process belongs to an earlier start of the run.
+            OSError: if nothing could be written (disk full, read-only); call again later with all events.
+            SupersededError: if this process belongs to an earlier start of the run.
         """
         with self.alone(), os_errors.about(self._path):
             fence.require_newest(self._path.parent)
@@ -378,6 +378,7 @@ class EventFile:
             while written < len(data):
                 written += os.write(self._fd, data[written:])
         except OSError:
+            # Keep the complete lines only.
             written = data.rfind(b"\n", 0, written) + 1
             os.ftruncate(self._fd, self._size + written)
             if written == 0:
@@ -394,10 +395,10 @@ class EventFile:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the file's lock, knowing of what another writer has added since the last time.
+        """Hold the file's lock, with size and numbering updated for other writers' events.
 
         Raises:
-            BlockingIOError: when another writer does not give it back.
+            BlockingIOError: if another writer does not release it in time.
         """
         deadline = time.monotonic() + _LOCK_WAIT_S
         while not _try_lock(self._fd):
@@ -430,9 +431,9 @@ class EventFile:
 
 
 def _line(event: Event) -> bytes:
-    """Return an event as a line that every reader accepts: where it would be too long, its texts are cut.
+    """Return an event as a line that every reader accepts; texts are cut if the line would be too long.
 
-    If that is not enough, a warning takes its place, because numbers must have no gap.
+    If that is not enough, a warning replaces the event, because sequence numbers must have no gap.
     """
     line = encode_event(event)
     if not is_too_large(line):
@@ -447,7 +448,7 @@ def _line(event: Event) -> bytes:
 
 
 def _try_lock(fd: int) -> bool:
-    """Take a file's lock; True also where the file system knows no locks."""
+    """Take a file's lock; also return True if the file system does not support locks."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -460,21 +461,21 @@ def _try_lock(fd: int) -> bool:
 
 try:
     import orjson
-except ImportError:  # training runs without what the page needs
+except ImportError:  # training runs without the page's requirements
     orjson = None  # type: ignore[assignment]
 
 
 def encode_event(event: Mapping[str, Any]) -> bytes:
-    """Return the JSON of an event, without the end of the line.
+    """Return an event as JSON, without a newline.
 
-    A number JSON has no word for (NaN, infinity) becomes null; a value it has no type for (a plugin's
-    tensor, say) becomes its text, because an event must not be lost over it.
+    NaN and infinity become null. A value of another type (a plug-in's tensor, for example) becomes its text,
+    because no event may be lost over it.
     """
     return _encode(event)
 
 
 def encode_plainly(event: Mapping[str, Any]) -> bytes:
-    """Do the same with what Python brings along."""
+    """Return an event as JSON with the standard library only."""
     try:
         text = _dump(event)
     except ValueError:
@@ -485,10 +486,10 @@ def encode_plainly(event: Mapping[str, Any]) -> bytes:
 
 def _encode_fast(event: Mapping[str, Any]) -> bytes:
     try:
-        # What it would make more of than text is left to `str`, as Python's own does it.
+        # Pass datetimes to `str`, as the standard library's encoder does.
         return orjson.dumps(event, default=str, option=orjson.OPT_PASSTHROUGH_DATETIME)
     except TypeError:
-        return encode_plainly(event)  # numbers of more than 64 bits, surrogates, keys that are no text
+        return encode_plainly(event)  # integers of more than 64 bits, surrogates, keys that are not strings
 
 
 def _dump(value: Any) -> str:

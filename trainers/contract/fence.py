@@ -1,9 +1,9 @@
-"""Fencing: among several starts of one run, only the latest writes its events and status.
+"""Fencing: among several starts of one run, only the latest may write its events and status.
 
-On several machines an old launcher may come back after the engine has started the run again: its machine was
+On several machines an old launcher may return after the engine has restarted the run: its machine was
 unreachable, or it was suspended. Each start therefore writes its name into `nodes/newest.json` before it
 writes anything else, and every writer that belongs to a start reads that file before each write. Processes
-that belong to no start, such as the page, are not fenced: they write only when nothing of the run is left.
+that belong to no start, such as the page, are not fenced: they write only when no process of the run remains.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import Any
 
 from trainers.files.json_files import read_json, write_json_atomically
 
-# In the environment of torchrun and its ranks: the start that they belong to.
+# Environment variable of torchrun and its ranks: the start that they belong to.
 VARIABLE = "TRAINERS_START"
 
 
 class SupersededError(RuntimeError):
-    """This process belongs to a start that is no longer the run's newest, so it must not write."""
+    """This process belongs to an earlier start of the run, so it must not write."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Newest:
-    """The newest start of a run.
+    """The latest start of a run.
 
     Attributes:
-        start: its name; nothing of another name may write.
+        start: its name; processes of other starts must not write.
         handle: the engine's job.
-        restart: how often the engine had started that job again.
+        restart: how often the engine had restarted that job.
     """
 
     start: str
@@ -49,15 +49,15 @@ def enter(run_dir: Path, start: str | None) -> None:
 
 
 def enter_by_environment(run_dir: Path) -> None:
-    """Fence this process, a rank, by the start that its launcher has named."""
+    """Fence this process, a rank, with the start that its launcher put into the environment."""
     enter(run_dir, os.environ.get(VARIABLE))
 
 
 def newest_of(run_dir: Path) -> Newest | None:
-    """Return a run's newest start; None where none has been written.
+    """Return a run's latest start, or None if none has been written.
 
     Raises:
-        OSError: when the file cannot be read.
+        OSError: if the file cannot be read.
     """
     try:
         found = read_json(_path(run_dir), must_be_ours=True)
@@ -74,10 +74,10 @@ def newest_of(run_dir: Path) -> Newest | None:
 
 
 def write_newest(run_dir: Path, newest: Newest) -> None:
-    """Make a start the run's newest; the caller holds the lock of the run's events.
+    """Make a start the run's latest; the caller holds the lock of the run's events.
 
     Raises:
-        OSError: when the file cannot be written.
+        OSError: if the file cannot be written.
     """
     write_json_atomically(_path(run_dir), vars(newest), mode=0o600)
 
@@ -86,8 +86,8 @@ def require_newest(run_dir: Path) -> None:
     """Return if this process may write to a run.
 
     Raises:
-        SupersededError: when it belongs to an earlier start of it.
-        OSError: when that cannot be found out.
+        SupersededError: if it belongs to an earlier start of the run.
+        OSError: if the latest start cannot be read.
     """
     if _own is None or _own[0] != run_dir:
         return

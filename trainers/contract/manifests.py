@@ -1,7 +1,7 @@
-"""A checkpoint's manifest and state: what must be in them, and whether its files are what was saved.
+"""A checkpoint's manifest and state: their required fields, and verification of the checkpoint's files.
 
-A run may have been copied from anybody, so a file that a manifest names is opened only when it is a plain one
-below the checkpoint's folder and of the size that is said.
+A run may have been copied from an untrusted source, so a file named by a manifest is opened only if it is a
+regular file below the checkpoint's folder and has the recorded size.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHARDS = "shards"
 DESCRIPTION_OF_SHARDS = f"{SHARDS}/.metadata"
 
 MAX_FILES = 100_000
-# Sums are computed of so much while somebody waits for the answer; of larger ones the sizes are compared.
+# While a user waits, checksums are computed up to this size; for larger checkpoints only sizes are compared.
 QUICK_BYTES = 256 * 10**6
 
 _NAME = re.compile(rf"({SHARDS}/)?\.?[A-Za-z0-9_][A-Za-z0-9_.-]{{0,100}}")
@@ -34,14 +34,14 @@ _BLOCK_BYTES = 2**20
 
 
 class DamageError(ValueError):
-    """A checkpoint's file that is missing or not what was saved; the text names it."""
+    """A checkpoint's file is missing or differs from what was saved; the message names it."""
 
 
 def newest_whole(run: RunDirectory, *, sum_bytes: float = math.inf) -> Checkpoint | None:
-    """Return the checkpoint saved last whose files are what was saved, or None where none is whole.
+    """Return the checkpoint saved last whose files are intact, or None.
 
     Args:
-        sum_bytes: of so many bytes in all the sums are computed; of the rest the sizes are compared.
+        sum_bytes: checksums are computed for this many bytes in total; beyond that only sizes are compared.
     """
     for item in sorted(run.list_checkpoints(), key=lambda item: (item.saved_unix_s, item.step), reverse=True):
         if find_fault(item, sum_bytes=sum_bytes) is None:
@@ -51,9 +51,9 @@ def newest_whole(run: RunDirectory, *, sum_bytes: float = math.inf) -> Checkpoin
 
 
 def recorded_threads(run: RunDirectory, step: int | None, world_size: int) -> int | None:
-    """Return the threads per CPU rank that a checkpoint was trained with, by the same number of ranks.
+    """Return the threads per CPU rank that a checkpoint was trained with, with the same number of ranks.
 
-    None where that is not known, for example in a damaged manifest: loading reports what is wrong with it.
+    None if unknown, for example if the manifest is damaged: loading the checkpoint reports the damage.
     """
     if step is None:
         return None
@@ -66,10 +66,10 @@ def recorded_threads(run: RunDirectory, step: int | None, world_size: int) -> in
 
 
 def find_fault(item: Checkpoint, *, sum_bytes: float = math.inf) -> str | None:
-    """Say what is wrong with a checkpoint's files, or None.
+    """Return the error message if a checkpoint's files are damaged, or None.
 
     Args:
-        sum_bytes: where its files are larger in all, only their sizes are compared.
+        sum_bytes: if the files are larger in total, only their sizes are compared.
     """
     try:
         manifest = _read_object(item, MANIFEST)
@@ -83,10 +83,10 @@ def find_fault(item: Checkpoint, *, sum_bytes: float = math.inf) -> str | None:
 
 
 def read_state(item: Checkpoint) -> dict[str, Any]:
-    """Return where training stood at a checkpoint: `progress`, `binding` and `scaler`.
+    """Return the training state of a checkpoint: `progress`, `binding` and `scaler`.
 
     Raises:
-        DamageError: naming what is missing or wrong.
+        DamageError: naming the field that is missing or wrong.
     """
     state = _read_object(item, STATE)
     _require(state, {"progress": _is_object, "binding": _is_object, "scaler": _is_scaler}, STATE)
@@ -122,7 +122,7 @@ def _check_manifest(manifest: dict[str, Any], step: int) -> None:
         raise DamageError(f"it was made by a newer version of this program ({versions})")
     if version != FORMAT_VERSION:
         raise DamageError(f"it has format {str(version)[:80]}, and this version reads {FORMAT_VERSION}")
-    # An older checkpoint has no number of threads, one of a run on GPUs has null.
+    # An older checkpoint has no number of threads; a checkpoint of a GPU run has null.
     _require({"num_threads": None, **manifest}, _MANIFEST, MANIFEST)
     if manifest["step"] != step:
         raise DamageError(f"{MANIFEST} is of step {manifest['step']:,}, its folder of step {step:,}")
@@ -163,7 +163,7 @@ def _compare(item: Checkpoint, name: str, about: Mapping[str, Any], *, sums: boo
 
 
 def _sha256_of(file: BinaryIO, num_bytes: int) -> str:
-    """Return the sum of so many bytes; a file that grows meanwhile is not read on for ever."""
+    """Return the checksum of the first `num_bytes` bytes; reading stops there if the file grows."""
     digest = hashlib.sha256()
     while num_bytes > 0 and (block := file.read(min(num_bytes, _BLOCK_BYTES))):
         digest.update(block)

@@ -1,4 +1,4 @@
-"""Recordings of steps: where they lie in a run's directory, and what a file must hold to be shown."""
+"""Recordings of steps: their paths in a run's directory, and the fields that a recording must have."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from trainers.contract.rundir import RunDirectory
 from trainers.files.json_files import read_json
 
 VERSION = 1
-# The parts of a step in the order of the loop; "both" where forward and backward are interleaved.
+# The parts of a step in the order of the loop; "both" if forward and backward are interleaved.
 PARTS = ("data", "forward", "backward", "both", "optimizer", "other")
-# What a bucket's way through shared memory is made of.
+# The fields of one bucket's all-reduce through shared memory.
 ROUND_FIELDS = ("began_s", "written_s", "met_s", "ended_s", "bytes")
 MOST_FILES = 200
 
-# A recording is larger than other files: by so much its limits are (`json_files`).
+# Recordings are larger than other JSON files: the limits of `json_files` are multiplied by this.
 LIMITS_TIMES = 16
 _NAME = re.compile(r"step_([0-9]{1,15})\.json")
 _LATEST_UNIX_S = 253_402_300_800.0
@@ -27,7 +27,7 @@ _LATEST_UNIX_S = 253_402_300_800.0
 
 @dataclass(frozen=True, kw_only=True)
 class RecordingFile:
-    """A recording: the first step in it, and its file."""
+    """A recording: its first step and its file."""
 
     step: int
     path: Path
@@ -41,7 +41,7 @@ def path_of(run: RunDirectory, step: int) -> Path:
 
 
 def list_recordings(run: RunDirectory) -> list[RecordingFile]:
-    """Return the recordings of a run, newest first; what is no plain file is none."""
+    """Return the recordings of a run, latest first; ignores anything but regular files."""
     found = []
     try:
         there = list(run.recordings.iterdir())
@@ -67,11 +67,11 @@ def list_recordings(run: RunDirectory) -> list[RecordingFile]:
 
 
 def read(run: RunDirectory, step: int) -> dict[str, Any]:
-    """Return the recording that begins with this step; it may take seconds.
+    """Return the recording that begins with this step; this may take seconds.
 
     Raises:
-        OSError: when there is none.
-        ValueError: when the file is no recording, or of a version that is not known here.
+        OSError: if it does not exist.
+        ValueError: if the file is not a recording, or has an unknown version.
     """
     if run.recordings.is_symlink():
         raise FileNotFoundError(f"{run.recordings} is a link")

@@ -29,7 +29,8 @@ from trainers.files.json_files import read_json, remove_half_written, write_json
 from trainers.machine import os_errors
 from trainers.machine.os_errors import explain
 
-# To load files that run code, to trust a stranger's program, to set a variable of a process that has ended.
+# Advice to load files that execute code, to trust remote code, or to set a variable of a process that has
+# ended.
 _ADVICE = re.compile(
     r"weights_only|safe_globals|allow_pickle|trust_remote_code|WEIGHTS_ONLY_LOAD|torch\.serialization"
     r"|TORCH_SHOW_CPP_STACKTRACES|TORCH_USE_CUDA_DSA|TORCH_DISTRIBUTED_DEBUG|NCCL_DEBUG"
@@ -37,14 +38,14 @@ _ADVICE = re.compile(
     r"|CUDA_LAUNCH_BLOCKING|ALLOC_CONF|KMP_DUPLICATE_LIB_OK|from a trusted source|arbitrary code",
     re.IGNORECASE,
 )
-# Where in a library's own source something was noticed.
+# The position in a library's source at which it detected an error.
 _SOURCE = re.compile(r"\[[^\s\[\]]{1,300}\.(?:cc|cpp|h|hpp|cu):\d{1,6}\] ?")
-_ASIDE = re.compile(r"(?<!\s)\s*\([^()]*\)")  # without the first part quadratic in the length of a space
+_ASIDE = re.compile(r"(?<!\s)\s*\([^()]*\)")  # the lookbehind avoids quadratic time in a run of spaces
 _END_OF_SENTENCE = re.compile(r"(?<=[.!?:;])[^\S\n]+")
 
 
 def without_advice(text: str) -> str:
-    """Return a library's text, of one line or many, without the sentences that advise something."""
+    """Return a library's text, of one or more lines, without the sentences that give advice."""
     kept = []
     for line in _SOURCE.sub("", text).splitlines():
         line = _ASIDE.sub(lambda aside: "" if _ADVICE.search(aside[0]) else aside[0], line)
@@ -56,24 +57,24 @@ def without_advice(text: str) -> str:
 
 
 def library_error_text(error: BaseException) -> str:
-    """Return what an error says, as the end of a sentence; a bare name or nothing at all is none."""
+    """Return an error's message as the end of a sentence; a bare KeyError or an empty message is replaced."""
     if isinstance(error, KeyError):
         return f"{str(error.args[0])[:80]!r} is missing" if error.args else "something is missing"
     return without_advice(explain(error)).strip() or type(error).__name__
 
 
 MAX_BYTES = 240  # a file name has at most 255; the bin and copies append to it
-# "/" and "\\" separate folders, "," separates ids in an address, "~" the number of a run in the bin.
+# "/" and "\\" separate folders, "," separates ids in an address, "~" precedes the number of a run in the bin.
 _RESERVED = frozenset("/\\,~")
 _OUTSIDE_FILE_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Numbering:
-    """How new runs are numbered where people do not see each other's.
+    """How new runs are numbered if users do not see each other's runs.
 
-    A number among all runs would tell how many there are that its reader may not know of. So only those
-    count that the current user may see, and the ids of two people differ by what stands behind the number.
+    A number over all runs would reveal how many hidden runs there are. Therefore only the runs that the
+    current user may see are counted, and a suffix makes the ids of two users differ.
     """
 
     suffix: str
@@ -81,9 +82,9 @@ class Numbering:
 
 
 def is_shown(text: str) -> bool:
-    """True if each character of a text can be seen or is a space: no control characters, no lone surrogates.
+    """True if every character is visible or a space: no control characters, no lone surrogates.
 
-    Unlike `str.isprintable` the spaces of other scripts are allowed, such as the ideographic one.
+    Unlike `str.isprintable`, it allows spaces of other scripts, such as the ideographic space.
     """
     return all(char.isprintable() or unicodedata.category(char) == "Zs" for char in text)
 
@@ -92,7 +93,7 @@ def is_run_id(name: object) -> TypeGuard[str]:
     """True if a folder of this name can be a run.
 
     New runs get ids of `[a-z0-9_-]`; a folder that was renamed or copied may have almost any name. Excluded
-    are hidden names, names that look like an option, and characters that separate ids or cannot be seen.
+    are hidden names, names that look like an option, and characters that separate ids or are invisible.
     """
     return (
         isinstance(name, str)
@@ -115,17 +116,17 @@ def require_run_id(name: str) -> None:
 
 
 def file_stem(run_id: str) -> str:
-    """Return a run id as the beginning of a file name that every system and HTTP header accepts."""
+    """Return a run id as the stem of a file name that every system and HTTP header accepts."""
     return _OUTSIDE_FILE_NAMES.sub("-", run_id)[:100].strip("-.") or "run"
 
 
 def next_run_id(runs_dir: Path, config: Config, numbering: Numbering | None = None) -> str:
-    """Return the id the next run with this configuration gets: its name, or data set and model, numbered."""
+    """Return the id of the next run with this configuration: name (or data set and model) and number."""
     return next(next_run_ids(runs_dir, config, numbering))
 
 
 def next_run_ids(runs_dir: Path, config: Config, numbering: Numbering | None) -> Iterator[str]:
-    """Yield the next id, and those after it: somebody else may be quicker."""
+    """Yield the next id and the ids after it, because another process may take the first."""
     stem = _slug(config.name) or _slug(f"{config.dataset}-{config.model}") or "run"
     suffix = f"-{numbering.suffix}" if numbering else ""
     taken = re.compile(rf"{re.escape(stem)}-(\d{{1,9}})(?:{re.escape(suffix)})?")
@@ -142,7 +143,7 @@ def next_run_ids(runs_dir: Path, config: Config, numbering: Numbering | None) ->
 
 
 def _slug(text: str) -> str:
-    """Return a text as part of a folder's name: nothing in it can lead out of the runs directory."""
+    """Return a text as part of a folder's name; the result cannot lead out of the runs directory."""
     return re.sub(r"[^a-z0-9_]+", "-", text.lower())[:40].strip("-_")
 
 
@@ -159,7 +160,7 @@ _LATEST_UNIX_S = 253_402_300_800.0
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A whole checkpoint: its step, where it lies, and why it was saved, or an empty text."""
+    """A complete checkpoint: its step, its path, and the reason for saving it (may be empty)."""
 
     step: int
     path: Path
@@ -169,7 +170,7 @@ class Checkpoint:
 
 
 class RunDirectory:
-    """The paths of one run and the few operations that touch them."""
+    """The paths of one run and the few operations on them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -193,8 +194,8 @@ class RunDirectory:
         """Read and validate `config.json`.
 
         Raises:
-            OSError: when it cannot be read.
-            ValueError: when it is not a valid configuration.
+            OSError: if it cannot be read.
+            ValueError: if it is not a valid configuration.
         """
         try:
             raw = read_json(self.config)
@@ -203,28 +204,28 @@ class RunDirectory:
         return config_module.parse(raw)
 
     def bytes_being_saved(self) -> int:
-        """Return the size of the checkpoint that is being written, if one is."""
+        """Return the size in bytes of the checkpoint that is being written, or 0."""
         found = 0
-        # Not by a pattern: that raises where a folder goes while it is read, as this one does at the end.
+        # No glob pattern: it raises if a folder disappears while it is read, as this one does at the end.
         for folder, _, names in os.walk(self.checkpoints):
             aside = Path(folder).relative_to(self.checkpoints).parts[:1]
             if not aside or not (aside[0].startswith(".step_") and aside[0].endswith(".partial")):
                 continue
             for name in names:
-                with contextlib.suppress(FileNotFoundError):  # it got its name a moment ago
+                with contextlib.suppress(FileNotFoundError):  # renamed a moment ago
                     found += Path(folder, name).stat().st_size
         return found
 
     def remove_half_written_status(self) -> None:
-        """Remove what a supervisor left that was killed while it wrote; only the holder of the lock may."""
+        """Remove the half-written status of a killed supervisor; the caller must hold the lock."""
         remove_half_written(self.status)
 
     def write_status(self, status: Status) -> None:
-        """Replace `status.json` atomically; on a full disk write over it, which takes no room.
+        """Replace `status.json` atomically; on a full disk overwrite it in place, which needs no space.
 
         Raises:
-            OSError: when the disk does not take it.
-            SupersededError: when this process belongs to an earlier start of the run.
+            OSError: if the disk does not accept it.
+            SupersededError: if this process belongs to an earlier start of the run.
         """
         fence.require_newest(self.path)
         try:
@@ -235,27 +236,27 @@ class RunDirectory:
             status_file.write_over(self.status, status)
 
     def is_locked(self) -> bool:
-        """Tell whether a process owns this run now."""
+        """Return True if a process owns this run now."""
         try:
             with plain_files.open_plain(self.lock) as file:
                 if os.fstat(file.fileno()).st_uid not in (0, self.path.stat().st_uid):
-                    return False  # put there by somebody else
+                    return False  # created by another user
                 private_files.shut_out_others(file.fileno())
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
         except PermissionError:
-            return private_files.is_locked_by_sight(self.lock)  # another user's, and he lets us read the run
+            return private_files.is_locked_by_sight(self.lock)  # the run of another user who lets us read it
         except (OSError, ValueError):
-            return False  # there is none, or what lies there is no lock anybody could take
+            return False  # no lock file, or not a lock that could be taken
         return False
 
     def acquire_lock(self) -> int:
         """Take the run's lock for the life of this process and return its descriptor.
 
         Raises:
-            ValueError: when another process owns the run, or another user its folder or lock.
-            OSError: when there can be no lock: nothing can be written, or it is no plain file.
+            ValueError: if another process owns the run, or another user owns its folder or lock.
+            OSError: if a lock is impossible: the folder is not writable, or the lock is not a regular file.
         """
         private_files.require_ours(self.path)
         private_files.shut_out_others(self.path, private_files.run_mode(self.path.parent))
@@ -265,7 +266,7 @@ class RunDirectory:
             raise
         except ValueError as error:
             raise OSError(errno.EINVAL, str(error), str(self.lock)) from error
-        # A reader that looks holds the lock shared for microseconds: that is not an owner.
+        # `is_locked` holds the lock shared for microseconds: that is not an owner, so try again.
         deadline = time.monotonic() + 1.0
         while True:
             try:
@@ -278,20 +279,20 @@ class RunDirectory:
                 time.sleep(0.01)
 
     def expect_commands(self) -> None:
-        """Make the file of commands where there is none, so that one from another machine is seen at once.
+        """Create the file of commands if missing, so that a command from another machine is seen immediately.
 
         Raises:
-            OSError: when it cannot be written.
-            ForeignFileError: when it is another user's.
+            OSError: if it cannot be written.
+            ForeignFileError: if another user owns it.
         """
         os.close(private_files.open_descriptor(self.commands, os.O_RDWR | os.O_CREAT | os.O_APPEND))
 
     def append_command(self, name: str, **arguments: Any) -> str:
-        """Ask the run for something and return the command's id.
+        """Send a command to the run and return the command's id.
 
         Raises:
-            ValueError: when the run is another user's.
-            OSError: when it cannot be written.
+            ValueError: if the run belongs to another user.
+            OSError: if it cannot be written.
         """
         private_files.require_ours(self.path)
         command_id = uuid.uuid4().hex[:12]
@@ -299,7 +300,7 @@ class RunDirectory:
         fd = private_files.open_descriptor(self.commands, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             size = os.fstat(fd).st_size
-            # A line that a full disk cut short is ended first: else this one would be a part of it.
+            # If a full disk cut the last line short, end it first: else this line would become part of it.
             is_open_line = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
             data = (b"\n" if is_open_line else b"") + line + b"\n"
             with os_errors.about(self.commands):
@@ -310,9 +311,9 @@ class RunDirectory:
         return command_id
 
     def list_checkpoints(self) -> list[Checkpoint]:
-        """Return the whole checkpoints, oldest step first; one without its manifest is none.
+        """Return the complete checkpoints (those with a manifest), lowest step first.
 
-        Of many with large manifests only the latest steps are returned.
+        If the manifests exceed 64 MiB in total, only the latest steps are returned.
         """
         found = []
         num_bytes = 0
@@ -330,7 +331,7 @@ class RunDirectory:
             if not (isinstance(size, int) and math.isfinite(saved_unix_s)):
                 continue
             if not 0 <= saved_unix_s < _LATEST_UNIX_S:
-                saved_unix_s = 0.0  # what is saved later must be able to be newer
+                saved_unix_s = 0.0  # any later checkpoint must count as newer
             why = reason[:_MAX_REASON_CHARACTERS] if isinstance(reason, str) else ""
             found.append(
                 Checkpoint(step=step, path=path, size_bytes=size, saved_unix_s=saved_unix_s, reason=why)
@@ -341,7 +342,7 @@ class RunDirectory:
         try:
             there = list(self.checkpoints.iterdir())
         except OSError:
-            return  # there is none, or none that may be read
+            return  # the folder is missing or unreadable
         for path in there:
             match = _STEP_DIRECTORY.fullmatch(path.name)
             if match and not path.is_symlink():
@@ -349,12 +350,12 @@ class RunDirectory:
 
 
 def disk_room(folder: Path) -> tuple[int, int]:
-    """Return the free bytes of a folder's disk, and the reserve that runs leave free of it.
+    """Return a disk's free bytes, and the reserve that runs must leave free.
 
-    The reserve keeps the page, its queue and other programs working: 1 GiB, of a small disk a twentieth.
+    The reserve keeps the page, its queue and other programs working: 1 GiB, or 1/20 of a smaller disk.
 
     Raises:
-        OSError: when there is no such folder.
+        OSError: if the folder does not exist.
     """
     usage = shutil.disk_usage(folder)
     return usage.free, min(DISK_RESERVE_BYTES, usage.total // 20)
@@ -366,10 +367,10 @@ def create(
     fill: Callable[[RunDirectory], None] | None = None,
     numbering: Numbering | None = None,
 ) -> RunDirectory:
-    """Make a new run directory; never one that exists.
+    """Create a new run directory; never reuses an existing one.
 
     Args:
-        fill: writes what else is in it from the beginning. `config.json` comes last and makes it a run.
+        fill: writes further initial files. `config.json` is written last and makes the folder a run.
     """
     for run_id in next_run_ids(runs_dir, config, numbering):
         run = RunDirectory(runs_dir / run_id)
@@ -382,10 +383,10 @@ def create(
 
 
 def make(run: RunDirectory, config: Config, fill: Callable[[RunDirectory], None] | None = None) -> None:
-    """Make a run directory of this name; see `create`.
+    """Create the directory of this run; see `create`.
 
     Raises:
-        FileExistsError: when it is there.
+        FileExistsError: if it exists.
     """
     runs_dir = run.path.parent
     runs_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -397,7 +398,7 @@ def make(run: RunDirectory, config: Config, fill: Callable[[RunDirectory], None]
             fill(run)
         write_json_atomically(run.config, config.to_json())
     except OSError:
-        plain_files.remove(run.path)  # half a run would keep its number
+        plain_files.remove(run.path)  # an incomplete run would occupy its number
         raise
 
 
@@ -405,7 +406,7 @@ def open_run(runs_dir: Path, run_id: str) -> RunDirectory:
     """Return the run of this id.
 
     Raises:
-        ValueError: when there is none, the text could not be a run's id, or links lead out of the run.
+        ValueError: if it does not exist, the id is invalid, or links lead out of the run.
     """
     run = find_run(runs_dir, run_id)
     plain_files.refuse_links(run.path)
@@ -413,20 +414,20 @@ def open_run(runs_dir: Path, run_id: str) -> RunDirectory:
 
 
 def find_run(runs_dir: Path, run_id: str) -> RunDirectory:
-    """Return the run of this id, to be moved away but not to be read: it may be a link, or hold links.
+    """Return the run of this id for moving, not for reading: it may be a link or contain links.
 
     Raises:
-        ValueError: when there is none, or the text could not be a run's id.
+        ValueError: if it does not exist or the id is invalid.
     """
     if not is_run_id(run_id):
         raise ValueError(f"run_id is {str(run_id)[:80]!r}, but allowed is: the id of a run in the list")
     run = RunDirectory(runs_dir / run_id)
-    # Not `Path.is_file`, which lets an error through where the folder may not be entered.
+    # Not `Path.is_file`, which raises if the folder may not be entered.
     if not os.path.isfile(run.config):  # noqa: PTH113
         raise no_such_run(run_id)
     return run
 
 
 def no_such_run(run_id: str) -> ValueError:
-    """Return the error that says there is no such run."""
+    """Return the error for a run that does not exist."""
     return ValueError(f"run_id is {run_id!r}, but there is no run of this id")

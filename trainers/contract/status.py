@@ -1,4 +1,4 @@
-"""What `status.json` holds, and what is made of one that a disk, a hand or a newer version has altered."""
+"""The fields of `status.json`, and how damaged files and files of newer versions are read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainers.files.plain_files import descriptor_of_plain
 SCHEMA_VERSION = 2
 MAX_NAME = 100
 MAX_ERROR = 10_000
-# The engine of runs that were started before there were others, or by hand.
+# The engine of runs started from a shell or before there were several engines.
 LOCAL = "local"
 
 LOST_MESSAGE = (
@@ -27,7 +27,7 @@ LOST_MESSAGE = (
 )
 RESUME_HINT = "Resume continues from the newest whole checkpoint."
 NOTHING_SAVED_HINT = "Nothing was saved yet: start it again."
-# The code of the warning that somebody asked for a rank to be killed.
+# The code of the warning that a user requested killing a rank.
 RANK_KILL_ASKED = "rank_kill_asked"
 DAMAGED_MESSAGE = (
     "The status file of this run is damaged, so its state is taken from its events. Resume writes a new one."
@@ -35,22 +35,22 @@ DAMAGED_MESSAGE = (
 
 
 class StatusError(ValueError):
-    """A `status.json` that says nothing; the text says why, in a sentence."""
+    """`status.json` is unreadable; the message is a sentence that gives the reason."""
 
 
-# How an engine finds its job again: JSON that it alone understands.
+# How an engine finds its job again: JSON that only the engine interprets.
 Handle = str | Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """What `status.json` holds.
+    """The content of `status.json`.
 
     Attributes:
         engine: the name of the engine that started the run.
-        handle: how that engine finds it again; None where it was never started.
-        last_seen_unix_s: when the engine wrote this last.
-        exit_code: torchrun's.
+        handle: how that engine finds its job again; None if the run was never started.
+        last_seen_unix_s: when the engine last wrote this file.
+        exit_code: torchrun's exit code.
     """
 
     state: State
@@ -64,37 +64,37 @@ class Status:
 
     @property
     def pid(self) -> int | None:
-        """The process that looks after the run, where the handle is a process of one machine."""
+        """The run's supervisor process, if the handle is a process of one machine."""
         pid = self.handle.get("pid") if isinstance(self.handle, Mapping) else None
         return pid if _is_whole_number(pid) else None
 
     @property
     def pid_start_time(self) -> float | None:
-        """When that process was started; its number alone could be another's by now."""
+        """The start time of that process: the pid alone may have been reused."""
         time = self.handle.get("pid_start_time") if isinstance(self.handle, Mapping) else None
         return time if _is_number(time) else None
 
 
 def process_handle(pid: int, start_time: float | None = None) -> Handle:
-    """Return the handle of a run that a process of this machine looks after."""
+    """Return the handle of a run supervised by a process of this machine."""
     return {"pid": pid, "pid_start_time": start_time}
 
 
 def values_of(status: Status) -> dict[str, Any]:
-    """Return the file's values; the process stands beside the handle, as in schema 1."""
+    """Return the file's values; `pid` and `pid_start_time` are also top-level fields, as in schema 1."""
     return {**asdict(status), "pid": status.pid, "pid_start_time": status.pid_start_time}
 
 
 def to_json(status: Status) -> dict[str, Any]:
-    """Return what is written to the file."""
+    """Return the content to write to the file."""
     return {"schema_version": SCHEMA_VERSION, **values_of(status)}
 
 
 def write_over(path: Path, status: Status) -> None:
-    """Write over a status in its place; killed half-way, it leaves one that is damaged, and known to be.
+    """Overwrite a status in place; if killed half-way, the file is detectably damaged.
 
     Raises:
-        OSError: when the disk does not take even that.
+        OSError: if the disk does not accept even that.
     """
     data = json.dumps(to_json(status), indent=2, ensure_ascii=False).encode()
     with os.fdopen(descriptor_of_plain(path, os.O_RDWR), "r+b", buffering=0) as file:
@@ -103,10 +103,10 @@ def write_over(path: Path, status: Status) -> None:
 
 
 def read(path: Path) -> Status | None:
-    """Return what the file says, or None where there is no file.
+    """Return the content of the file, or None if it does not exist.
 
     Raises:
-        StatusError: when it is damaged, or made by a newer version of this program.
+        StatusError: if it is damaged, or written by a newer version of this program.
     """
     try:
         raw = read_json(path)
@@ -126,7 +126,7 @@ def read(path: Path) -> Status | None:
         raise StatusError(DAMAGED_MESSAGE)
     values: dict[str, Any] = {name: raw.get(name) for name in _FIELDS}
     pid, pid_start_time = values.pop("pid"), values.pop("pid_start_time")
-    if "handle" not in raw and pid is not None:  # schema 1 knew one engine, whose runs are processes
+    if "handle" not in raw and pid is not None:  # schema 1 had one engine, whose runs are processes
         values["handle"] = process_handle(pid, pid_start_time)
     values["error"] = None if values["error"] is None else values["error"][:MAX_ERROR]
     return Status(**values | {"engine": values["engine"] or LOCAL})

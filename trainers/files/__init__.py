@@ -1,1 +1,1 @@
-"""Reading and writing files that others may alter, safely."""
+"""Safe reading and writing of files that others may modify."""

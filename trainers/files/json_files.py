@@ -1,4 +1,4 @@
-"""JSON files: read so that whatever anybody wrote can be held, written so that nobody reads a part."""
+"""JSON files: reading is limited in size and time, writing is atomic."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ MAX_JSON_LISTS = 20_000
 MAX_JSON_VALUES = 100_000
 # Encoders refuse deeper values: orjson from 254 levels on.
 MAX_JSON_DEPTH = 64
-# A file that only this user or root can have written.
+# Limit for a file that only this user or root can have written.
 MAX_OWN_JSON_BYTES = 64 * 2**20
 MAX_WHOLE_NUMBER = 2**63
-# What may be half a surrogate pair, or a number of more than 64 bits.
+# May be half a surrogate pair, or an integer of more than 64 bits.
 _ODD = re.compile(r"\\u[dD][89a-fA-F]|\d{19}")
 _HALF = re.compile("[\ud800-\udfff]")
 
@@ -34,13 +34,13 @@ def read_json(path: Path, *, must_be_ours: bool = False, times: int = 1) -> Any:
     """Return the value of a JSON file.
 
     Args:
-        must_be_ours: it is believed, not only shown.
-        times: the limits are multiplied with it.
-
+        must_be_ours: the content is trusted, not only shown.
+        times: factor for the limits.
     Raises:
-        OSError: when it cannot be read.
-        ForeignFileError: when it must be ours, and another user owns it.
-        ValueError: when it is not JSON, no plain file, or above one of the limits (a file that must be ours
+        OSError: if it cannot be read.
+        ForeignFileError: if it must be ours, and another user owns it.
+        ValueError: if it is not JSON, not a regular file, or above one of the limits (a file that must be
+            ours
             is limited only in its bytes and depth).
     """
     with open_own(path) if must_be_ours else open_plain(path) as file:
@@ -52,12 +52,12 @@ def read_json(path: Path, *, must_be_ours: bool = False, times: int = 1) -> Any:
 
 
 def parse_json(content: bytes | str, times: int = 1) -> Any:
-    """Return the value of some JSON, such that every encoder accepts it.
+    """Parse JSON into a value that every encoder accepts.
 
-    Half a surrogate pair becomes U+FFFD, and a number of more than 64 bits is rounded.
+    Half a surrogate pair becomes U+FFFD, and an integer of more than 64 bits becomes a float.
 
     Raises:
-        ValueError: when it is not JSON, or above one of the limits.
+        ValueError: if it is not JSON, or above one of the limits.
     """
     if is_too_large(content, times):
         raise ValueError(
@@ -68,7 +68,7 @@ def parse_json(content: bytes | str, times: int = 1) -> Any:
 
 
 def is_too_large(content: bytes | str, times: int = 1) -> bool:
-    """True if some JSON is above the limits, each multiplied with `times`; it is not parsed for that."""
+    """True if JSON text exceeds the limits, each multiplied by `times`; does not parse it."""
     if len(content) > times * MAX_JSON_BYTES:
         return True
     raw = content.encode("utf-8", errors="surrogatepass") if isinstance(content, str) else content
@@ -105,10 +105,10 @@ def _parsed(content: bytes | str) -> Any:
 
 
 def read_lines(file: BinaryIO, offset: int, most_bytes: int = MAX_JSON_BYTES) -> tuple[bytes, int]:
-    """Return the whole lines of a file from byte `offset` on, and the offset to read on from.
+    """Return the complete lines of a file from byte `offset` on, and the offset for the next call.
 
-    At most `most_bytes` are read, and of a line that is longer at most `MAX_JSON_BYTES`; one that is longer
-    than that is skipped, so there may be no lines although the offset moves.
+    Reads at most `most_bytes`, or `MAX_JSON_BYTES` if a line is longer than that. An even longer line is
+    skipped, so the offset may move although no lines are returned.
     """
     file.seek(offset)
     chunk = file.read(most_bytes)
@@ -122,10 +122,10 @@ def read_lines(file: BinaryIO, offset: int, most_bytes: int = MAX_JSON_BYTES) ->
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the whole JSON objects of a file, each on a line; other output between them is left out.
+    """Return the complete JSON objects of a file, one per line; other lines are ignored.
 
     Raises:
-        OSError: when it cannot be read.
+        OSError: if it cannot be read.
     """
     text = path.read_text(encoding="utf-8", errors="replace")
     found = []
@@ -142,14 +142,14 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
 def write_json_atomically(
     path: Path, value: Mapping[str, Any], *, mode: int = 0o666, indent: int | None = 2
 ) -> None:
-    """Replace a JSON file so that a reader sees the old or the new one, never a part.
+    """Replace a JSON file so that a reader sees the old or the new content, never a mixture.
 
     Raises:
-        OSError: when it cannot be written; the old one is still there.
-        TypeError: when the value cannot be written as JSON.
+        OSError: if it cannot be written; the old file is kept.
+        TypeError: if the value cannot be written as JSON.
     """
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    # With its mode from the first moment on: what is private is never readable by others.
+    # Created with its mode: private content is never readable by others, not even briefly.
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os_errors.about(aside), os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -164,11 +164,11 @@ def write_json_atomically(
 
 
 def overwrite_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Overwrite a JSON file in place: on a full disk, too, but a reader may see a part of it.
+    """Overwrite a JSON file in place: works on a full disk, but a reader may see half of it.
 
     Raises:
-        OSError: when there is none, or the disk does not take what is longer.
-        TypeError: when the value cannot be written as JSON.
+        OSError: if it does not exist, or a longer content does not fit on the disk.
+        TypeError: if the value cannot be written as JSON.
     """
     text = json.dumps(value, indent=2).encode() + b"\n"
     descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
@@ -178,13 +178,13 @@ def overwrite_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def remove_half_written(path: Path) -> None:
-    """Remove what was left beside a file by writers that were killed; none may be at it now."""
+    """Remove temporary files next to a file left by killed writers; no writer may be active."""
     for leftover in path.parent.glob(f".{path.name}.*.tmp"):
         leftover.unlink(missing_ok=True)
 
 
 def sync_directory(path: Path) -> None:
-    """Make a rename in this directory durable, where the file system offers it."""
+    """Make a rename in this directory durable, if the file system supports it."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

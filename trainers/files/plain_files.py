@@ -1,4 +1,4 @@
-"""Files and folders: attributes, fingerprints, bounded reading."""
+"""Files and folders: attributes, fingerprints, safe opening."""
 
 from __future__ import annotations
 
@@ -20,40 +20,41 @@ ASSETS = REPOSITORY / "assets"
 FileStat = tuple[int, int, int]
 FileStats = tuple[FileStat | None, ...]
 
-# The folder's own time changes when a file in it is replaced: status, notes, a configuration that is resumed.
+# The folder's own time changes if a file in it is replaced: status, notes, the configuration of a resumed
+# run.
 WATCHED = ("config.json", "", "events.jsonl")
-# A file system may give two changes shortly after each other the same time.
+# A file system may give two changes within a short time the same timestamp.
 SETTLED_AFTER_S = 2.0
 
 
 def stats_of(path: str) -> FileStats:
-    """Return the marks of a run's configuration, folder and events."""
+    """Return the marks (see `stat_of`) of a run's configuration, folder and events."""
     return tuple(stat_of(f"{path}/{name}") for name in WATCHED)
 
 
 def stat_of(path: str) -> FileStat | None:
-    """Return what tells a file from what it was before; None where there is none, or none we may see."""
+    """Return a mark (inode, size, mtime) that changes with the file, or None if it is missing or hidden."""
     try:
-        about = os.stat(path)  # noqa: PTH116 - thousands of them: without a Path for each
+        about = os.stat(path)  # noqa: PTH116 - thousands of files: avoid a Path for each
     except OSError:
         return None
     return about.st_ino, about.st_size, about.st_mtime_ns
 
 
 def are_settled(marks: FileStats) -> bool:
-    """Tell whether a change from now on would give the files other marks."""
+    """Return True if any later change is certain to change these marks."""
     newest_ns = max(mark[2] for mark in marks if mark is not None)
     return time.time_ns() - newest_ns > SETTLED_AFTER_S * 1e9
 
 
 def settled_stat_of(path: str) -> FileStat | None:
-    """Return the mark of a folder, None while it cannot be relied on."""
+    """Return the mark of a folder, or None if it changed too recently to be reliable."""
     mark = stat_of(path)
     return mark if mark is not None and are_settled((mark,)) else None
 
 
 def fingerprint_of_code(watched: Iterable[Path] = ()) -> str:
-    """Return the mark of the training half's files and of further ones: path, time and size of each."""
+    """Return a hash of path, time and size of all files of the training code and of `watched`."""
     files = [*(REPOSITORY / "trainers").rglob("*.py"), *(REPOSITORY / "assets" / "data").rglob("*"), *watched]
     digest = hashlib.sha256(sys.executable.encode())
     for path in sorted(set(files)):
@@ -65,26 +66,26 @@ def fingerprint_of_code(watched: Iterable[Path] = ()) -> str:
     return digest.hexdigest()
 
 
-# Folders of a run are called otherwise.
+# Folders of a run never have these suffixes.
 FILE_SUFFIXES = (".json", ".jsonl", ".lock")
 
 
 def open_plain(path: Path) -> BinaryIO:
-    """Open a file for reading, if it is one: no link, no pipe that waits for a writer.
+    """Open a regular file for reading; refuses links, and pipes that wait for a writer.
 
     Raises:
-        OSError: when it cannot be opened; a link is a loop then.
-        ValueError: when it is no plain file.
+        OSError: if it cannot be opened; ELOOP for a link.
+        ValueError: if it is not a regular file.
     """
     return os.fdopen(descriptor_of_plain(path, os.O_RDONLY), "rb")
 
 
 def descriptor_of_plain(path: Path, flags: int, mode: int = 0o644) -> int:
-    """Open a file as `os.open` does, if it is one, and never wait for anybody at its other end.
+    """Open a regular file like `os.open`, without ever waiting for the other end of a pipe.
 
     Raises:
-        OSError: when it cannot be opened; a link is a loop then.
-        ValueError: when it is no plain file.
+        OSError: if it cannot be opened; ELOOP for a link.
+        ValueError: if it is not a regular file.
     """
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -94,17 +95,17 @@ def descriptor_of_plain(path: Path, flags: int, mode: int = 0o644) -> int:
 
 
 def open_to_append(path: Path) -> int:
-    """Open a file for appending, made where it is not there; return its descriptor.
+    """Open a regular file for appending, create it if it is missing, and return its descriptor.
 
     Raises:
-        OSError: when it cannot be opened; a link is a loop then, a pipe that nobody reads no device.
-        ValueError: when it is no plain file.
+        OSError: if it cannot be opened; ELOOP for a link, ENXIO for a pipe without a reader.
+        ValueError: if it is not a regular file.
     """
     return descriptor_of_plain(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a link or a folder with all in it, as far as that is possible."""
+    """Remove a file, a link or a folder with its content, as far as possible."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -113,19 +114,19 @@ def remove(path: Path) -> None:
 
 
 def refuse_links(folder: Path) -> None:
-    """Refuse a run's folder that is a link, or has anything but plain files and folders directly in it.
+    """Refuse a run's folder that is a link, or contains anything but regular files and folders.
 
-    A folder with a file's name counts as neither.
+    A folder with the suffix of a file is refused, too.
 
     Raises:
-        ValueError: naming what is there.
-        OSError: when the folder cannot be looked at.
+        ValueError: naming the entry.
+        OSError: if the folder cannot be read.
     """
     if folder.is_symlink():
         raise ValueError(f"run {folder.name} is a link, and links are not followed: copy the folder itself")
     with os.scandir(folder) as entries:
         for entry in entries:
-            with contextlib.suppress(FileNotFoundError):  # a file that was aside a moment ago
+            with contextlib.suppress(FileNotFoundError):  # a temporary file that was just renamed
                 mode = entry.stat(follow_symlinks=False).st_mode
                 is_misnamed = stat.S_ISDIR(mode) and Path(entry.name).suffix in FILE_SUFFIXES
                 if is_misnamed or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
@@ -136,17 +137,17 @@ def refuse_links(folder: Path) -> None:
 
 
 def ask_anew(folder: Path) -> None:
-    """Have the system forget which names were not in a folder; nothing happens where there is none."""
+    """Make the system refresh its cache of names missing in a folder; ignores a missing folder."""
     with contextlib.suppress(OSError):
         os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
 
 def stat_anew(path: Path) -> os.stat_result:
-    """Return what a file is now.
+    """Return a file's current attributes, bypassing cached ones.
 
     Raises:
-        FileNotFoundError: when it is not there.
-        OSError: when it cannot be opened; a link is a loop then.
+        FileNotFoundError: if it does not exist.
+        OSError: if it cannot be opened; ELOOP for a link.
     """
     try:
         return _opened(path)

@@ -1,8 +1,8 @@
-"""Which files this program believes, and how it keeps other users of the machine out of its own.
+"""Which files this program trusts, and how it protects its own from other users of the machine.
 
-What is only shown may be anybody's: a copied run opens here. What makes this program act (locks, tickets,
-commands, the queue, accounts, caches) is believed only where this user or root owns it, and is made so that
-no other user can open it: whoever may open a file for reading may also lock it.
+Files that are only shown may belong to anyone: a copied run opens here. Files that make this program act
+(locks, tickets, commands, the queue, accounts, caches) are trusted only if this user or root owns them, and
+are created so that no other user can open them: a user who can open a file for reading can also lock it.
 """
 
 from __future__ import annotations
@@ -25,28 +25,27 @@ log = logging.getLogger(__name__)
 COMPILER_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 _OTHERS = 0o077
-# A folder of runs is shared on purpose where it hands its group on and lets it in: chmod g+rxs.
+# A folder of runs is shared on purpose if it is setgid and its group may read and enter it: chmod g+rxs.
 _SHARED = stat.S_ISGID | stat.S_IRGRP | stat.S_IXGRP
 
 
 class ForeignFileError(ValueError):
-    """A file that would be believed belongs to another user; says which, and whose it is."""
+    """A file that must be trusted belongs to another user; the message names both."""
 
 
 def is_ours(about: os.stat_result) -> bool:
-    """Tell whether this user or root owns a file: nobody else can have written it, or put it there."""
+    """Return True if this user or root owns a file: no other user can have written or created it."""
     return about.st_uid in (0, os.geteuid())
 
 
 def require_ours(path: Path, about: os.stat_result | None = None) -> None:
-    """Refuse what another user owns.
+    """Refuse a file that another user owns.
 
     Args:
-        about: of the file that is open; without it, of what lies at the path itself, link or not.
-
+        about: attributes of the open file; without it, those of the path itself, without following a link.
     Raises:
         ForeignFileError: naming the file and its owner.
-        OSError: when it cannot be looked at.
+        OSError: if its attributes cannot be read.
     """
     about = path.lstat() if about is None else about
     if not is_ours(about):
@@ -57,28 +56,28 @@ def require_ours(path: Path, about: os.stat_result | None = None) -> None:
 
 
 def open_own(path: Path) -> BinaryIO:
-    """Open a file for reading; no link or pipe, and nobody else's.
+    """Open a regular file for reading if this user or root owns it.
 
     Raises:
-        ForeignFileError: when another user owns it.
-        OSError: when it cannot be opened.
-        ValueError: when it is no plain file.
+        ForeignFileError: if another user owns it.
+        OSError: if it cannot be opened.
+        ValueError: if it is not a regular file.
     """
     return os.fdopen(open_descriptor(path, os.O_RDONLY), "rb")
 
 
 def open_descriptor(path: Path, flags: int, mode: int = 0o600) -> int:
-    """Open a plain file that is not another user's, as `os.open` does.
+    """Open a regular file like `os.open` if this user or root owns it.
 
     Raises:
-        ForeignFileError: when another user owns it.
-        OSError: when it cannot be opened; a link is a loop then.
-        ValueError: when it is no plain file.
+        ForeignFileError: if another user owns it.
+        OSError: if it cannot be opened; ELOOP for a link.
+        ValueError: if it is not a regular file.
     """
     try:
         descriptor = descriptor_of_plain(path, flags, mode)
     except PermissionError:
-        require_ours(path)  # says whose it is
+        require_ours(path)  # names the owner
         raise
     try:
         require_ours(path, os.fstat(descriptor))
@@ -89,12 +88,12 @@ def open_descriptor(path: Path, flags: int, mode: int = 0o600) -> int:
 
 
 def open_lock(path: Path) -> int:
-    """Open a file to lock it; made here or earlier, no other user can open it from now on.
+    """Open a file to lock it, create it if it is missing, and prevent other users from opening it.
 
     Raises:
-        ForeignFileError: when another user owns it: he could hold it for ever.
-        OSError: when it cannot be opened.
-        ValueError: when it is no plain file.
+        ForeignFileError: if another user owns it and so could hold it forever.
+        OSError: if it cannot be opened.
+        ValueError: if it is not a regular file.
     """
     descriptor = open_descriptor(path, os.O_RDWR | os.O_CREAT)
     shut_out_others(descriptor)
@@ -102,7 +101,7 @@ def open_lock(path: Path) -> int:
 
 
 def renew_lock(path: Path) -> None:
-    """Remove a lock that another user can open or has made, and so may hold; the next one is ours alone."""
+    """Remove a lock that another user can open or has created, and so may hold; the next one is private."""
     with contextlib.suppress(OSError):
         about = path.lstat()
         if not is_ours(about) or stat.S_IMODE(about.st_mode) & _OTHERS:
@@ -110,7 +109,7 @@ def renew_lock(path: Path) -> None:
 
 
 def shut_out_others(file: Path | int, keep: int = 0) -> bool:
-    """Take away other users' rights to a file or folder of this user; tell whether they had any.
+    """Remove other users' rights to a file or folder of this user; return True if they had any.
 
     Args:
         keep: rights of the group that stay.
@@ -126,11 +125,11 @@ def shut_out_others(file: Path | int, keep: int = 0) -> bool:
 
 
 def make_folder(path: Path) -> Path:
-    """Make a folder that no other user may enter; close one that is there.
+    """Create a folder that no other user may enter; if it exists, close it to others.
 
     Raises:
-        ForeignFileError: when another user owns it, or made it a link.
-        OSError: when it cannot be made.
+        ForeignFileError: if another user owns it, or made it a link.
+        OSError: if it cannot be created.
     """
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700, parents=True)
@@ -145,9 +144,9 @@ def make_folder(path: Path) -> Path:
 
 
 def cache_folder(name: str = "") -> Path | None:
-    """Return a folder for what can be made again: in the checkout, or where the user keeps such things.
+    """Return a folder for caches: in the checkout or in the user's cache directory.
 
-    None where neither can be written to. Never in a temporary folder: its names can be foreseen there.
+    None if neither is writable. Never a temporary folder, because its names are predictable.
     """
     for place in _cache_places():
         try:
@@ -169,13 +168,13 @@ def _cache_places() -> Iterator[Path]:
 
 
 def begin(runs_dir: Path | None = None) -> None:
-    """Let what this process and its children write be this user's alone; call it first.
+    """Make files that this process and its children create private; call it first.
 
     Args:
-        runs_dir: where its runs lie; where that folder is shared on purpose, its group may read them.
+        runs_dir: the folder of its runs; if it is shared on purpose, its group may read them.
     """
     os.umask(_OTHERS if runs_dir is None else 0o777 & ~run_mode(runs_dir))
-    # torch would compile into a folder of a name that anybody can foresee, and run what it finds there.
+    # By default torch compiles into a folder with a predictable name, and executes what it finds there.
     kept = os.environ.get(COMPILER_CACHE)
     try:
         if kept is not None and Path(kept).exists():
@@ -188,10 +187,10 @@ def begin(runs_dir: Path | None = None) -> None:
 
 
 def close_runs(runs_dir: Path) -> None:
-    """Make the folder of the runs; close runs of this user in it that other users could enter.
+    """Create the folder of the runs; close this user's runs in it to other users.
 
     Raises:
-        OSError: when it cannot be made.
+        OSError: if it cannot be created.
     """
     runs_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not is_ours(about := runs_dir.stat()):
@@ -201,7 +200,7 @@ def close_runs(runs_dir: Path) -> None:
     num_closed = 0
     with os.scandir(runs_dir) as entries:
         for entry in entries:
-            # Only what is a run: somebody may have named a folder that holds other things as well.
+            # Close only runs: the user may have chosen a folder that holds other things as well.
             if (
                 entry.is_dir(follow_symlinks=False)
                 and entry.stat().st_mode & _OTHERS & ~keep
@@ -218,7 +217,7 @@ def close_runs(runs_dir: Path) -> None:
 
 
 def is_locked_by_sight(path: Path) -> bool:
-    """Tell from the system's list (Linux) whether somebody holds a lock that this user may not open."""
+    """Return True if the system lists a lock (Linux), for a file that this user may not open."""
     try:
         inode = path.stat().st_ino
         lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
@@ -228,7 +227,7 @@ def is_locked_by_sight(path: Path) -> bool:
 
 
 def run_mode(runs_dir: Path) -> int:
-    """Return the rights of a run's folder: its owner's alone, or also its group's to read it."""
+    """Return the mode of a run's folder: private, or also readable by its group."""
     try:
         is_shared = runs_dir.stat().st_mode & _SHARED == _SHARED
     except OSError:

@@ -1,1 +1,1 @@
-"""The machine below a run: GPUs, processor, processes, environment."""
+"""The machine that a run uses: GPUs, processor, processes, environment."""

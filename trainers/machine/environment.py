@@ -9,13 +9,13 @@ from collections.abc import Collection, Mapping
 
 
 def _elapsed_s() -> float:
-    # Goes on while the machine sleeps, where the system has such a clock.
+    # CLOCK_BOOTTIME also counts while the machine sleeps, where available.
     clock_id = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime(clock_id)
 
 
 def hour_and_minute(unix_s: float) -> str:
-    """Return a time of day in this machine's time zone, which it names: 14:05 CET."""
+    """Return a time of day with this machine's time zone: 14:05 CET."""
     return time.strftime("%H:%M %Z", time.localtime(unix_s))
 
 
@@ -23,12 +23,12 @@ _OFFSET_S = time.time() - _elapsed_s()
 
 
 def now_unix_s() -> float:
-    """Return the seconds since 1970; of two calls in one process the later one never gives less."""
+    """Return the seconds since 1970; never decreases within one process."""
     return _OFFSET_S + _elapsed_s()
 
 
 NOTIFY_URLS = "DDP_NOTIFY_URLS"
-# What telling people of a run's end needs: the addresses, and the way out, which may name a password.
+# Sending notifications needs the addresses and the proxies, which may contain a password.
 FOR_NOTIFYING = frozenset(
     {NOTIFY_URLS, "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"}
 )
@@ -48,13 +48,15 @@ def for_a_child(
     keep: Collection[str] = (),
     without: re.Pattern[str] | None = None,
 ) -> dict[str, str]:
-    """Return the environment for a process: this one's without secrets, then `more`.
+    """Return the environment for a child process: this process's without secrets, then `more`.
 
-    A secret is told by its name (token, key, password, ...) or by an address with a user in it.
+    A variable is a secret if its name suggests it (token, key, password, ...) or its value is an address with
+    a user.
 
     Args:
-        keep: names of those that the process has a use for.
-        without: the beginnings of names that mean something else to it than to this process.
+        keep: secrets that the process needs.
+        without: matches prefixes of names that the process must not inherit, because it uses them
+            differently.
     """
     kept = {
         name: value

@@ -13,32 +13,32 @@ from trainers.machine.cuda_environment import Obstacle
 from trainers.machine.host import Reading
 from trainers.machine.os_errors import explain
 
-# Windows' driver, as the Linux within it (WSL2) has it.
+# The Windows driver's device as seen from WSL2.
 _WINDOWS_DRIVER = Path("/dev/dxg")
-# Of NVIDIA's driver: the usual one, a Jetson's, and that of Windows.
+# Devices of NVIDIA's driver: the usual one, a Jetson's, and the Windows driver's.
 _DEVICE_FILES = (Path("/dev/nvidiactl"), Path("/dev/nvhost-gpu"), _WINDOWS_DRIVER)
 _PID_NAMESPACE = Path("/proc/self/ns/pid")
-# The kernel's own number of the namespace that it boots with (PROC_PID_INIT_INO).
+# The kernel's fixed inode of the initial PID namespace (PROC_PID_INIT_INO).
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"
 
 
 def may_have_gpu() -> bool:
-    """Tell whether an NVIDIA GPU may be in this machine, whether or not anything of it can be used."""
+    """Return True if this machine may have an NVIDIA GPU, usable or not."""
     has_files = any(path.exists() for path in _DEVICE_FILES)
     return has_files or num_nvidia_cards() > 0 or num_gpus() > 0
 
 
 def sees_all_processes() -> bool:
-    """Tell whether the processes that NVML names can be found here: not in most containers, nor in WSL2.
+    """Return True if the process ids from NVML are valid here; False in most containers and in WSL2.
 
-    There its list has only those of the container, or none, or numbers that mean other processes here.
+    There NVML lists only the container's processes, or none, or ids that belong to other processes here.
     """
     if _WINDOWS_DRIVER.exists():
         return False
     try:
         return str(_PID_NAMESPACE.readlink()) == _FIRST_PID_NAMESPACE
     except OSError:
-        return True  # no Linux, and no such containers
+        return True  # not Linux, so no PID namespaces
 
 
 NvmlProblem = Literal["no_library", "no_driver", "mismatch", "other"]
@@ -46,7 +46,7 @@ NvmlProblem = Literal["no_library", "no_driver", "mismatch", "other"]
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
 _NVIDIA_VENDOR = "0x10de"
 _DISPLAY_CLASS = "0x03"
-# Of nvml.h: NVML_TEMPERATURE_GPU, and the version with which nvmlMemory_v2_t begins.
+# From nvml.h: NVML_TEMPERATURE_GPU, and the version field of nvmlMemory_v2_t.
 _TEMPERATURE_OF_GPU = 0
 _MEMORY_V2 = 0x02000028
 _VOLTA, _AMPERE = (7, 0), (8, 0)
@@ -55,7 +55,7 @@ _NEEDS_AMPERE = {
     "tf32": "has no TF32: the run computes in fp32.",
 }
 NO_TELEMETRY = "GPU telemetry is not available"
-# Drivers before 510 have the second version of these functions only.
+# Drivers before 510 have only the second version of these functions.
 _PROCESS_LISTS = {
     "compute": ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses_v2"),
     "graphics": ("nvmlDeviceGetGraphicsRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses_v2"),
@@ -69,7 +69,7 @@ _TELEMETRY = {
 
 @dataclass(frozen=True, kw_only=True)
 class GpuProcess:
-    """A process that holds memory on a GPU; `draws` marks a desktop and the like."""
+    """A process that holds memory on a GPU; `draws` marks graphics programs such as a desktop."""
 
     pid: int
     name: str | None = None
@@ -79,11 +79,11 @@ class GpuProcess:
 
 @dataclass(frozen=True, kw_only=True)
 class VisibleGpu:
-    """A GPU by its index on the machine, by the name CUDA knows it by, and its NVML handle.
+    """A GPU by its index on the machine, its CUDA UUID, and its NVML handle.
 
     Attributes:
-        index: of a MIG instance, which has none of its own, its place among the visible GPUs.
-        is_part: it is a MIG instance, or a GPU divided into instances that NVML does not list.
+        index: for a MIG instance, which has no index, its position among the visible GPUs.
+        is_part: True for a MIG instance, or a GPU divided into instances that NVML does not list.
     """
 
     index: int
@@ -94,7 +94,7 @@ class VisibleGpu:
 
 @functools.cache
 def _nvml_and_problem() -> tuple[ModuleType | None, NvmlProblem | None, str]:
-    """Return pynvml, initialised, or the kind of failure and NVML's own text."""
+    """Return pynvml, initialised, or the kind of failure and NVML's error text."""
     try:
         import pynvml
     except ImportError:
@@ -107,7 +107,7 @@ def _nvml_and_problem() -> tuple[ModuleType | None, NvmlProblem | None, str]:
 
 
 def _other_errors(nvml: ModuleType) -> tuple[type[Exception], ...]:
-    """Return what pynvml raises besides NVMLError.
+    """Return the exceptions that pynvml raises in addition to NVMLError.
 
     A driver before 510 lacks functions: NVMLLibraryMismatchError, which is not an NVMLError. An older pynvml
     lacks them itself: AttributeError.
@@ -117,7 +117,7 @@ def _other_errors(nvml: ModuleType) -> tuple[type[Exception], ...]:
 
 
 def _answer(question: str, *arguments: Any, **more: Any) -> tuple[Any, str]:
-    """Return NVML's answer and "", or None and the reason why there is none."""
+    """Return NVML's answer and "", or None and the error text."""
     nvml = _nvml()
     if nvml is None:
         return None, _nvml_and_problem()[2]
@@ -144,39 +144,39 @@ def _problem_named(error_class: str) -> NvmlProblem:
 
 
 def _nvml() -> ModuleType | None:
-    """Return pynvml, initialised; None where there is no library or no driver."""
+    """Return pynvml, initialised, or None if the library or the driver is missing."""
     return _nvml_and_problem()[0]
 
 
 def nvml_problem() -> NvmlProblem | None:
-    """Say why no GPU can be asked for; None where NVML answers."""
+    """Return the kind of problem that prevents NVML queries, or None if NVML works."""
     return _nvml_and_problem()[1]
 
 
 def num_gpus() -> int:
-    """Return how many GPUs a job started here would see."""
+    """Return the number of GPUs that a job started here would see."""
     return len(visible_gpus())
 
 
 def visible_gpus() -> list[VisibleGpu]:
-    """Return the GPUs that a job started here would see and that answer: whole ones by index, then parts.
+    """Return the responding GPUs that a job started here would see: whole GPUs by index, then parts.
 
-    Of a divided GPU these are its MIG instances. CUDA uses one of them per process, so that each must be
-    named by its own UUID. Indices in CUDA_VISIBLE_DEVICES are NVML's; see `names_are_unclear`.
+    A divided GPU is replaced by its MIG instances. CUDA uses one of them per process, so that each must be
+    selected by its own UUID. Indices in CUDA_VISIBLE_DEVICES are NVML's; see `names_are_unclear`.
     """
-    there = _gpus_by_index()
+    gpus = _gpus_by_index()
     names = cuda_environment.visible_names()
     found, parts = [], list[VisibleGpu]()
     if names is None:
-        found = list(there.values())
+        found = list(gpus.values())
     for name in names or ():
         if name.startswith(cuda_environment.MIG):
             parts.append(VisibleGpu(index=0, uuid=name, handle=gpu_handle(name), is_part=True))
             continue
-        meant = [index for index, gpu in there.items() if _is_meant(name, index, gpu)]
-        if len(meant) != 1:
-            break  # CUDA sees none of those that come after a name it does not know
-        found.append(there[meant[0]])
+        selected = [index for index, gpu in gpus.items() if _is_selected(name, index, gpu)]
+        if len(selected) != 1:
+            break  # CUDA ignores all names after an unknown one
+        found.append(gpus[selected[0]])
     answering = sorted((gpu for gpu in found if gpu is not None), key=lambda gpu: gpu.index)
     whole = [gpu for gpu in answering if not is_divided(gpu.handle)]
     for gpu in answering:
@@ -186,7 +186,7 @@ def visible_gpus() -> list[VisibleGpu]:
 
 
 def _parts_of(gpu: VisibleGpu) -> list[VisibleGpu]:
-    """Return the MIG instances of a divided GPU; the GPU itself where NVML does not list them."""
+    """Return the MIG instances of a divided GPU, or the GPU itself if NVML does not list them."""
     most = _ask("nvmlDeviceGetMaxMigDeviceCount", gpu.handle)
     if most is None:
         return [replace(gpu, is_part=True)]
@@ -200,7 +200,7 @@ def _parts_of(gpu: VisibleGpu) -> list[VisibleGpu]:
 
 
 def _gpus_by_index() -> dict[int, VisibleGpu | None]:
-    """Return every GPU of the machine by index; None is one that is silent."""
+    """Return every GPU of the machine by index; None for a GPU that does not respond."""
     found: dict[int, VisibleGpu | None] = {}
     for index, handle in all_gpus().items():
         uuid = None if handle is None else _uuid_of(handle)
@@ -209,21 +209,21 @@ def _gpus_by_index() -> dict[int, VisibleGpu | None]:
 
 
 def all_uuids() -> list[str]:
-    """Return the UUID of every GPU of the machine that answers, also of those hidden from runs."""
+    """Return the UUIDs of all responding GPUs of the machine, including those hidden from runs."""
     return [gpu.uuid for gpu in _gpus_by_index().values() if gpu is not None]
 
 
-def _is_meant(name: str, index: int, gpu: VisibleGpu | None) -> bool:
-    """Tell whether a name is this GPU's: its index, or its UUID as far as it is written out."""
+def _is_selected(name: str, index: int, gpu: VisibleGpu | None) -> bool:
+    """Return True if a name selects this GPU: its index, or a prefix of its UUID."""
     return name == str(index) or (
         gpu is not None and name.startswith(cuda_environment.GPU) and gpu.uuid.startswith(name)
     )
 
 
 def names_are_unclear() -> bool:
-    """Tell whether indices in CUDA_VISIBLE_DEVICES may mean other GPUs to CUDA than to NVML.
+    """Return True if indices in CUDA_VISIBLE_DEVICES may select other GPUs in CUDA than in NVML.
 
-    CUDA puts the fastest first, which cannot be asked of NVML; among equal ones both count alike.
+    CUDA puts the fastest GPU first, and NVML cannot query that order; for equal GPUs both orders agree.
     """
     if not cuda_environment.names_by_index():
         return False
@@ -236,20 +236,20 @@ def _uuid_of(handle: Any) -> str | None:
 
 
 def gpu_index(handle: Any) -> int | None:
-    """Return a GPU's index on the machine, whatever a job may see of it."""
+    """Return a GPU's index on the machine, independent of CUDA_VISIBLE_DEVICES."""
     index = _ask("nvmlDeviceGetIndex", handle)
     return None if index is None else int(index)
 
 
 def all_gpus() -> dict[int, Any | None]:
-    """Return every GPU of the machine by index, also those hidden from runs; None is one that is silent."""
+    """Return the handles of all GPUs of the machine by index, hidden ones included; None: no response."""
     count = int(_ask("nvmlDeviceGetCount") or 0)
-    # None: a GPU that fell off the bus.
+    # No handle: for example, a GPU that fell off the bus.
     return {index: _ask("nvmlDeviceGetHandleByIndex", index) for index in range(count)}
 
 
 def num_nvidia_cards() -> int:
-    """Return the NVIDIA graphics cards on the bus, with a driver or without."""
+    """Return the number of NVIDIA graphics cards on the bus, with or without a driver."""
     found = 0
     for device in _PCI_DEVICES.glob("*") if _PCI_DEVICES.is_dir() else []:
         try:
@@ -262,25 +262,25 @@ def num_nvidia_cards() -> int:
 
 
 def gpu_handles() -> list[Any]:
-    """Return a handle for every GPU a job started here would see, for `read_gpu`."""
+    """Return a handle, for `read_gpu`, of every GPU that a job started here would see."""
     return [gpu.handle for gpu in visible_gpus() if gpu.handle is not None]
 
 
 def named(uuid: str) -> str:
-    """Return a GPU's UUID as NVML and CUDA_VISIBLE_DEVICES write it; torch leaves the beginning out."""
+    """Return a GPU's UUID as NVML and CUDA_VISIBLE_DEVICES write it; torch omits the prefix."""
     is_named = uuid.startswith((cuda_environment.GPU, cuda_environment.MIG))
     return uuid if is_named else f"{cuda_environment.GPU}{uuid}"
 
 
 def gpu_handle(uuid: str) -> Any | None:
-    """Return the handle of the GPU of this UUID (as torch prints it), or None."""
+    """Return the handle of the GPU with this UUID (as torch prints it), or None."""
     whole = _ask("nvmlDeviceGetHandleByUUID", named(uuid))
-    # torch leaves the beginning out of a MIG instance's UUID as well.
+    # torch omits the prefix of a MIG instance's UUID, too.
     return whole if whole is not None else _ask("nvmlDeviceGetHandleByUUID", f"{cuda_environment.MIG}{uuid}")
 
 
 def compute_capability(handle: Any) -> tuple[int, int] | None:
-    """Return the compute capability, as (9, 0), of a GPU or a MIG instance, without calling CUDA, or None."""
+    """Return the compute capability, such as (9, 0), of a GPU or a MIG instance, or None; avoids CUDA."""
     found = _ask("nvmlDeviceGetCudaComputeCapability", handle)
     if found is None:
         whole = _ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
@@ -289,7 +289,7 @@ def compute_capability(handle: Any) -> tuple[int, int] | None:
 
 
 def precision_obstacle(precision: str, name: str | None, capability: tuple[int, int]) -> Obstacle | None:
-    """Return why a precision does not make this GPU faster, and what does; None where it does.
+    """Return why a precision does not speed up this GPU, with a better choice, or None if it does.
 
     bf16 and TF32 begin with Ampere (8.0), fp16 on tensor cores with Volta (7.0): CUDA C++ Programming Guide,
     "Compute Capabilities".
@@ -305,9 +305,9 @@ def precision_obstacle(precision: str, name: str | None, capability: tuple[int, 
 
 
 def is_divided(handle: Any) -> bool:
-    """Return True if a GPU is divided into MIG instances: CUDA sees those, each with a UUID of its own.
+    """Return True if a GPU is divided into MIG instances, which CUDA sees instead, each with its own UUID.
 
-    An instance itself is not: its memory is its own, whatever NVML answers about the mode of its GPU.
+    An instance itself is not divided: its memory is its own, whatever NVML reports about the mode of its GPU.
     """
     if _ask("nvmlDeviceIsMigDeviceHandle", handle):
         return False
@@ -331,9 +331,9 @@ def read_gpu(handle: Any) -> Reading:
 
 
 def telemetry_problem() -> str | None:
-    """Return what NVML does not report of this machine's GPUs, and why, as a sentence; None: it reports all.
+    """Return a sentence about what NVML cannot report of this machine's GPUs and why, or None.
 
-    Also None where there is no NVIDIA card to report of.
+    Also None without an NVIDIA card.
     """
     _, problem, text = _nvml_and_problem()
     if problem is not None:
@@ -341,7 +341,7 @@ def telemetry_problem() -> str | None:
     unanswered: dict[str, list[str]] = {}
     for index, handle in all_gpus().items():
         if handle is None:
-            continue  # reported as a GPU that does not answer
+            continue  # reported elsewhere as a GPU that does not respond
         for name, questions in _TELEMETRY.items():
             reasons = [_answer(question, handle)[1] for question in questions]
             if all(reasons):
@@ -355,20 +355,20 @@ def telemetry_problem() -> str | None:
 
 
 def memory_held_bytes(handle: Any) -> int | None:
-    """Return the memory that processes hold on a GPU, and the driver's own where that is not told apart."""
-    # The second version names what the driver reserves for itself, which the first counts as used.
+    """Return the memory that processes hold on a GPU, with the driver's own if not separable."""
+    # The second version separates the driver's reserved memory, which the first counts as used.
     held = _ask("nvmlDeviceGetMemoryInfo", handle, version=_MEMORY_V2)
     return read_gpu(handle).memory_used_bytes if held is None else int(held.used)
 
 
 def gpu_divided_into(uuid: str) -> Any | None:
-    """Return the handle of the GPU that a part (MIG) belongs to; None where it is not known."""
+    """Return the handle of the GPU that a MIG instance belongs to, or None if unknown."""
     part = _ask("nvmlDeviceGetHandleByUUID", uuid)
     return None if part is None else _ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", part)
 
 
 def gpu_processes(handle: Any) -> list[GpuProcess] | None:
-    """Return who holds memory on a GPU, the largest first; None where the driver does not say."""
+    """Return the processes that hold memory on a GPU, largest first, or None if unknown."""
     memory_of: dict[int, int | None] = {}
     drawing: set[int] = set()
     answers = 0
@@ -403,6 +403,6 @@ def _gpu_process_name(pid: int) -> str | None:
 
 
 def driver_versions() -> tuple[str | None, str | None]:
-    """Return the NVIDIA driver's version and the newest CUDA it can run, such as `13.0`."""
+    """Return the NVIDIA driver's version and the latest CUDA version it supports, such as `13.0`."""
     driver, cuda = _text(_ask("nvmlSystemGetDriverVersion")), _ask("nvmlSystemGetCudaDriverVersion")
     return driver, None if cuda is None else f"{int(cuda) // 1000}.{int(cuda) % 1000 // 10}"

@@ -20,7 +20,7 @@ import psutil
 
 
 class MemoryFile:
-    """The owner's side; others open its `address` as long as this process lives."""
+    """Shared memory, owner's side; others open its `address` while this process lives."""
 
     def __init__(self, name: str, size_bytes: int = 0) -> None:
         self._path: str | None = None
@@ -37,12 +37,12 @@ class MemoryFile:
         return self._path or f"/proc/{os.getpid()}/fd/{self._fd}"
 
     def map(self) -> mmap.mmap:
-        """Return its content, to be read and written."""
+        """Return the content as a writable mapping."""
         return mmap.mmap(self._fd, self._size_bytes)
 
     def close(self) -> None:
-        """Give it up; who has mapped it keeps what they have."""
-        with contextlib.suppress(OSError):  # closed before
+        """Close the file; existing mappings stay valid."""
+        with contextlib.suppress(OSError):  # already closed
             os.close(self._fd)
         if self._path is not None:
             with contextlib.suppress(FileNotFoundError):
@@ -50,10 +50,10 @@ class MemoryFile:
 
 
 def map_file(address: str) -> mmap.mmap:
-    """Return the content of another process's file, to be read and written.
+    """Return the content of another process's file as a writable mapping.
 
     Raises:
-        OSError: when there is none, or it may not be opened.
+        OSError: if it does not exist or may not be opened.
     """
     fd = os.open(address, os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -63,18 +63,18 @@ def map_file(address: str) -> mmap.mmap:
 
 
 def is_in_memory() -> bool:
-    """Tell whether this system has such files: Linux does."""
+    """Return True if this system supports files in memory (Linux)."""
     return hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd")  # noqa: PTH112
 
 
 _CPU_INFO = Path("/proc/cpuinfo")
-# As Linux names them, on x86 and on Arm.
+# Flag names in Linux, on x86 and on Arm.
 _BF16_FLAGS = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """One look at a GPU or at a process on the CPU."""
+    """One measurement of a GPU, or of a process on the CPU."""
 
     name: str | None = None
     utilization_percent: float | None = None
@@ -85,7 +85,7 @@ class Reading:
 
     @property
     def memory_free_bytes(self) -> int | None:
-        """What nobody uses; None where that is not known."""
+        """Free memory, or None if unknown."""
         if self.memory_total_bytes is None or self.memory_used_bytes is None:
             return None
         return self.memory_total_bytes - self.memory_used_bytes
@@ -93,7 +93,7 @@ class Reading:
 
 @functools.cache
 def find_psutil() -> ModuleType | None:
-    """Return psutil; None where it is not installed: training goes on without its readings."""
+    """Return psutil, or None if it is not installed: training works without its readings."""
     try:
         import psutil
     except ImportError:
@@ -103,25 +103,25 @@ def find_psutil() -> ModuleType | None:
 
 
 def num_cores() -> int:
-    """Return the CPU cores this process may use."""
+    """Return the number of CPU cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class ProcessReader:
-    """Reads this process on the CPU: its share of the cores it was given, and its memory."""
+    """Reads this process on the CPU: its share of its cores, and its memory."""
 
     def __init__(self, num_threads: int) -> None:
         self._num_threads = num_threads
         psutil = find_psutil()
         self._process = None if psutil is None else psutil.Process()
         if self._process is not None:
-            # The first answer is always 0: it only starts the clock.
+            # psutil's first answer is always 0: it only starts the measurement.
             self._process.cpu_percent()
 
     def read(self) -> Reading:
-        """Return the utilization since the last call, 100% being all threads busy."""
+        """Return the utilization since the last call; 100% means that all threads were busy."""
         if self._process is None:
             return Reading(name=cpu_name())
         psutil = find_psutil()
@@ -143,9 +143,9 @@ def resident_bytes() -> int | None:
 
 @functools.cache
 def has_bf16() -> bool | None:
-    """Return True if the CPU multiplies bf16 numbers itself, or None if unknown.
+    """Return True if the CPU has bf16 instructions, or None if unknown.
 
-    That takes AMX, AVX512-BF16 or Arm's BF16; without these instructions torch emulates it.
+    These are AMX, AVX512-BF16 or Arm's BF16; without them torch emulates bf16.
     """
     try:
         with _CPU_INFO.open(encoding="utf-8") as file:
@@ -160,7 +160,7 @@ def has_bf16() -> bool | None:
 
 @functools.cache
 def cpu_name() -> str:
-    """Return the processor's name, as the system gives it."""
+    """Return the processor's name as the system reports it."""
     try:
         with _CPU_INFO.open(encoding="utf-8") as file:
             for line in file:
@@ -175,9 +175,9 @@ FIRST_SPAN_S = 0.1
 
 
 class CoreReader:
-    """Reads how busy each core was since the last look.
+    """Reads each core's utilization since the last reading.
 
-    psutil's own `cpu_percent` remembers its last look by thread, and every request may come in another.
+    psutil's own `cpu_percent` stores the last reading per thread, and requests may run in any thread.
     """
 
     def __init__(self, times: Callable[[], Sequence[Any]] = lambda: psutil.cpu_times(percpu=True)) -> None:
@@ -185,7 +185,7 @@ class CoreReader:
         self._last: list[tuple[float, float]] = []
 
     def read(self, *, afresh: bool = False) -> list[float]:
-        """Return each core's use in percent; `afresh` looks twice, when the last look is long ago."""
+        """Return each core's utilization in percent; `afresh` measures a new interval."""
         if afresh or not self._last:
             self._last = self._sample()
             time.sleep(FIRST_SPAN_S)
@@ -196,10 +196,10 @@ class CoreReader:
         ]
 
     def _sample(self) -> list[tuple[float, float]]:
-        """Return each core's busy time and all its time, in seconds."""
+        """Return each core's busy time and total time, in seconds."""
         found = []
         for core in self._times():
-            # A guest's time is in `user` already.
+            # A guest's time is included in `user`.
             all_s = sum(core) - getattr(core, "guest", 0.0) - getattr(core, "guest_nice", 0.0)
             found.append((all_s - core.idle - getattr(core, "iowait", 0.0), all_s))
         return found
@@ -210,20 +210,20 @@ def _percent(busy_s: float, all_s: float) -> float:
 
 
 def memory_bytes() -> tuple[int, int]:
-    """Return the machine's memory in use and in all; what can be given back at once is not in use."""
+    """Return the machine's used and total memory; memory that can be reclaimed counts as free."""
     memory = psutil.virtual_memory()
     return int(memory.total - memory.available), int(memory.total)
 
 
 def interfaces() -> dict[str, set[str]]:
-    """Return the addresses of each network interface, without the % and the interface that IPv6 may add."""
+    """Return the addresses of each network interface, without IPv6's "%interface" suffix."""
     return {
         name: {known.address.partition("%")[0] for known in addresses}
         for name, addresses in psutil.net_if_addrs().items()
     }
 
 
-# A rank, rather than the page, the supervisor or torchrun, which would take everything with them.
+# A rank should be killed rather than the page, the supervisor or torchrun, whose end would end the ranks too.
 RANK_SCORE = 500
 # From the end of a rank to the end of torchrun, which waits for the other ranks.
 RECENT_S = 60.0
@@ -232,19 +232,19 @@ _COUNTER = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 
 def be_ended_first() -> None:
-    """Have the kernel end this process, or one that it starts, before others when memory runs out (Linux)."""
+    """Make the kernel kill this process and its children first when memory runs out (Linux)."""
     if not sys.platform.startswith("linux"):
         return
     path = Path("/proc/self/oom_score_adj")
-    with contextlib.suppress(OSError, ValueError):  # a container may hide it
+    with contextlib.suppress(OSError, ValueError):  # a container may hide the file
         if int(path.read_text()) < RANK_SCORE:
             path.write_text(str(RANK_SCORE))
 
 
 def num_kills() -> int | None:
-    """Return how many processes of this control group the kernel has ended for lack of memory.
+    """Return how many processes of this control group the kernel has killed for lack of memory.
 
-    None where no counter can be read. The machine's own counter stands in where the group has none.
+    None if no counter is readable. If the group has no counter, the machine's is used.
     """
     for path in (*_counters_of_group(), Path("/proc/vmstat")):
         with contextlib.suppress(OSError):
@@ -254,7 +254,7 @@ def num_kills() -> int | None:
 
 
 def _counters_of_group() -> list[Path]:
-    """Return the files that may hold the counter of this process's group: version 2, then version 1."""
+    """Return possible counter files of this process's control group: version 2, then version 1."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -270,7 +270,7 @@ def _counters_of_group() -> list[Path]:
 
 
 class KillWatch:
-    """Remembers when the kernel last ended a process of this group for lack of memory."""
+    """Remembers when the kernel last killed a process of this control group for lack of memory."""
 
     def __init__(self) -> None:
         self._num_kills = num_kills()
@@ -290,6 +290,6 @@ class KillWatch:
 
     @property
     def has_just_killed(self) -> bool:
-        """Whether it ended one within the last minute."""
+        """True if the kernel killed a process within the last minute."""
         self.look(now=True)
         return time.monotonic() - self._killed_at < RECENT_S

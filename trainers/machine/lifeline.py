@@ -1,10 +1,11 @@
-"""Ties a process's life to its parent's: the kernel kills it when the parent is gone (on Linux only).
+"""Ties a process's life to its parent's: the kernel kills it when the parent ends (Linux only).
 
     python -m trainers.machine.lifeline PARENT_PID COMMAND ...
 
-As a program it becomes the command, which then cannot outlive that parent, whatever kills it. A process
+As a program it becomes the command, which then cannot outlive that parent, however the parent ends. A process
 with several threads starts its children this way, because code between its fork and exec may hang. The
-command's own children find its process id in their environment: so they can tell that it is gone already.
+command's own children find its process id in their environment, so that they can detect that it has already
+ended.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def die_with_parent(parent_pid: int | None = None) -> None:
-    """Ask the kernel to kill this process when its parent's thread that started it ends.
+    """Make the kernel kill this process when the thread of its parent that started it ends.
 
     Args:
-        parent_pid: who the parent should be; if it is gone already, this process ends at once.
+        parent_pid: the expected parent; if it is gone already, this process ends immediately.
     """
     if not sys.platform.startswith("linux"):
         return
@@ -35,13 +36,13 @@ def die_with_parent(parent_pid: int | None = None) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of descendants that lose theirs (on Linux only), so that none gets out of sight."""
+    """Become the parent of orphaned descendants (Linux only), so that none is lost track of."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def parent_by_name() -> int | None:
-    """Return the process id of the command that this process is a child of, if it was started here."""
+    """Return the process id of the lifeline command that is this process's parent, or None."""
     named = os.environ.get(COMMAND_PID, "")
     return int(named) if named.isdecimal() else None
 
@@ -49,4 +50,4 @@ def parent_by_name() -> int | None:
 if __name__ == "__main__":
     die_with_parent(int(sys.argv[1]))
     os.environ[COMMAND_PID] = str(os.getpid())
-    os.execvp(sys.argv[2], sys.argv[2:])  # the promise holds across it
+    os.execvp(sys.argv[2], sys.argv[2:])  # PR_SET_PDEATHSIG is preserved across exec

@@ -1,4 +1,4 @@
-"""Sentences for the errors of the system: what happened, in which folder, and what to do."""
+"""Sentences for system errors: what happened, in which folder, and how to fix it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _SPACE_HINT = "delete runs that are no longer needed and empty the bin"
 _OPEN_FILES_HINT = "close pages that are not needed, or raise the limit (ulimit -n)"
-# {path} is the file; {of} is " of FOLDER", or empty where the system does not name the file.
+# {path} is the file; {of} is " of FOLDER", or empty if the system does not name the file.
 _SENTENCES = {
     errno.ENOSPC: f"the disk{{of}} is full: {_SPACE_HINT}",
     errno.EDQUOT: f"the disk quota{{of}} is used up: {_SPACE_HINT}",
@@ -40,7 +40,7 @@ _MAX_SHOWN = 200
 
 
 def explain(error: BaseException) -> str:
-    """Return a sentence without a full stop: what happened, to which folder, and what to do.
+    """Return a sentence without a full stop: what happened, in which folder, and how to fix it.
 
     Any other error, and an OSError without an errno, keeps its own text.
     """
@@ -59,7 +59,7 @@ def explain(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def about(path: Path) -> Iterator[None]:
-    """Add the path to an OSError raised inside that does not name a file: `write` and `fsync` do not."""
+    """Add the path to an OSError raised inside that names no file: `write` and `fsync` do not."""
     try:
         yield
     except OSError as error:
@@ -69,7 +69,7 @@ def about(path: Path) -> Iterator[None]:
 
 
 def _path_of(error: OSError) -> Path | None:
-    """Return the file of an error; of a temporary file next to its target, the folder."""
+    """Return the file of an error; for a temporary file, the folder of its target."""
     if not isinstance(error.filename, str | bytes):
         return None
     path = Path(os.fsdecode(error.filename))
@@ -82,7 +82,7 @@ def _shown(path: Path) -> str:
 
 
 class _DroppingOutput(io.FileIO):
-    """A log file that drops what a full or read-only disk does not take."""
+    """A log file that drops output if its disk is full or read-only."""
 
     def write(self, data: Any) -> int:
         try:
@@ -94,7 +94,7 @@ class _DroppingOutput(io.FileIO):
 
 
 def keep_going_without_log() -> None:
-    """Have `print` and tracebacks of this process drop what its log file does not take.
+    """Make `print` and tracebacks of this process drop output that its log file cannot store.
 
     Otherwise a `print` raises on a full disk: a supervisor would end before it has written the final status,
     and a rank would fail over a line of its log.

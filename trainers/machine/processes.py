@@ -1,4 +1,4 @@
-"""Processes: titles, priority, children."""
+"""Processes: titles, resource use, process trees."""
 
 from __future__ import annotations
 
@@ -13,52 +13,52 @@ from pathlib import Path
 
 import psutil
 
-# The first word of our titles.
+# The first word of our process titles.
 OURS = "ddp:"
 
 _PR_SET_NAME = 15
-# Counted from the third field of /proc/PID/stat; the second one may have blanks in it.
+# Index from the third field of /proc/PID/stat; the second field may contain spaces.
 _ARG_START, _ARG_END = 45, 46
 _END_OF_NAME = b") "
 MAX_SHOWN = 100
 
 
 def show_rank(run_id: str | None, rank: int) -> None:
-    """Call this process a rank of a run (None: of one that nobody has chosen yet), from the main thread.
+    """Set this process's title to a rank of a run (None: not assigned yet); call it from the main thread.
 
-    Where the title is longer than the command line was, the run's name is cut short.
+    If the title is longer than the original command line, the run's name is cut.
     """
     if not sys.platform.startswith("linux"):
         return
     tail = f" rank {rank}".encode()
-    # No blank: Slurm's proctrack/linuxproc reads /proc/PID/stat up to the first one, and would lose the rank:
-    # those of a suspended job trained on.
+    # No space: Slurm's proctrack/linuxproc parses /proc/PID/stat up to the first one and would lose track of
+    # the rank: ranks of a suspended job would train on.
     ctypes.CDLL(None).prctl(_PR_SET_NAME, f"ddp-rank-{rank}".encode(), 0, 0, 0)
     begin, end = _command_line_place()
-    room = end - begin - 2  # a zero behind the title, and the last byte
+    room = end - begin - 2  # a zero after the title, and the last byte
     if room < len(tail):
-        return  # this system does not say where it is
+        return  # this system hides the position
     head = f"{OURS} {run_id or 'waiting for a run,'}".encode()[: room - len(tail)]
     ctypes.memmove(begin, (head + tail).ljust(room + 1, b"\0") + b".", end - begin)
 
 
 def title_of(command_line: Sequence[str]) -> str | None:
-    """Return what a rank of a run calls itself; None for any other process."""
+    """Return the title of a rank, or None for any other process."""
     return " ".join(command_line)[:MAX_SHOWN] if command_line and command_line[0] == OURS else None
 
 
 def _command_line_place() -> tuple[int, int]:
-    """Return where this process's command line begins and ends in its memory; (0, 0) where that is hidden."""
+    """Return the start and end addresses of this process's command line; (0, 0) if hidden."""
     fields = Path("/proc/self/stat").read_bytes().rpartition(_END_OF_NAME)[2].split()
     return int(fields[_ARG_START]), int(fields[_ARG_END])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """What a process has used so far, its children included, and how it stands now.
+    """Resources that a process and its children have used, and its current state.
 
-    `wanted_s` is the time its threads have run or stood in line for a core: on a crowded machine a process
-    at work may get little, but it wants much.
+    `wanted_s` is the time its threads ran or waited for a core: on an overloaded machine an active process
+    may get little CPU time, but `wanted_s` still grows.
     """
 
     cpu_s: float
@@ -69,7 +69,7 @@ class Effort:
 
 
 def sample_effort(pid: int) -> Effort | None:
-    """Return a process's effort; None when it is gone."""
+    """Return a process's effort, or None if it has ended."""
     try:
         root = psutil.Process(pid)
         status = root.status()
@@ -94,7 +94,7 @@ def sample_effort(pid: int) -> Effort | None:
 
 
 def _io_bytes(process: psutil.Process) -> int:
-    """Return what it has read and written, whether from a disk, a network disk or the system's memory."""
+    """Return the bytes that a process has read and written, on a disk, a network disk or the page cache."""
     if not hasattr(process, "io_counters"):
         return 0
     counters = process.io_counters()
@@ -102,7 +102,7 @@ def _io_bytes(process: psutil.Process) -> int:
 
 
 def _wanted_s(pid: int) -> float:
-    """Return how long its threads have run and waited for a core (proc(5), schedstat); 0 where hidden."""
+    """Return how long a process's threads ran and waited for a core (proc(5), schedstat); 0 if hidden."""
     wanted_ns = 0
     for task in names_in(f"/proc/{pid}/task"):
         with contextlib.suppress(OSError, ValueError):
@@ -112,11 +112,11 @@ def _wanted_s(pid: int) -> float:
 
 
 def _waits_for_disk(pid: int) -> bool:
-    """Tell whether one of its threads stands in the kernel where only a device can wake it."""
+    """Return True if a thread of a process is in uninterruptible sleep."""
     for task in names_in(f"/proc/{pid}/task"):
         stat = Path(f"/proc/{pid}/task/{task}/stat")
         with contextlib.suppress(OSError, IndexError):
-            # The name before it may hold any character; the state is the first word after it.
+            # The name before it may contain any character; the state is the first word after it.
             if stat.read_text(errors="replace").rpartition(")")[2].split()[0] == "D":
                 return True
     return False
@@ -124,7 +124,7 @@ def _waits_for_disk(pid: int) -> bool:
 
 UPDATE_EVERY_S = 0.5
 KILL_WAIT_S = 3.0
-# After SIGKILL the driver takes a process's GPU contexts and pinned memory apart before it is gone.
+# After SIGKILL the driver frees a process's GPU contexts and pinned memory before the process ends.
 GPU_KILL_WAIT_S = 30.0
 KILL_POLL_S = 0.02
 
@@ -134,9 +134,9 @@ _GPU_FILES = ("/dev/nvidia", "/dev/dxg", "/dev/kfd")
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessFacts:
-    """What can be known of a process; what is hidden from this user is empty or None.
+    """The known properties of a process; those hidden from this user are empty or None.
 
-    `name` is that of its program, or of a rank its title.
+    `name` is the program's name, or a rank's title.
     """
 
     pid: int
@@ -149,15 +149,15 @@ class ProcessFacts:
 
 
 def all_pids() -> list[int]:
-    """Return the ids of all processes that can be seen from here."""
+    """Return the ids of all visible processes."""
     return psutil.pids()
 
 
 def names_in(folder: str) -> list[str]:
-    """Return the names in a folder of /proc; none where its process has gone, or it is hidden.
+    """Return the names in a folder of /proc; empty if its process has ended or it is hidden.
 
-    `Path.glob` raises where it goes between two of its steps (until Python 3.13), and whoever asks in a loop
-    meets that moment in the end.
+    `Path.glob` raises if the folder disappears while it is read (until Python 3.13), which happens sooner or
+    later in a polling loop.
     """
     try:
         return os.listdir(folder)
@@ -166,7 +166,7 @@ def names_in(folder: str) -> list[str]:
 
 
 def inspect(pid: int) -> ProcessFacts | None:
-    """Return what can be known of a process; None when it is not there, or not to be seen from here."""
+    """Return the properties of a process, or None if it does not exist or is not visible."""
     try:
         process = psutil.Process(pid)
         with process.oneshot():
@@ -185,7 +185,7 @@ def inspect(pid: int) -> ProcessFacts | None:
 
 
 def is_alive(pid: int) -> bool:
-    """Tell whether there is a process of this id that has not ended; a zombie has."""
+    """Return True if a process of this id is running; a zombie is not."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -214,7 +214,7 @@ def _working_directory(process: psutil.Process) -> str | None:
 
 
 def output_of(pid: int) -> Path | None:
-    """Return the file a process's standard output goes to; None where that is hidden, or no file."""
+    """Return the file of a process's standard output, or None if it is hidden or not a file."""
     try:
         return Path(f"/proc/{pid}/fd/1").readlink()
     except OSError:
@@ -222,32 +222,32 @@ def output_of(pid: int) -> Path | None:
 
 
 def holds_gpu(pid: int) -> bool:
-    """Tell whether a process has a GPU's driver open; no where that is hidden, or it ends already."""
+    """Return True if a process has a GPU's driver open; False if that is hidden, or the process is ending."""
     for descriptor in names_in(f"/proc/{pid}/fd"):
-        with contextlib.suppress(OSError):  # closed meanwhile
+        with contextlib.suppress(OSError):  # closed by now
             if str(Path(f"/proc/{pid}/fd/{descriptor}").readlink()).startswith(_GPU_FILES):
                 return True
     return False
 
 
 def memory_bytes(pid: int) -> int | None:
-    """Return a process's memory, pages it shares counted in equal parts; None where that is hidden.
+    """Return a process's memory with shared pages divided among their users, or None if hidden.
 
-    Adding these up over processes counts no page twice, as their resident sets would.
+    Sums over processes count no page twice, unlike sums of resident sets.
     """
     try:
         return int(psutil.Process(pid).memory_full_info().pss)
     except psutil.NoSuchProcess:
         return 0
-    except (psutil.AccessDenied, AttributeError):  # not ours; not Linux
+    except (psutil.AccessDenied, AttributeError):  # another user's process; not Linux
         return None
 
 
 class ProcessTree:
-    """A process and all below it, remembered by (pid, start time) so that a reused pid is not ours.
+    """A process and its descendants, identified by (pid, start time) so that a reused pid is not included.
 
     Args:
-        with_root: the root belongs to it; else only what is below it does.
+        with_root: include the root; else only its descendants.
     """
 
     def __init__(self, root_pid: int, *, with_root: bool = True) -> None:
@@ -258,7 +258,7 @@ class ProcessTree:
         self._gpu_killed_at: float | None = None
 
     def update(self, *, now: bool = False) -> None:
-        """Remember who is there, at most every half second."""
+        """Record the current processes, at most every half second."""
         if not now and time.monotonic() - self._updated_at < UPDATE_EVERY_S:
             return
         self._updated_at = time.monotonic()
@@ -271,7 +271,7 @@ class ProcessTree:
             return
 
     def survivors(self) -> list[psutil.Process]:
-        """Return those of them that still run; a zombie does not."""
+        """Return the recorded processes that are still running; zombies are not."""
         alive = []
         for process in self._known:
             try:
@@ -282,7 +282,7 @@ class ProcessTree:
         return alive
 
     def start_times(self) -> dict[int, float]:
-        """Return when each of those that still run was started, by its number."""
+        """Return the start time of each running process, by pid."""
         found = {}
         for process in self.survivors():
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -290,9 +290,9 @@ class ProcessTree:
         return found
 
     def kill(self) -> None:
-        """SIGKILL every survivor, and what it started meanwhile, until none is left or it takes too long.
+        """SIGKILL every survivor and its new children until none is left or the time limit is reached.
 
-        What held a GPU may take longer, counted from the first SIGKILL.
+        Processes that held a GPU have a longer limit, counted from the first SIGKILL.
         """
         began = time.monotonic()
         while True:
@@ -308,7 +308,7 @@ class ProcessTree:
                     process.kill()
             if time.monotonic() > self._kill_deadline(began):
                 return
-            # Not psutil's wait: it would take the exit code that belongs to whoever started the process.
+            # Not psutil's wait: it would reap the exit code that belongs to the parent process.
             time.sleep(KILL_POLL_S)
 
     def _kill_deadline(self, began: float) -> float:

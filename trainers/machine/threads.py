@@ -1,4 +1,4 @@
-"""Threads per rank, from measured free cores."""
+"""The page's background threads, load of other programs, and the number of threads per rank."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from trainers.machine.os_errors import explain
 
 log = logging.getLogger(__name__)
 
-# A pass takes milliseconds; one that waits for another page's lock some seconds.
+# A pass takes milliseconds, or some seconds if it waits for another page's lock.
 STUCK_AFTER_S = 30.0
 COMPLAIN_EVERY_S = 60.0
 
 
 class Passes:
-    """Calls `one_pass`, which returns how many seconds to rest, until it is closed."""
+    """Calls `one_pass` repeatedly in a thread, until closed; it returns the seconds to rest."""
 
     def __init__(self, name: str, one_pass: Callable[[], float], rest_after_error_s: float = 1.0) -> None:
         self._name = name
@@ -34,16 +34,16 @@ class Passes:
         self._is_closed = False
         self._error: str | None = None
         self._began_at: float | None = None
-        self._complained_at = float("-inf")
+        self._logged_at = float("-inf")
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread is there."""
+        """True if the thread is running."""
         return self._thread is not None and self._thread.is_alive()
 
     @property
     def trouble(self) -> str | None:
-        """What keeps it from doing its work, in words; None where nothing does, or nobody has begun it."""
+        """Text of the problem that prevents the thread from working, or None."""
         if self._thread is None or self._is_closed:
             return None
         if not self._thread.is_alive():
@@ -55,38 +55,40 @@ class Passes:
 
     def begin(self) -> None:
         """Begin, in a thread, until `close`."""
-        self._thread = threading.Thread(target=self._go_on, name=self._name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._thread.start()
 
     def wake(self) -> None:
-        """Let the next pass come at once."""
+        """Start the next pass immediately."""
         self._wake.set()
 
     def close(self) -> None:
-        """End it, after the pass that may be going on."""
+        """End the thread after the current pass."""
         self._is_closed = True
         self._wake.set()
 
-    def _go_on(self) -> None:
+    def _run(self) -> None:
         while not self._is_closed:
             self._wake.clear()
             self._began_at = time.monotonic()
             try:
                 rest_s = self._one_pass()
                 self._error = None
-            except Exception as error:  # noqa: BLE001 - everybody hangs on this thread: the next pass must come
-                self._tell(error)
+            except Exception as error:  # noqa: BLE001 - this thread must survive any error
+                self._record_error(error)
                 rest_s = self._rest_after_error_s
             self._began_at = None
             self._wake.wait(rest_s)
 
-    def _tell(self, error: Exception) -> None:
-        if time.monotonic() - self._complained_at > COMPLAIN_EVERY_S:
-            self._complained_at = time.monotonic()
+    def _record_error(self, error: Exception) -> None:
+        if time.monotonic() - self._logged_at > COMPLAIN_EVERY_S:
+            self._logged_at = time.monotonic()
             log.error("%s: a pass failed, trying again: %s", self._name, error, exc_info=error)
-        is_said = isinstance(error, (OSError, ValueError)) and str(error)
-        # Words that nobody has written for people may hold anything: those stand in the log only.
-        self._error = explain(error) if is_said else f"An error of the page itself ({type(error).__name__})."
+        has_message = isinstance(error, (OSError, ValueError)) and str(error)
+        # Messages of other errors were not written for users: they appear only in the log.
+        self._error = (
+            explain(error) if has_message else f"An error of the page itself ({type(error).__name__})."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +96,8 @@ class OtherLoad:
     """Shares of the cores that this process may use, in percent of all of them together.
 
     Attributes:
-        others_percent: busy for others than the job.
-        idle_percent: not used by anybody.
+        others_percent: busy with programs other than the job.
+        idle_percent: idle.
     """
 
     others_percent: float
@@ -103,16 +105,16 @@ class OtherLoad:
 
 
 class OtherLoadReader:
-    """Reads what others use since the last call; the first one only starts the clock."""
+    """Measures the load of other programs since the last call; the first call only starts the measurement."""
 
     def __init__(self) -> None:
         self._before: tuple[float, float, float] | None = None
 
     def read(self, job_cpu_s: float) -> OtherLoad | None:
-        """Return the load since the last call; None where it cannot be read.
+        """Return the load since the last call, or None if it cannot be read.
 
         Args:
-            job_cpu_s: processor time that the job's processes on this machine have had so far, in seconds.
+            job_cpu_s: CPU time in seconds that the job's processes on this machine have used so far.
         """
         times = _times_of_our_cores()
         if times is None:
@@ -131,7 +133,7 @@ class OtherLoadReader:
 
 
 def own_cpu_s() -> float:
-    """Return the processor time of this process, its threads and its loader workers, in seconds."""
+    """Return the CPU time of this process, its threads and its loader workers, in seconds."""
     total, psutil = time.process_time(), find_psutil()
     if psutil is None:
         return total
@@ -145,7 +147,7 @@ def own_cpu_s() -> float:
 
 
 def _times_of_our_cores() -> tuple[float, float] | None:
-    """Return for how long these cores were busy and idle since the machine was started, in seconds."""
+    """Return for how long these cores were busy and idle since the machine started, in seconds."""
     psutil = find_psutil()
     if psutil is None:
         return None
@@ -156,21 +158,21 @@ def _times_of_our_cores() -> tuple[float, float] | None:
         if number not in ours:
             continue
         idle += core.idle + getattr(core, "iowait", 0.0)
-        # Time of a guest is counted in user already. Stolen time went to other virtual machines.
+        # A guest's time is included in user. Stolen time went to other virtual machines.
         names = ("user", "nice", "system", "irq", "softirq", "steal", "interrupt", "dpc")
         busy += sum(getattr(core, name, 0.0) for name in names)
     return busy, idle
 
 
 GIVEN = "OMP_NUM_THREADS"
-# Set by what starts the ranks, which has looked at the machine for some time before.
+# Set by the process that starts the ranks, which has measured the machine for some time before.
 FREE_CORES = "TRAINERS_FREE_CORES"
 MOST = 1024
-# A rank on a GPU only picks batches, which is copying: a few threads use all the bandwidth of the memory, and
-# ranks of other runs on this machine pick theirs.
+# A rank on a GPU only gathers batches, which is copying: a few threads use the full memory bandwidth, and
+# ranks of other runs on this machine need it too.
 MOST_BESIDE_GPU = 8
-# On a machine that does little else the number must not depend on the moment of the start: another number
-# adds up in another order, and two runs with one seed would differ in the last digits.
+# On an otherwise idle machine the number must not depend on the moment of the start: another number of
+# threads adds in another order, and two runs with one seed would differ in the last digits.
 NEARLY_ALL = 0.8
 MEASURE_S = 5.0
 
@@ -184,9 +186,10 @@ class FreeCores:
         self._next_s = -math.inf
 
     def note(self, job_cpu_s: float = 0.0) -> None:
-        """Note for the ranks, in the environment, how many there were since the last measurement.
+        """Write the free cores since the last measurement into the environment, for the ranks.
 
-        A measurement takes at least `MEASURE_S`, after the first: a short one shows only the last moment.
+        After the first, a measurement covers at least `MEASURE_S`: a shorter one would show only the last
+        moment.
         """
         if time.monotonic() < self._next_s:
             return
@@ -197,15 +200,15 @@ class FreeCores:
 
 
 def choose(num_ranks: int, cores: int, *, most: int | None = None, recorded: int | None = None) -> int:
-    """Return the threads for each of the ranks of this machine.
+    """Return the number of threads for each rank of this machine.
 
-    OMP_NUM_THREADS wins. A resumed run takes the number it had, because another one adds up in another order;
-    otherwise free cores are divided among the ranks.
+    OMP_NUM_THREADS wins. A resumed run keeps its recorded number, because another one adds in another order;
+    otherwise the free cores are divided among the ranks.
 
     Args:
-        cores: those that the ranks may use.
-        most: for each rank, from the queue, which allows a resumed run the recorded number.
-        recorded: the number of threads of the run's checkpoint.
+        cores: the cores that the ranks may use.
+        most: the queue's limit per rank, which allows a resumed run its recorded number.
+        recorded: the number of threads in the run's checkpoint.
     """
     if (wanted := given()) is not None:
         return wanted
@@ -218,10 +221,10 @@ def choose(num_ranks: int, cores: int, *, most: int | None = None, recorded: int
 
 
 def given() -> int | None:
-    """Return the number that a user has set for this process; None where nobody has.
+    """Return the OMP_NUM_THREADS that a user has set for this process, or None.
 
-    torchrun sets it to 1 for several ranks where it is not set. The environment that torchrun was started
-    with shows which of the two it is (Linux).
+    torchrun sets it to 1 for several ranks if it is unset. The environment of the torchrun process shows
+    whether the user or torchrun set it (Linux).
     """
     value = os.environ.get(GIVEN)
     if value is None:

@@ -1,1 +1,1 @@
-"""What the page is told of what can be picked, and of a person's own data."""
+"""Descriptions for the page: models, data sets, strategies, and the user's own data."""

@@ -1,7 +1,7 @@
-"""What autograd keeps of a batch from forward to backward, told beforehand and without computing anything.
+"""Estimates the memory that autograd keeps of a batch from forward to backward, without computing anything.
 
-Model and batch lie on the meta device: they have shapes and no memory. What a kernel needs for a moment
-while it works is not in it, nor what the gradients of the activations take on their way back.
+Model and batch are on the meta device: they have shapes but no memory. The estimate excludes temporary memory
+of kernels and the gradients of the activations.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from trainers.optimisation.objective import Objective
 log = logging.getLogger(__name__)
 
 META = torch.device("meta")
-# Of two sizes the difference is a sample's own part; a batch norm refuses a batch of one.
+# The difference of two sizes is one sample's share; batch norm refuses a batch of one.
 FEWER, MORE = 2, 3
 
 
 def activation_bytes_per_sample(network: nn.Module, spec: DataSpec) -> int | None:
-    """Return the bytes one more sample keeps in fp32; None of a model that needs values to go by.
+    """Return the bytes that one more sample keeps in fp32, or None if the model depends on values.
 
     Args:
         network: in training mode, on the meta device.
     """
     try:
         few, more = (_saved_bytes(network, spec, batch_size) for batch_size in (FEWER, MORE))
-    except Exception as error:  # noqa: BLE001 - a model is anybody's code, and may need values to go by
+    except Exception as error:  # noqa: BLE001 - a plug-in's model may fail, or depend on values
         log.info("what it keeps for backward cannot be told: %s: %s", type(error).__name__, error)
         return None
     return (more - few) // (MORE - FEWER)
 
 
 def _saved_bytes(network: nn.Module, spec: DataSpec, batch_size: int) -> int:
-    """Return the bytes of every storage autograd keeps, each once; weights are there anyway."""
+    """Return the bytes of all storages that autograd keeps, each counted once, without the weights."""
     own = {_address(tensor) for tensor in (*network.parameters(), *network.buffers())}
     kept: dict[int, torch.UntypedStorage] = {}
 
@@ -64,10 +64,10 @@ def _batch(spec: DataSpec, batch_size: int) -> tuple[Tensor, Tensor]:
 
 
 class _FusedAttention(TorchFunctionMode):
-    """Attention as the fused kernels of CPUs and GPUs do it (Dao et al. 2022, "FlashAttention").
+    """Attention with the memory of the fused kernels of CPUs and GPUs (Dao et al. 2022, "FlashAttention").
 
-    On the meta device torch would take the plain way, which keeps the weights of every place for every
-    other: at long texts far more than what a run really keeps.
+    On the meta device torch would use the unfused implementation, which keeps an attention matrix (length ×
+    length): for long texts far more than a real run keeps.
     """
 
     def __torch_function__(
@@ -84,7 +84,7 @@ class _FusedAttention(TorchFunctionMode):
 
 
 class _Attention(torch.autograd.Function):
-    """Keeps what the fused kernels keep: query, key, value, output, and a number for each place and head."""
+    """Keeps what the fused kernels keep: query, key, value, output, and one number per position and head."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -95,7 +95,7 @@ class _Attention(torch.autograd.Function):
 
 
 def _address(tensor: Tensor) -> int:
-    """Return what tells storages apart; their data pointers are all 0 on the meta device."""
+    """Return an identifier of a tensor's storage; on the meta device all data pointers are 0."""
     address: int = tensor.untyped_storage()._cdata  # noqa: SLF001
     return address
 

@@ -1,8 +1,8 @@
-"""Prints what can be picked, as JSON: models, data sets, strategies and the plugins that are broken.
+"""Prints the catalogue as JSON: models, data sets, strategies, and the plug-ins that failed to load.
 
     python -m trainers.plugins.catalog
 
-The page has no torch; this short-lived process tells it everything it needs of the catalogue.
+The page does not import torch; this short-lived process reads the catalogue for it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Found = TypeVar("Found")
 
 
 def describe() -> dict[str, Any]:
-    """Return the catalogue as JSON values; sizes are counted on models without memory."""
+    """Return the catalogue as JSON values; parameters are counted on the meta device."""
     broken = [asdict(plugin) for plugin in registry.discover_all()]
     specs, unavailable, watched = read_specs(broken)
     models = [_describe_model(entry, specs, broken) for entry in registry.models().values()]
@@ -58,7 +58,7 @@ def describe() -> dict[str, Any]:
 
 
 def describe_strategy(strategy: type[Strategy]) -> dict[str, Any]:
-    """Return what the page knows of a strategy."""
+    """Return the catalogue entry of a strategy."""
     return {
         "name": strategy.name,
         "label": strategy.label,
@@ -75,7 +75,7 @@ def describe_strategy(strategy: type[Strategy]) -> dict[str, Any]:
 
 
 def describe_mistake(entry: MistakeEntry) -> dict[str, Any]:
-    """Return what the page knows of a mistake."""
+    """Return the catalogue entry of a mistake."""
     return {
         "name": entry.name,
         "label": entry.label,
@@ -86,18 +86,18 @@ def describe_mistake(entry: MistakeEntry) -> dict[str, Any]:
 
 
 def ordered_strategies() -> list[type[Strategy]]:
-    """Return the strategies as people are shown them."""
+    """Return the strategies in the order in which the page shows them."""
     return sorted(registry.strategies().values(), key=_place)
 
 
 def _place(strategy: type[Strategy]) -> tuple[bool, int, str]:
-    """Order strategies for people: the usual one first, then by how many ranks share a model."""
+    """Return a sort key: the default strategy first, then by the number of ranks that share a model."""
     sharing = {"one": 0, "all": 1}.get(strategy.ranks_per_replica, 2)
     return strategy.name != Config().strategy, sharing, strategy.name
 
 
 def describe_dataset(name: str, label: str, spec: DataSpec) -> dict[str, Any]:
-    """Return what the page knows of a data set."""
+    """Return the catalogue entry of a data set."""
     return {
         "name": name,
         "label": label,
@@ -112,14 +112,14 @@ def describe_dataset(name: str, label: str, spec: DataSpec) -> dict[str, Any]:
 
 
 def _num_places(name: str, spec: DataSpec) -> int | None:
-    """Return the tokens there are to be guessed: with them the page knows the samples of every length."""
+    """Return the number of tokens to predict, from which the page computes the samples for any length."""
     if not registry.task(spec.task).is_cut_from_one_text:
         return None
     return registry.datasets()[name].create(DataOptions(sequence_length=1)).spec().num_train
 
 
 def count_parameters(entry: ModelEntry, spec: DataSpec) -> dict[str, int]:
-    """Return the parameters of each size of a model for a data set, without making them."""
+    """Return the number of parameters of each size of a model for a data set, without allocating them."""
     return {size: _num_parameters(on_meta(entry, spec, size)) for size in entry.sizes}
 
 
@@ -140,7 +140,7 @@ def _is_installed(package: str) -> bool:
 def read_specs(
     broken: list[dict[str, str]],
 ) -> tuple[dict[str, DataSpec], list[dict[str, str | None]], set[Path]]:
-    """Return the data sets that are here, those that are not with how to get them, and what to watch."""
+    """Return the available data sets, the unavailable ones with instructions, and the paths to watch."""
     specs: dict[str, DataSpec] = {}
     unavailable: list[dict[str, str | None]] = []
     watched: set[Path] = set()
@@ -160,7 +160,7 @@ def read_specs(
                 {"name": name, "label": entry.label, "how": str(error), "requirement": error.requirement}
             )
             watched.update(error.watched_paths)
-        except Exception as error:  # noqa: BLE001 - a plugin is anybody's code; it is reported, not hidden
+        except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; it is reported
             message = f"{type(error).__name__}: {explain(error)}"
             broken.append({"module": f"data set {name}", "message": message, "traceback": ""})
     return specs, unavailable, watched
@@ -179,7 +179,7 @@ def _describe_model(
                 strategies = fitting_strategies(
                     on_meta(entry, next(iter(fitting.values())), entry.default_size)
                 )
-        except Exception as error:  # noqa: BLE001 - a plugin is anybody's code; it is reported, not hidden
+        except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; it is reported
             message = f"{type(error).__name__}: {explain(error)}"
             broken.append({"module": f"model {entry.name}", "message": message, "traceback": ""})
             return None
@@ -210,7 +210,7 @@ def fitting_strategies(network: nn.Module) -> list[str]:
 
 
 def once_per_shape(specs: Mapping[str, DataSpec], of_spec: Callable[[DataSpec], Found]) -> dict[str, Found]:
-    """Return what is found for each data set; those of one shape are looked at once."""
+    """Return the result of `of_spec` for each data set; it is called once for data sets of the same shape."""
     seen: dict[tuple[Any, ...], Found] = {}
     found = {}
     for name, spec in specs.items():
@@ -222,7 +222,7 @@ def once_per_shape(specs: Mapping[str, DataSpec], of_spec: Callable[[DataSpec], 
 
 
 def on_meta(entry: ModelEntry, spec: DataSpec, size: str) -> nn.Module:
-    """Return a model without memory: its shapes are there, its numbers are not."""
+    """Return a model on the meta device: it has shapes but no values."""
     with torch.device("meta"):
         return entry.build(spec, ModelOptions(size=size))
 

@@ -1,11 +1,11 @@
-"""Looks at a person's own data and prints one JSON object: what it is, its faults, a preview, what fits it.
+"""Inspects the user's own data and prints one JSON object: task, problems, preview and suitable models.
 
     python -m trainers.plugins.inspect_data --path PATH [--label-column C] [--task T] [--skip-unreadable]
         [--images-path FOLDER] [--reading JSON] [--sequence-length N] [--prepare]
 
-The page has no torch and reads no data; this short-lived process tells it. Small data is prepared at once.
-With larger data, images are tried by a sample and nothing is prepared, unless --prepare is given.
-Progress goes to stderr.
+The page does not import torch or read data; this short-lived process does it. Small data is prepared
+immediately. For larger data, a sample of the images is read and nothing is prepared, unless --prepare is
+given. Progress goes to stderr.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NAME = "own"
 
 
 def main() -> None:
-    """Print what is seen."""
+    """Print the result of the inspection."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -62,10 +62,10 @@ def main() -> None:
         reading=asked.reading,
         sequence_length=asked.sequence_length,
     )
-    # The page ends a look so; what was half made is then taken away.
+    # The page cancels an inspection by SIGTERM; a normal exit removes half-made files.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     answer = inspect(options, prepare=asked.prepare, time_limit_s=asked.time_limit_s)
-    # ASCII: a name on the disk need not be valid Unicode, and this is valid JSON for all of them.
+    # ASCII: file names need not be valid Unicode, and this is valid JSON for all of them.
     json.dump(answer, sys.stdout, allow_nan=False)
     print()
 
@@ -73,7 +73,7 @@ def main() -> None:
 def inspect(
     options: DataOptions, *, prepare: bool, time_limit_s: float = processes.PREPARE_S
 ) -> dict[str, Any]:
-    """Return what the page shows of some data, as JSON values."""
+    """Return the result of the inspection as JSON values."""
     own = Own(options)
     answer: dict[str, Any] = {
         "ok": False,
@@ -97,7 +97,7 @@ def inspect(
             if spec is not None:
                 answer["dataset"] = _describe(spec, own.problems)
     except DataError as error:
-        if not own.problems.num_faults:  # not of the data itself: no space for it, say
+        if not own.problems.num_faults:  # not a fault of the data: no disk space, for example
             extra = list(error.problems)
     except NotInstalledError as error:
         package = (error.requirement or "").partition("==")[0]
@@ -147,7 +147,7 @@ def _describe(spec: DataSpec, problems: Problems) -> dict[str, Any]:
         try:
             counts[entry.name] = catalog.count_parameters(entry, spec)
             needs[entry.name] = memory.needs_of_sizes(entry, spec)
-        except Exception as error:  # noqa: BLE001 - a model is anybody's code; it is reported, not hidden
+        except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; it is reported
             problems.note(f"model {entry.name}", f"it cannot be built for this data ({explain(error)}).")
     about = catalog.describe_dataset(NAME, registry.datasets()[NAME].label, spec)
     described: dict[str, Any] = _clean({**about, "models": counts, "memory": needs})
@@ -155,7 +155,7 @@ def _describe(spec: DataSpec, problems: Problems) -> dict[str, Any]:
 
 
 def _clean(value: Any) -> Any:
-    """Return JSON values that every reader takes: names of bad bytes are marked, no infinities."""
+    """Return JSON values that every reader accepts: invalid bytes are replaced, infinities become null."""
     if isinstance(value, dict):
         return {_clean(key): _clean(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

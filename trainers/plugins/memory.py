@@ -1,9 +1,9 @@
-"""Prints what each model would take in memory, by size and data set, as JSON.
+"""Prints the memory that each model needs, by size and data set, as JSON.
 
     python -m trainers.plugins.memory
 
-Beside the catalogue, because going through every model takes some seconds, and only a page that shows it
-needs to wait for that.
+Separate from the catalogue, because it takes some seconds for all models, and only a page that shows the
+result needs to wait for it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ BYTES_PER_NUMBER = 4  # fp32
 
 
 def describe() -> dict[str, Any]:
-    """Return what every model of the catalogue needs, by model, size and data set, as JSON values."""
-    registry.discover_all()  # the catalogue reports what is broken
+    """Return the memory needs of every model, by model, size and data set, as JSON values."""
+    registry.discover_all()  # the catalogue reports broken plug-ins
     specs, _, _ = catalog.read_specs([])
     models, errors = {}, []
     for entry in registry.models().values():
@@ -36,7 +36,7 @@ def describe() -> dict[str, Any]:
             continue
         try:
             models[entry.name] = _needs_for_all(entry, specs)
-        except Exception as error:  # noqa: BLE001 - a plugin is anybody's code; it is reported, not hidden
+        except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; it is reported
             errors.append(
                 {
                     "module": f"model {entry.name}",
@@ -47,7 +47,7 @@ def describe() -> dict[str, Any]:
 
 
 def needs_of_sizes(entry: ModelEntry, spec: DataSpec) -> dict[str, dict[str, int | None]]:
-    """Return what each size of a model needs for a data set."""
+    """Return the memory needs of each size of a model for a data set."""
     return {size: _needs(catalog.on_meta(entry, spec, size), spec) for size in entry.sizes}
 
 
@@ -67,7 +67,7 @@ def _needs(network: nn.Module, spec: DataSpec) -> dict[str, int | None]:
 
 
 def _largest_layer_bytes(network: nn.Module) -> int:
-    """Return the most weights FSDP makes whole at a time: those of a layer, or of all that is in none."""
+    """Return the most bytes of weights FSDP gathers at a time: those of a layer, or all outside of layers."""
     layers = layers_of(network)
     in_layers = {parameter for layer in layers for parameter in layer.parameters()}
     parts = [list(layer.parameters()) for layer in layers]

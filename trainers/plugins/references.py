@@ -1,10 +1,10 @@
-"""Fits what a run is compared with, and prints it as JSON: logistic regression or least squares.
+"""Fits a baseline for a run and prints it as JSON: logistic regression or least squares.
 
     python -m trainers.plugins.references < config.json
 
-The page starts it with a run's configuration on stdin. It fits the training split that the run trains on, and
-evaluates on the same validation split: tables, small images, and texts as counts of their tokens. Larger data
-has no reference, so that it takes seconds of one core at the lowest priority.
+The page starts it with a run's configuration on stdin. It fits the training split of the run and evaluates on
+the same validation split: tables, small images, and texts as token counts. Larger data has no baseline, so
+that it takes only seconds of one core at the lowest priority.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from trainers.files.json_files import parse_json
 
 LOWEST_PRIORITY = 19
 MOST_CPU_S = 60
-# What one pass over the data multiplies: input numbers, or tokens of texts, × classes.
+# The product for one pass over the data: input numbers, or tokens of texts, × classes.
 MOST_PRODUCTS = 2**24
 MOST_ITERATIONS = 300
 ON_INPUTS, ON_WORDS = "logistic regression", "logistic regression on word counts"
@@ -64,7 +64,7 @@ def references_of(config: Config) -> dict[str, Any]:
     """Return `num_train`, `num_validation` and `references`: each a `label` and its `metrics`.
 
     Raises:
-        ValueError, LookupError, OSError: when the data cannot be read here.
+        ValueError, LookupError, OSError: if the data cannot be read here.
     """
     registry.discover_all()
     dataset = registry.datasets()[config.dataset].create(DataOptions.of(config))
@@ -81,7 +81,7 @@ def references_of(config: Config) -> dict[str, Any]:
 
 
 def reference(spec: DataSpec, train: Split, validation: Split) -> tuple[str, dict[str, float]]:
-    """Return what is fitted, and its metrics on the validation split; none where the data is too large."""
+    """Return the fitted model's label and validation metrics; empty if the data is too large."""
     size = len(train) * math.prod(spec.input_shape) * spec.num_classes
     if size > MOST_PRODUCTS or len(train) < 2 or len(validation) == 0:
         return "", {}
@@ -90,7 +90,7 @@ def reference(spec: DataSpec, train: Split, validation: Split) -> tuple[str, dic
     if spec.task not in (TABULAR_CLASSIFICATION, IMAGE_CLASSIFICATION, TEXT_CLASSIFICATION):
         return "", {}
     is_text = spec.task == TEXT_CLASSIFICATION
-    # The decoder of a data set that is read by characters is a method of its tokenizer.
+    # For a data set that is read by characters, `decode` is a method of its tokenizer.
     is_characters = isinstance(getattr(spec.decode, "__self__", None), CharacterTokenizer)
     most = MOST_CHARACTERS if is_characters else 1
     features = tf_idf(spec, train, validation, most) if is_text else standardised(train, validation)
@@ -112,12 +112,10 @@ def standardised(train: Split, validation: Split) -> tuple[Tensor, Tensor]:
 
 
 def tf_idf(spec: DataSpec, train: Split, validation: Split, most: int = 1) -> tuple[Tensor, Tensor]:
-    """Return the counts of both splits' tokens weighted by rarity, sparse (samples, kinds).
+    """Return both splits' token counts weighted by rarity (tf-idf), sparse (samples, kinds).
 
-    The kinds are the runs of 1 to `most` tokens that are in the training split.
-
-    Each row has length 1. The weight of a token is ln((1 + texts) / (1 + texts with it)) + 1, as in
-    scikit-learn's TfidfVectorizer.
+    The kinds are the n-grams of 1 to `most` tokens in the training split. Each row has length 1. The weight
+    of a token is ln((1 + texts) / (1 + texts with it)) + 1, as in scikit-learn's TfidfVectorizer.
     """
     counts = _counts(spec, train, validation, most)
     num_with = torch.bincount(counts[0].indices()[1], minlength=counts[0].shape[1])
@@ -137,8 +135,8 @@ def tf_idf(spec: DataSpec, train: Split, validation: Split, most: int = 1) -> tu
 def fit_logistic(inputs: Tensor, targets: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
     """Return weights (features, outputs) and bias (outputs,) of a logistic regression.
 
-    Minimises the summed cross-entropy + half the weights' squares, as scikit-learn's LogisticRegression does
-    by default, with L-BFGS over all samples at once. Two classes have one output.
+    Minimises the summed cross-entropy plus half the squared norm of the weights, as scikit-learn's
+    LogisticRegression does by default, with full-batch L-BFGS. Two classes have one output.
 
     Args:
         inputs: (samples, features) doubles, dense or sparse CSR.
@@ -184,7 +182,7 @@ def _least_squares(spec: DataSpec, train: Split, validation: Split) -> dict[str,
         split.targets_of(torch.arange(len(split))).double().unsqueeze(1) for split in (train, validation)
     )
     mean = targets.mean()
-    # By singular values: columns may depend on each other.
+    # By SVD, because columns may be linearly dependent.
     weights = torch.linalg.lstsq(inputs, targets - mean, driver="gelsd").solution
     squares = (others @ weights + mean - wanted).square().sum()
     metrics = {"rmse": math.sqrt(float(squares) / len(wanted)) * spec.target_std}
@@ -193,7 +191,7 @@ def _least_squares(spec: DataSpec, train: Split, validation: Split) -> dict[str,
 
 
 def _counts(spec: DataSpec, train: Split, validation: Split, most: int) -> tuple[Tensor, Tensor]:
-    """Return how often each kind of token run is in each text of both splits, sparse (texts, kinds)."""
+    """Return the n-gram counts of each text of both splits, sparse (texts, kinds)."""
     found = [_runs(spec, split, most) for split in (train, validation)]
     kinds = found[0][1].unique()  # sorted
     counts = []
@@ -208,7 +206,7 @@ def _counts(spec: DataSpec, train: Split, validation: Split, most: int) -> tuple
 
 
 def _runs(spec: DataSpec, split: Split, most: int) -> tuple[Tensor, Tensor]:
-    """Return the text and the number of each run of 1 to `most` tokens without padding, both (runs,)."""
+    """Return text and number of each n-gram of 1 to `most` tokens without padding, both (n-grams,)."""
     tokens = split.batch(torch.arange(len(split)))[0].long()
     assert (spec.vocabulary_size + 1) ** most < 2**63
     rows, runs = [], []
@@ -216,7 +214,9 @@ def _runs(spec: DataSpec, split: Split, most: int) -> tuple[Tensor, Tensor]:
         windows = tokens.unfold(1, length, 1)
         number = torch.zeros_like(windows[..., 0])
         for place in range(length):
-            number = number * (spec.vocabulary_size + 1) + windows[..., place] + 1  # 0: a shorter run
+            # Token + 1 as a digit, in base vocabulary + 1: no digit is 0, so n-grams of different lengths
+            # differ.
+            number = number * (spec.vocabulary_size + 1) + windows[..., place] + 1
         text, start = ((windows != spec.padding).all(-1)).nonzero(as_tuple=True)
         rows.append(text)
         runs.append(number[text, start])

@@ -1,1 +1,1 @@
-"""Records some steps on all ranks: when each part, and each bucket's all-reduce, began and ended."""
+"""Records some steps on all ranks: begin and end of each part and of each bucket's all-reduce."""

@@ -1,4 +1,4 @@
-"""Profiles of recorded steps."""
+"""Profiles of recorded steps, overlap of all-reduce and backward, and clock differences of machines."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ def union(spans: Iterable[Span]) -> list[Span]:
 
 
 def length(spans: Iterable[Span]) -> float:
-    """Return how long at least one of the spans lasted."""
+    """Return the total time covered by the spans."""
     return sum(ended - began for began, ended in union(spans))
 
 
 def overlap(some: Iterable[Span], others: Iterable[Span]) -> float:
-    """Return how long one of the first and one of the second lasted at the same time."""
+    """Return the time covered by both the first and the second spans."""
     first, second = union(some), union(others)
     return sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a in first for b in second)
 
 
 def numbers_of_step(step: Mapping[str, Any], *, is_blocking: bool) -> dict[str, float | None]:
-    """Return the seconds of a step's parts, and what of its all-reduces was hidden behind backward.
+    """Return the seconds of a step's parts, and the all-reduce time hidden behind backward.
 
-    Backward computes until the last bucket is ready; what all-reduces take until then is hidden. Where the
-    thread that computes averages the gradients itself (`is_blocking`), nothing is.
+    Backward computes until the last bucket is ready; all-reduce time until then is hidden. If the computing
+    thread averages the gradients itself (`is_blocking`), nothing is hidden.
     """
     found: dict[str, float | None] = {"step_s": step["ended_s"] - step["began_s"]}
     for part in ("data", "forward", "backward", "both", "optimizer", "other"):
@@ -65,7 +65,7 @@ def numbers_of_step(step: Mapping[str, Any], *, is_blocking: bool) -> dict[str, 
 
 
 def numbers_of(ranks: Sequence[Mapping[str, Any]], *, is_blocking: bool) -> dict[str, Any]:
-    """Return the mean of a step's numbers for each rank, and the share of all all-reduces that was hidden."""
+    """Return the mean of each rank's step numbers, and the hidden share of all all-reduce time."""
     found = []
     for rank in ranks:
         steps = [numbers_of_step(step, is_blocking=is_blocking) for step in rank["steps"]]
@@ -77,10 +77,10 @@ def numbers_of(ranks: Sequence[Mapping[str, Any]], *, is_blocking: bool) -> dict
 
 
 def worst_contradiction_s(ranks: Sequence[Mapping[str, Any]]) -> tuple[int, float]:
-    """Return how many all-reduces all ranks have in common, and by how much one contradicts the clocks.
+    """Return the number of all-reduces common to all ranks, and the worst contradiction in seconds.
 
-    None can end on a rank before it has begun on all of them: where it seems so, the clocks differ by at
-    least that much.
+    No all-reduce can end on a rank before it has begun on all of them: if it seems so, the clocks differ by
+    at least that much.
     """
     num_checked, worst_s = 0, 0.0
     for same_step in zip(*(rank["steps"] for rank in ranks), strict=True):
@@ -104,7 +104,7 @@ NUM_PINGS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Ping:
-    """A message to another rank and back: sent and returned by our clock, answered by the other's."""
+    """A message to another rank and back: sent and returned on our clock, answered on the other's."""
 
     sent_ns: int
     answered_ns: int
@@ -117,14 +117,14 @@ class Ping:
 
 @dataclass(frozen=True, kw_only=True)
 class Skew:
-    """By how much another clock is ahead of ours, and the most that this can be wrong."""
+    """How far another clock is ahead of ours, and the maximum error of this value."""
 
     ahead_ns: int = 0
     error_ns: int = 0
 
 
 def skew_of(pings: Sequence[Ping]) -> Skew:
-    """Return how far the clock that answered is ahead, by the quickest ping."""
+    """Return how far the clock that answered is ahead, from the quickest ping."""
     best = min(pings, key=lambda ping: ping.took_ns)
     middle_ns = (best.sent_ns + best.returned_ns) // 2
     return Skew(ahead_ns=best.answered_ns - middle_ns, error_ns=-(-best.took_ns // 2))
@@ -170,7 +170,7 @@ _ANCHOR = "recording: anchor {}"
 _ON_HOST = "gloo:"
 _ON_GPU = "nccl"
 _LONGEST_NAME = 80
-# As the profiler writes the types of C++.
+# The profiler uses C++ type names.
 _NUM_BYTES = {
     "float": 4, "double": 8, "c10::BFloat16": 2, "c10::Half": 2, "long int": 8, "int": 4, "unsigned char": 1,
 }  # fmt: skip
@@ -178,7 +178,7 @@ _NUM_BYTES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Collective:
-    """One collective of this rank, in moments of `time.monotonic_ns`; unknown bytes are None."""
+    """One collective of this rank, in `time.monotonic_ns`; unknown bytes are None."""
 
     name: str
     began_ns: int
@@ -191,7 +191,7 @@ class Collective:
 
     @property
     def algorithm(self) -> str | None:
-        """The way it took, as NCCL names its kernels: ncclDevKernel_AllReduce_Sum_f32_RING_LL."""
+        """The algorithm in the name of NCCL's kernel, such as ncclDevKernel_AllReduce_Sum_f32_RING_LL."""
         words = self.name.upper().split("_")
         return next((way for way in ("ring", "tree") if way.upper() in words), None)
 
@@ -206,7 +206,7 @@ class CollectiveProfile:
         self._anchors: list[tuple[int, int]] = []
 
     def begin(self) -> None:
-        """Start; moments that both clocks know come first."""
+        """Start, beginning with anchors: moments measured by both clocks."""
         self._profile.start()
         for number in range(NUM_ANCHORS):
             before = time.monotonic_ns()
@@ -218,7 +218,7 @@ class CollectiveProfile:
         """Stop, and return the collectives in the order in which they began.
 
         Raises:
-            RuntimeError, ValueError: when the profiler has nothing that can be used.
+            RuntimeError, ValueError: if the profiler has no usable events.
         """
         self._profile.stop()
         found = self._profile.events() or []
@@ -230,14 +230,14 @@ class CollectiveProfile:
         name: str = event.name
         if self._is_gpu:
             # The profiler repeats ProcessGroupNCCL's annotation ("nccl:all_reduce") on the GPU's timeline,
-            # around the kernel that does the work. Counted too, each collective would be there twice.
+            # around the kernel that does the work. If counted too, each collective would appear twice.
             is_on_gpu = event.device_type == DeviceType.CUDA and not event.is_user_annotation
             return is_on_gpu and _ON_GPU in name.lower()
         return name.startswith(_ON_HOST)
 
 
 def _origin_ns(events: Iterable[Any], anchors: Sequence[tuple[int, int]]) -> int:
-    """Return when the profiler's time was 0, by the anchor that took the shortest."""
+    """Return the zero of the profiler's time on our clock, from the anchor with the shortest duration."""
     number = min(range(len(anchors)), key=lambda place: anchors[place][1] - anchors[place][0])
     name = _ANCHOR.format(number)
     anchor = next((event for event in events if event.name == name), None)
@@ -258,7 +258,7 @@ def _collective(event: Any, origin_ns: int) -> Collective:
 
 
 def _num_bytes(event: Any) -> int | None:
-    """Return the bytes of its tensor; None where it has several, or numbers of a type not known here."""
+    """Return the bytes of the collective's tensor; None for several tensors or an unknown type."""
     shapes, kinds = event.input_shapes or [], event.input_dtypes or []
     if len(shapes) != 1 or len(kinds) != 1 or kinds[0] not in _NUM_BYTES:
         return None

@@ -29,7 +29,7 @@ from trainers.report.reporter import NullReporter
 
 
 class Moments(Protocol):
-    """Takes moments, and says later when they were."""
+    """Records timestamps, and converts them to nanoseconds later."""
 
     def now(self) -> Any: ...
 
@@ -37,7 +37,7 @@ class Moments(Protocol):
 
 
 class HostMoments:
-    """Moments of this process: each is its time."""
+    """Timestamps of this process's monotonic clock."""
 
     now = staticmethod(time.monotonic_ns)
 
@@ -46,10 +46,10 @@ class HostMoments:
 
 
 class GpuMoments:
-    """Moments at which the GPU comes to a place in its work, by CUDA events.
+    """CUDA events as timestamps.
 
-    The first one is taken while the GPU has nothing to do, so that its time is also the host's; the others
-    are counted from it. `when_ns` waits for the GPU.
+    The first event is recorded while the GPU is idle, so that its time is also the host's; the others are
+    measured relative to it. `when_ns` waits for the GPU.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -70,7 +70,7 @@ class GpuMoments:
 
 
 def moments_of(device: torch.device) -> Moments:
-    """Return the moments of whatever computes a rank's steps."""
+    """Return the timestamps for the device that computes a rank's steps."""
     return GpuMoments(device) if device.type == "cuda" else HostMoments()
 
 
@@ -88,8 +88,8 @@ def rank_notes_of(
     """Return `steps`, each with its parts, all-reduces of buckets and other collectives, and `buckets`.
 
     Args:
-        averaged: the all-reduces of a strategy that notes them itself.
-        collectives, buckets: where it does not: what the profiler says, and what DDP averages in one step.
+        averaged: the all-reduces of a strategy that records them itself.
+        collectives, buckets: otherwise: the profiler's collectives, and DDP's buckets of one step.
     """
     known = list(dict.fromkeys(each.bucket for each in averaged)) or list(buckets)
     return {
@@ -119,7 +119,7 @@ def _step(
     ]
     inside = [each for each in collectives if began <= each.began_ns < ended]
     if not reduces and (matched := _matched(inside, parts, buckets)):
-        # Backward waits for all of them; gloo's thread may say a moment later that one is over.
+        # Backward waits for all of them; gloo's thread may record the end a moment later.
         over_ns = max(ended for name, _, ended in parts if name == "backward")
         reduces = [
             _reduced(place, each.began_ns, min(each.ended_ns, over_ns), ())
@@ -139,9 +139,9 @@ def _step(
 def _matched(
     collectives: Iterable[Collective], parts: Iterable[Part], buckets: Sequence[Bucket]
 ) -> list[Collective]:
-    """Return the all-reduce of each bucket; none where what began in backward is not one for each.
+    """Return the all-reduce of each bucket; empty if their number during backward is not that of the buckets.
 
-    DDP begins them in the order of its buckets, and nothing else is averaged while it goes backward.
+    DDP begins them in the order of its buckets, and averages nothing else during backward.
     """
     spans = [(began, ended) for name, began, ended in parts if name == "backward"]
     found = [
@@ -165,7 +165,7 @@ def _reduced(bucket: int, began_ns: int, ended_ns: int, rounds: Sequence[Round])
 
 @dataclass(kw_only=True)
 class NotedStep:
-    """A step as it was noted: the moments at which its parts ended; `step` is 0 until it is done."""
+    """A recorded step with the ends of its parts; `step` is 0 until it is done."""
 
     began: Any
     marks: list[tuple[str, Any]] = field(default_factory=list)
@@ -173,14 +173,13 @@ class NotedStep:
 
 
 class RecordingObserver(NullObserver):
-    """Passes all on to the usual observer, and keeps the moments of `num_steps` steps.
+    """Forwards all calls to the usual observer, and stores the timestamps of `num_steps` steps.
 
     Args:
         divides_passes: backward begins when forward is over.
         on_full: called at the end of the last step.
-
     Attributes:
-        steps: those that are done.
+        steps: the completed steps.
     """
 
     is_recording = True
@@ -258,10 +257,9 @@ class Recorder:
     """One rank's part of a recording; all ranks create it at the same step.
 
     Args:
-        put_back: lets the loop tell `usual` again.
-
+        put_back: restores `usual` as the loop's observer.
     Attributes:
-        observer: what the loop tells meanwhile.
+        observer: the loop's observer during the recording.
     """
 
     def __init__(
@@ -301,7 +299,7 @@ class Recorder:
             self._profile, self._problem = None, f"the profiler could not start: {error}"
 
     def _end(self, why: str | None) -> None:
-        """Put the usual observer back, bring all notes together, write them; every rank calls it."""
+        """Restore the usual observer, gather the notes and write them; every rank must call it."""
         self._put_back()
         with self._usual.standing_still():
             heartbeats.write_heartbeat(SAVING)

@@ -1,4 +1,4 @@
-"""Makes one recording of what all ranks noted: one clock, seconds from its beginning, the numbers of it."""
+"""Combines the notes of all ranks into one recording, on one clock, in seconds from its beginning."""
 
 from __future__ import annotations
 
@@ -27,12 +27,11 @@ def of(
     """Return the content of the file.
 
     Args:
-        parts: what each rank noted, by rank.
-        skews: of the clock of each machine.
-        ended_early: why there are fewer steps than were asked for.
-
+        parts: each rank's notes, by rank.
+        skews: the clock skew of each machine.
+        ended_early: why there are fewer steps than requested.
     Raises:
-        ValueError: when no step was recorded.
+        ValueError: if no step was recorded.
     """
     if not parts[0]["steps"]:
         raise ValueError(f"no step was done. {ended_early or ''}".rstrip())
@@ -65,7 +64,7 @@ def of(
 
 
 def _algorithm(parts: Sequence[Notes]) -> str | None:
-    """Return the way on which all ranks agree; None where none of them knows it, or there were several."""
+    """Return the algorithm that all ranks report; None if unknown or different."""
     found = {way for part in parts for way in part["algorithms"]}
     return found.pop() if len(found) == 1 else None
 
@@ -111,18 +110,18 @@ def _step(step: Notes, when: Callable[[int], float]) -> dict[str, Any]:
 
 
 def _not_measured(parts: Sequence[Notes], ranks: Sequence[Notes], world: World) -> list[str]:
-    """Say what these lanes do not show."""
-    said = [f"Rank {part['rank']}: {part['problem']}." for part in parts if part["problem"] is not None]
+    """Return sentences about the limits of the recording."""
+    sentences = [f"Rank {part['rank']}: {part['problem']}." for part in parts if part["problem"] is not None]
     steps = [step for rank in ranks for step in rank["steps"]]
     if world.world_size == 1:
-        said.append("There is one rank, so nothing is averaged.")
+        sentences.append("There is one rank, so nothing is averaged.")
     elif not any(step["all_reduces"] for step in steps):
-        said.append(
+        sentences.append(
             "Which collective carries which gradients is not measured with this strategy: they are drawn by "
             "their names."
         )
     if any(name == "both" for step in steps for name, *_ in step["parts"]):
-        said.append("Forward and backward are interleaved here, and are not told apart.")
+        sentences.append("Forward and backward are interleaved here, and are not told apart.")
     if world.device.type == "cuda":
-        said.append("What the GPU does within a part, kernel by kernel, is not drawn.")
-    return said
+        sentences.append("What the GPU does within a part, kernel by kernel, is not drawn.")
+    return sentences

@@ -1,1 +1,1 @@
-"""What a run tells of itself: losses, metrics, step times, telemetry."""
+"""Reports of a run: losses, metrics, step times, telemetry."""

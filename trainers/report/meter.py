@@ -1,10 +1,11 @@
-"""Counts steps and, about ten times a second, averages their losses over all ranks.
+"""Counts steps and averages their losses over all ranks about ten times a second.
 
-The same small all-reduce carries rank 0's command to everyone, so that a command takes effect at a step
-all ranks agree on and costs no collective of its own. Losses stay on the device until then.
+The same small all-reduce carries rank 0's command to all ranks, so that a command takes effect at the same
+step on all of them and needs no collective of its own. Until then, losses stay on the device.
 
-A GPU's host begins a report, hands out the next step, and reads the report only then: the GPU always has work
-while its host waits. Every rank reads it at the same step, so a command still takes effect on all at once.
+On a GPU the host begins a report, launches the next step, and only then reads the report: so the GPU always
+has work while its host waits. Every rank reads the report at the same step, so a command still takes effect
+on all ranks at the same step.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ MAX_STEPS_PER_REPORT = 512
 AGREE_EVERY_S = 0.5
 MAX_BATCHES_PER_AGREEMENT = 512
 SAMPLE_EVERY_S = 10.0
-SAMPLE_SHARE = 0.02  # samples take at most this part of the time
-# A command, the steps until the next report, whether a sample is due.
+SAMPLE_SHARE = 0.02  # samples take at most this share of the time
+# The command, the number of steps until the next report, and whether a sample is due.
 _NUM_EXTRAS = commands.NUM_SENT + 2
 SLOTS = MAX_STEPS_PER_REPORT + _NUM_EXTRAS
 
 
 class StepMeter:
-    """Collects steps; `step_done` returns a command at the step it takes effect.
+    """Collects steps; `step_done` returns a command at the step at which it takes effect.
 
     Args:
-        reads_late: a report is read when the next step has been handed out; None: on a GPU.
+        reads_late: read a report only after the next step has been launched; None: on GPUs only.
     """
 
     def __init__(self, world: World, reporter: NullReporter, *, reads_late: bool | None = None) -> None:
@@ -62,49 +63,50 @@ class StepMeter:
         self._in_evaluation, self._in_step = _Pieces(), _Pieces()
 
     def is_report_due(self) -> bool:
-        """Tell whether the step under way ends with a report."""
+        """Return True if the current step ends with a report."""
         return len(self._steps) + 1 >= self._interval
 
     @property
     def reports_every_step(self) -> bool:
-        """Whether steps are so long that each is reported; all ranks say the same."""
+        """True if steps are so long that each is reported; the same on all ranks."""
         return self._interval == 1
 
     @property
     def has_unread_report(self) -> bool:
-        """Whether a report is under way that the step under way will read."""
+        """True if a report is pending that the current step will read."""
         return self._unread is not None
 
     def settle(self) -> None:
-        """Read the report that the step before has begun, now that all of this step is handed out.
+        """Read the report that the previous step began, after all work of this step has been launched.
 
-        A GPU's host waits for it here, with the next step's work before the GPU; so the time that the GPU
-        takes falls into the steps.
+        A GPU's host blocks here while the GPU works on the next step, so that step times include the GPU's
+        time.
         """
         if self._unread is not None:
             self._read(self._unread)
 
     def note_gradients(self, norm: Tensor | None) -> None:
-        """Take the gradients' norm; the newest one goes with the next report."""
+        """Store the gradients' norm; the last one is part of the next report."""
         if norm is not None:
             self._grad_norm = norm.detach()
 
     def note_sample(self, took_s: float) -> None:
-        """Note that the model was just asked for a sample; a slow one is not asked for again soon."""
+        """Note that a sample was taken; slow samples are taken less often."""
         self._sample_every_s = max(SAMPLE_EVERY_S, took_s / SAMPLE_SHARE)
         self._sampled_at = time.monotonic()
         self.is_sample_due = False
-        # What was agreed on, or is about to be, has just been taken.
+        # A sample that is agreed on, or requested in the pending report, has just been taken.
         self._agreed = replace(self._agreed, is_sample_due=False)
         if self._unread is not None:
             self._unread.asks_for_sample = False
 
     def add_loss(self, share: Tensor) -> None:
-        """Take a micro-batch's share of the loss of the step under way; it stays on its device.
+        """Add a micro-batch's share of the loss of the current step; it stays on its device.
 
         Args:
-            share: this rank's, as it was given to backward: the mean over the ranks, added up over the
-                micro-batches, is the loss of the step.
+            share: this rank's share, as passed to backward: its mean over the ranks, summed over the
+                micro-batches,
+                is the loss of the step.
         """
         self._step_loss = share if self._step_loss is None else self._step_loss + share
 
@@ -118,7 +120,7 @@ class StepMeter:
         step_time_s: float,
         data_time_s: float,
     ) -> Command | None:
-        """Note one optimizer step; report when it is time.
+        """Note one optimizer step, and report if a report is due.
 
         Args:
             num_global: samples of all ranks in this step.
@@ -130,16 +132,16 @@ class StepMeter:
         if len(self._steps) >= self._interval:
             self._unread = self._begin()
         if not self._reads_late or self._agreed.command is not None:
-            self.finish_report()  # whoever obeys a command finds every step reported
-        return self._take_agreed()
+            self.finish_report()  # before a command is obeyed, every step is reported
+        return self._apply_agreement()
 
     def finish_report(self) -> None:
-        """Read the report under way, if there is one: what comes now is no step."""
+        """Read the pending report, if any: no training step follows now."""
         if self._unread is not None:
             self._read(self._unread, is_between_steps=True)
 
     def flush(self) -> None:
-        """Report the steps so far without hearing commands: a checkpoint is never ahead of its curve."""
+        """Report all steps without polling commands, so that no checkpoint is ahead of its curve."""
         self.finish_report()
         if self._steps:
             self._unread = self._begin(hears=False)
@@ -150,31 +152,33 @@ class StepMeter:
     def report(self) -> Command | None:
         """Average the losses since the last report over the ranks, and agree on a command.
 
-        Every rank must call it at the same step. Also the way to hear commands while paused.
+        Every rank must call it at the same step. A paused run polls commands with it, too.
         """
         self.finish_report()
         self._unread = self._begin()
         self.finish_report()
-        return self._take_agreed()
+        return self._apply_agreement()
 
     def should_break_off(self) -> bool:
-        """Tell all ranks alike, now and then, whether somebody wants the run to stop.
+        """Return True, on all ranks alike, if the user requested a stop; communicates only now and then.
 
-        For long work in pieces, an evaluation say: every rank calls it after each piece, and as often.
+        For long work in pieces, such as an evaluation: every rank must call it after each piece.
         """
-        return self._agree_on_a_stop(self._in_evaluation)
+        return self._agree_on_stop(self._in_evaluation)
 
     def should_leave_step(self) -> bool:
-        """Tell the same between the micro-batches of a step; a report is such an agreement, too."""
-        return self._agree_on_a_stop(self._in_step)
+        """Like `should_break_off`, between the micro-batches of a step; a report counts as a call."""
+        return self._agree_on_stop(self._in_step)
 
-    def _agree_on_a_stop(self, pieces: _Pieces) -> bool:
+    def _agree_on_stop(self, pieces: _Pieces) -> bool:
         pieces.num_done += 1
         if pieces.num_done < pieces.agree_every:
             return False
         num_done = pieces.num_done
-        took_s = pieces.begin_anew() / num_done
+        took_s = pieces.restart() / num_done
         message = torch.zeros(2, dtype=torch.float64, device=self._world.device)
+        # All ranks must call the next agreement after the same number of pieces, so rank 0 chooses this
+        # number: about `AGREE_EVERY_S` of work, but at most twice as many pieces as the last time.
         if self._world.is_main:
             every = max(
                 1, min(MAX_BATCHES_PER_AGREEMENT, 2 * num_done, round(AGREE_EVERY_S / max(took_s, 1e-6)))
@@ -187,7 +191,7 @@ class StepMeter:
         return bool(wants_stop)
 
     def _begin(self, *, hears: bool = True) -> _Report:
-        """Begin to add up what there is over all ranks; a command that is not obeyed yet comes first."""
+        """Begin the all-reduce of the losses; polls no command while another waits to be obeyed."""
         assert self._unread is None, "one report at a time"
         heartbeats.write_heartbeat(REPORTING)
         command = self._reporter.poll_command() if hears and self._agreed.command is None else None
@@ -195,6 +199,8 @@ class StepMeter:
         if self._world.is_main:
             wants_sample = time.monotonic() - self._sampled_at > self._sample_every_s
             extras = [*commands.to_numbers(command), float(self._next_interval()), float(wants_sample)]
+        # Layout: one loss per step, the command's numbers, the interval, whether a sample is due. Ranks other
+        # than 0 contribute zeros after the losses, so the sum over the ranks holds rank 0's values there.
         message = self._world.sum(self._losses.taken_with(extras))
         report = _Report(
             steps=self._steps,
@@ -204,11 +210,11 @@ class StepMeter:
         )
         self._steps = []
         self._grad_norm = None
-        self._in_step.begin_anew()
+        self._in_step.restart()
         return report
 
     def _read(self, report: _Report, *, is_between_steps: bool = False) -> None:
-        """Wait for a report, hand its losses to whoever writes them, and keep what all ranks agree on."""
+        """Wait for a report, pass its losses to the reporter, and store what all ranks agreed on."""
         heartbeats.write_heartbeat(REPORTING)
         self._unread = None
         waiting_since = time.perf_counter()
@@ -217,7 +223,7 @@ class StepMeter:
         count = len(report.steps)
         *numbers, interval, sample_is_due = values[count:]
         agreed = commands.from_numbers(numbers)
-        # Rank 0 keeps its own, with the id.
+        # Rank 0 keeps its own object, which has the id.
         command = agreed and (report.command or agreed)
         self._agreed = _Agreement(
             interval=int(interval),
@@ -225,7 +231,7 @@ class StepMeter:
             is_sample_due=bool(sample_is_due) and report.asks_for_sample,
         )
         if count:
-            # Whoever writes makes events of them: that is not training's work.
+            # The writer thread turns the batch into events: that work must not slow down training.
             self._reporter.steps(
                 StepBatch(
                     notes=report.steps,
@@ -236,8 +242,8 @@ class StepMeter:
                 )
             )
 
-    def _take_agreed(self) -> Command | None:
-        """Let what was agreed on take effect: the interval and a sample here, the command at the caller's."""
+    def _apply_agreement(self) -> Command | None:
+        """Apply the agreement: set the interval and the sample, and return the command."""
         agreed = self._agreed
         if agreed.command is not None or agreed.is_sample_due:
             self._agreed = _Agreement(interval=agreed.interval)
@@ -245,7 +251,7 @@ class StepMeter:
         return agreed.command
 
     def _next_interval(self) -> int:
-        """Choose the steps until the next report from the speed since the last one."""
+        """Choose the number of steps until the next report from the speed since the last one."""
         if not self._steps:
             return self._interval
         seconds_per_step = max(sum(step[4] for step in self._steps), 1e-6) / len(self._steps)
@@ -254,7 +260,7 @@ class StepMeter:
 
 @dataclass(kw_only=True)
 class _Report:
-    """A report that has begun; `numbers` waits for them: losses, what is agreed on, the gradients' norm."""
+    """A report that has begun; `numbers` waits for losses, the agreement, and the gradients' norm."""
 
     steps: list[StepNote]
     command: Command | None
@@ -265,14 +271,14 @@ class _Report:
 
 @dataclass
 class _Pieces:
-    """Long work in pieces: how many were done since all ranks agreed, and after how many they do again."""
+    """Long work in pieces: pieces done since the ranks last agreed, and pieces between two agreements."""
 
     num_done: int = 0
     agree_every: int = 1
     agreed_at: float = field(default_factory=time.monotonic)
 
-    def begin_anew(self) -> float:
-        """Count from now on; return the seconds since it was counted from."""
+    def restart(self) -> float:
+        """Restart the count; return the seconds since the last restart."""
         now = time.monotonic()
         took_s, self.agreed_at, self.num_done = now - self.agreed_at, now, 0
         return took_s
@@ -280,7 +286,7 @@ class _Pieces:
 
 @dataclass(frozen=True, kw_only=True)
 class _Agreement:
-    """What all ranks have read in a report."""
+    """Values that all ranks have read from the same report."""
 
     interval: int
     command: Command | None = None

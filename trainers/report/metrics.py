@@ -1,4 +1,4 @@
-"""Metrics of tasks, losses and trivial predictors."""
+"""Tasks with their losses, metrics and trivial predictors."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from trainers.report.samples import Scores
 
 
 class Task(ABC):
-    """What is learnt; it has no state.
+    """A learning task; stateless.
 
     Class attributes:
-        is_cut_from_one_text: there are as many samples as the sequence length leaves.
-        loss_words: what the loss is, beside the axis of its chart.
-        first_metric: what the chart of the evaluations is called before the first one.
+        is_cut_from_one_text: the number of samples follows from the sequence length.
+        loss_words: the loss's name for the axis of its chart.
+        first_metric: the title of the evaluation chart before the first evaluation.
     """
 
     is_cut_from_one_text: ClassVar[bool] = False
@@ -32,11 +32,11 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, scores: Tensor, targets: Tensor, *, reduction: str, label_smoothing: float) -> Tensor:
-        """Return the loss of the model's scores, by `reduction`: their `mean`, or one a target (`none`)."""
+        """Return the loss of the scores: one value per target (`reduction="none"`) or their `mean`."""
 
     @abstractmethod
     def meter(self, spec: DataSpec, device: torch.device) -> Meter:
-        """Return what counts an evaluation, empty; one of its metrics is in `events.PRIMARY_METRICS`."""
+        """Return a new meter for an evaluation; one of its metrics is in `events.PRIMARY_METRICS`."""
 
     def sample(
         self,
@@ -48,41 +48,41 @@ class Task(ABC):
         seed: int,
         time_limit_s: float | None,
     ) -> tuple[str, Any] | None:
-        """Return the type and the content of a `sample` event: what the model says now, for the page.
+        """Return the type and the content of a `sample` event: the model's current output, for the page.
 
-        Nothing may depend on the rank or draw from training's generators: all ranks of a sharded model take
-        a sample together.
+        Must not depend on the rank or draw from training's generators: all ranks of a sharded model take a
+        sample together.
 
         Args:
-            scores: maps prepared inputs on `device` to the model's output, without training it.
-            seed: of what is drawn.
-            time_limit_s: cut off what is not made by then; None where ranks must all do the same.
+            scores: maps prepared inputs on `device` to the model's output, without training the model.
+            seed: seed for all random numbers.
+            time_limit_s: stop after this time with what is done; None if all ranks must do the same work.
         """
         del scores, spec, validation, device, seed, time_limit_s
         return None
 
     def trivial(self, spec: DataSpec, train: Split, validation: Split) -> Trivial | None:
-        """Return what a predictor without inputs reaches, in the main metric; None: there is none."""
+        """Return the main metric of a predictor without inputs, or None if the task has none."""
         del spec, train, validation
         return None
 
     def class_names(self, spec: DataSpec) -> tuple[str, ...] | None:
-        """Return the names that belong to a confusion matrix, where there is one."""
+        """Return the class names for the confusion matrix, or None."""
         del spec
         return None
 
     def num_scores(self, spec: DataSpec) -> int:
-        """Return how many numbers the model gives for a sample."""
+        """Return the number of model outputs per sample."""
         return spec.num_classes
 
     def empty_targets(self, spec: DataSpec, batch_size: int, device: torch.device) -> Tensor:
-        """Return what the targets of a batch look like, without their values: class numbers."""
+        """Return a tensor with the shape and type of a batch's targets: class numbers."""
         del spec
         return torch.empty(batch_size, dtype=torch.int64, device=device)
 
 
 class Classification(Task):
-    """Classes to tell apart, by cross-entropy (label smoothing: Szegedy et al. 2015, section 7)."""
+    """Classification by cross-entropy (label smoothing: Szegedy et al. 2015, section 7)."""
 
     loss_words: ClassVar[str] = "cross-entropy"
     first_metric: ClassVar[str] = "accuracy"
@@ -104,33 +104,33 @@ class Classification(Task):
 
 
 class HostLosses:
-    """Losses of steps as numbers: on the CPU they are there, and there is nothing to wait for."""
+    """Losses of steps as Python floats: on the CPU reading them needs no waiting."""
 
     def __init__(self) -> None:
         self._values: list[float] = []
 
     def add(self, loss: Tensor) -> None:
-        """Note a step's loss."""
+        """Add a step's loss."""
         self._values.append(loss.item())
 
     def taken_with(self, extras: Sequence[float]) -> Tensor:
-        """Return the losses and these numbers in one float64 tensor, and begin anew."""
+        """Return the losses and the extras in one float64 tensor, and clear the losses."""
         taken, self._values = self._values, []
         return torch.tensor([*taken, *extras], dtype=torch.float64)
 
     def sent(self, message: Tensor, norm: Tensor | None) -> Callable[[], list[float]]:
-        """Return what gives the numbers of a message, and the norm or 0."""
+        """Return a function that returns the numbers of a message, then the norm or 0."""
         return lambda: [*message.tolist(), 0.0 if norm is None else float(norm)]
 
 
 class DeviceLosses:
-    """Losses of steps on their device: asking for a number would make the host wait for it.
+    """Losses of steps on their device: reading a number would make the host wait for the GPU.
 
-    One report is under way at a time, so its numbers have their place in host memory, pinned for a GPU: only
-    such are copied without waiting.
+    Only one report is pending at a time, so its numbers have a fixed buffer in host memory. For a GPU it is
+    pinned, because only copies from and to pinned memory are asynchronous.
 
     Args:
-        num_slots: the most numbers of a message, losses and others.
+        num_slots: the most numbers in a message: losses and extras.
     """
 
     def __init__(self, device: torch.device, num_slots: int) -> None:
@@ -138,16 +138,16 @@ class DeviceLosses:
         self._buffer = torch.zeros(num_slots, dtype=torch.float64, device=device)
         self._extras = torch.zeros(num_slots, dtype=torch.float64, pin_memory=is_gpu)
         self._arrived = torch.zeros(num_slots + 1, dtype=torch.float64, pin_memory=is_gpu)
-        # The host sleeps while it waits: it has the cores to share with those who load data.
+        # A blocking event lets the host thread sleep while it waits; the data loaders need the core.
         self._has_arrived = torch.cuda.Event(blocking=True) if is_gpu else None
         self._losses: list[Tensor] = []
 
     def add(self, loss: Tensor) -> None:
-        """Note a step's loss, which nobody may change: copying it would cost a kernel in each step."""
+        """Add a step's loss. It must not be modified later: a copy would cost a kernel per step."""
         self._losses.append(loss)
 
     def taken_with(self, extras: Sequence[float]) -> Tensor:
-        """Return the losses and these numbers in one float64 tensor, and begin anew."""
+        """Return the losses and the extras in one float64 tensor, and clear the losses."""
         count = len(self._losses)
         message = self._buffer[: count + len(extras)]
         if self._losses:
@@ -158,7 +158,7 @@ class DeviceLosses:
         return message
 
     def sent(self, message: Tensor, norm: Tensor | None) -> Callable[[], list[float]]:
-        """Send a message and the norm (or 0) to the host; return what waits for them and gives them."""
+        """Copy a message and the norm (or 0) to the host; return a function that waits for the numbers."""
         arrived = self._arrived[: len(message) + 1]
         arrived[-1] = 0.0
         arrived[:-1].copy_(message, non_blocking=True)
@@ -175,7 +175,7 @@ class DeviceLosses:
         return numbers
 
 
-# Counted in about 50 ms; of larger splits a sample spread over them is counted.
+# Takes about 50 ms; of larger splits, evenly spaced samples are counted.
 MOST_TARGETS = 2**18
 FEW_INPUTS = 256
 MOST_INPUTS = 2**16
@@ -189,9 +189,10 @@ class Trivial:
     Attributes:
         predictor: "most_frequent_class", "mean" or "unigram".
         answer: the class or the number that it always predicts; None for a unigram.
-        metric: the task's main metric, of which `value` is reached, with its `standard_error`.
-        loss: of predicting the frequencies of the classes or tokens, or the mean.
-        train_loss: the same on the training split, whose classes or numbers may be spread differently.
+        metric: the task's main metric.
+        value: the metric's value, with its `standard_error`.
+        loss: the loss of predicting the frequencies of the classes or tokens, or the mean.
+        train_loss: the same on the training split, which may have another distribution of targets.
         inputs_differ: False if all training inputs are the same.
     """
 
@@ -206,7 +207,7 @@ class Trivial:
 
 
 def most_frequent_class(spec: DataSpec, train: Split, validation: Split) -> Trivial:
-    """Return what always predicting the most frequent class of the validation split reaches.
+    """Return the result of always predicting the most frequent class of the validation split.
 
     Raises:
         ValueError: if no target of a split is a class.
@@ -230,10 +231,10 @@ def most_frequent_class(spec: DataSpec, train: Split, validation: Split) -> Triv
 
 
 def unigram(spec: DataSpec, train: Split, validation: Split) -> Trivial:
-    """Return what predicting each token by its frequency in the training split reaches."""
+    """Return the result of predicting each token by its frequency in the training split."""
     trained = _targets(train)
     counts = torch.bincount(trained, minlength=spec.num_classes)
-    # One is added to each count, so that no token is impossible.
+    # Add-one smoothing: no token has probability 0.
     shares = (counts + 1).double() / (counts.sum() + len(counts))
     surprise = -shares.log()[_targets(validation)]
     loss = float(surprise.mean())
@@ -251,7 +252,7 @@ def unigram(spec: DataSpec, train: Split, validation: Split) -> Trivial:
 
 
 def mean(spec: DataSpec, train: Split, validation: Split) -> Trivial:
-    """Return what always predicting the mean of the validation split's targets reaches: an R² of 0."""
+    """Return the result of always predicting the mean of the validation split's targets: an R² of 0."""
     targets = _targets(validation).double()
     average = targets.mean()
     errors = (targets - average).square()
@@ -262,7 +263,7 @@ def mean(spec: DataSpec, train: Split, validation: Split) -> Trivial:
         answer=float(average) * spec.target_std + spec.target_mean,
         metric="rmse",
         value=rmse * spec.target_std,
-        # Of a square root: that of the mean squared error, divided by twice the root.
+        # Delta method: the standard error of the mean squared error, divided by twice its root.
         standard_error=_standard_error(errors) / (2 * rmse) * spec.target_std if rmse > 0 else 0.0,
         loss=loss,
         train_loss=float(_targets(train).double().var(correction=0)),
@@ -283,12 +284,12 @@ def inputs_differ(split: Split) -> bool:
 
 
 def _class_counts(split: Split, num_classes: int) -> Tensor:
-    """Return how often each class is a target of a split, (classes,) in double precision.
+    """Return the number of targets of each class in a split, (classes,) in double precision.
 
     Raises:
         ValueError: if no target is a class.
     """
-    # On the CPU: a GPU would compile a kernel for `entr` (NVRTC), and be waited for at each number.
+    # On the CPU: a GPU would compile a kernel for `entr` (NVRTC), and each number read from it would block.
     counts = torch.histc(_targets(split).cpu().double(), num_classes, -0.5, num_classes - 0.5)
     if not counts.any():
         raise ValueError(f"no target is a class, a whole number from 0 to {num_classes - 1}")
@@ -296,13 +297,13 @@ def _class_counts(split: Split, num_classes: int) -> Tensor:
 
 
 def _targets(split: Split) -> Tensor:
-    """Return the targets of a split, (targets,); of a large one those of samples spread over it."""
+    """Return the targets of a split, (targets,); for a large split, those of evenly spaced samples."""
     per_sample = split.targets_of(_spread(split, 1)).numel()
     return split.targets_of(_spread(split, max(1, MOST_TARGETS // per_sample))).flatten()
 
 
 def _spread(split: Split, most: int) -> Tensor:
-    """Return the indices of at most `most` samples spread over a split."""
+    """Return the indices of at most `most` evenly spaced samples of a split."""
     num_seen = min(most, len(split))
     if num_seen == len(split):
         return torch.arange(num_seen, device=split.device)
@@ -310,7 +311,7 @@ def _spread(split: Split, most: int) -> Tensor:
 
 
 def _standard_error(values: Tensor) -> float:
-    """Return the standard error of a mean; 0 for a single value."""
+    """Return the standard error of the mean; 0 for a single value."""
     return float(values.std(correction=0)) / math.sqrt(len(values))
 
 
@@ -319,12 +320,12 @@ TOP = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What a whole split says of a model.
+    """The result of evaluating a model on an entire split.
 
     Attributes:
         loss: the mean over the targets.
         metrics: name to value.
-        confusion: for few classes, how often each was taken for each: rows are true, columns predicted.
+        confusion: for few classes, the confusion matrix: rows are true classes, columns predicted ones.
     """
 
     loss: float
@@ -333,10 +334,10 @@ class Evaluation:
 
 
 class Meter(ABC):
-    """Counts one split; `sums` is all there is to reduce, in float64: exact for counts below 2**53."""
+    """Counts one split. Only the sums are reduced; float64 is exact for counts below 2**53."""
 
     def __init__(self, num_sums: int, device: torch.device) -> None:
-        # Two more than the task's own: the summed loss and the number of targets.
+        # Two more than the task's own sums: the summed loss and the number of targets.
         self._sums = torch.zeros(num_sums + 2, dtype=torch.float64, device=device)
 
     def add(self, scores: Tensor, targets: Tensor, summed_loss: Tensor) -> None:
@@ -346,7 +347,7 @@ class Meter(ABC):
         self._count(scores.flatten(0, -2), targets.flatten(), self._sums[:-2])
 
     def result(self, world: World) -> Evaluation:
-        """Add up over all ranks and say what comes of it; every rank must call it."""
+        """Reduce over all ranks and return the evaluation; every rank must call it."""
         *sums, total_loss, count = world.sum(self._sums).tolist()
         loss = total_loss / count
         metrics = self._of_loss(loss) | self._metrics(sums, count)
@@ -361,21 +362,22 @@ class Meter(ABC):
         """Return the metrics of the task's own sums over `count` targets."""
 
     def _of_loss(self, mean_loss: float) -> dict[str, float]:
-        """Return what follows from the mean loss alone."""
+        """Return the metrics that follow from the mean loss alone."""
         del mean_loss
         return {}
 
     def _confusion(self, sums: list[float]) -> list[list[int]] | None:
-        """Return how often each class was taken for each, where that is counted."""
+        """Return the confusion matrix, or None if the meter does not count it."""
         del sums
         return None
 
 
 class ClassificationMeter(Meter):
-    """Accuracy, top-5 where there are more classes than that, and macro F1.
+    """Accuracy, top-5 accuracy for more than 5 classes, and macro F1.
 
-    Per class: how often it was right, predicted, and true. F1 of a class is
-    2 · right / (predicted + true); macro is the plain mean over the classes that occur.
+    The sums are, per class, how often a prediction was right, how often the class was predicted, and how
+    often it was true. F1 of a class is 2 · right / (predicted + true); macro F1 is the unweighted mean over
+    the classes that occur.
     """
 
     def __init__(self, num_classes: int, device: torch.device) -> None:
@@ -398,7 +400,7 @@ class ClassificationMeter(Meter):
         of_true += torch.bincount(targets, minlength=classes)
 
     def _per_class(self, sums: list[float]) -> list[tuple[float, float, float]]:
-        """Return how often each class was right, predicted and true."""
+        """Return (right, predicted, true) counts of each class."""
         classes = self._num_classes
         return list(zip(sums[:classes], sums[classes : 2 * classes], sums[2 * classes : -1], strict=True))
 
@@ -411,7 +413,7 @@ class ClassificationMeter(Meter):
 
 
 class ConfusionMeter(ClassificationMeter):
-    """The same of few classes, of which it also counts how often each was taken for each."""
+    """Metrics for few classes, with a confusion matrix."""
 
     def _num_counts(self, num_classes: int) -> int:
         return num_classes**2

@@ -1,4 +1,4 @@
-"""Observes a rank's training: steps and fingerprints."""
+"""Observers of a rank's training loop, and comparison of replicas by fingerprints."""
 
 from __future__ import annotations
 
@@ -29,17 +29,18 @@ _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class NullFingerprints:
-    """Compares nothing: there is one rank, or ranks hold different parts, or nobody wants it."""
+    """Compares nothing: there is one rank, ranks hold different parts, or the comparison is off."""
 
     def after_step(self, step: int) -> None:
-        """Compare the replicas after this step, if it is time; every rank calls it."""
+        """Compare the replicas after this step if a comparison is due; every rank must call it."""
 
 
 class Fingerprints(NullFingerprints):
-    """Compares whole replicas, at steps that all ranks agree on, and reports what it finds.
+    """Compares complete replicas at steps that all ranks agree on, and reports the result.
 
     Args:
-        every_steps: at which steps; None: as often as takes `LARGEST_SHARE_OF_TIME`, measured by rank 0.
+        every_steps: steps between comparisons; None: chosen such that comparing takes at most
+            `LARGEST_SHARE_OF_TIME` as measured by rank 0.
     """
 
     def __init__(
@@ -50,14 +51,14 @@ class Fingerprints(NullFingerprints):
         self._reporter = reporter
         self._every_steps = every_steps
         self._hash = WeightHash(self._parameters, world.device)
-        self._hash.of_weights().item()  # the first one takes longer
+        self._hash.of_weights().item()  # warm-up: the first hash takes longer
         self._cost_s = math.inf
         self._next_step = 1
-        self._taken: tuple[int, float] | None = None  # the step of the newest, and when it began
+        self._taken: tuple[int, float] | None = None  # step and start time of the last comparison
 
     @classmethod
     def of(cls, config: Config, strategy: Strategy, reporter: NullReporter) -> NullFingerprints:
-        """Return what compares the replicas of a wrapped network, where there are such."""
+        """Return the fingerprints of a wrapped network, or a null object if nothing can be compared."""
         world, every_steps = strategy.world, config.fingerprint_every_steps
         if world.world_size == 1 or not strategy.holds_replica or every_steps == 0:
             return NullFingerprints()
@@ -78,11 +79,11 @@ class Fingerprints(NullFingerprints):
             distances=[round_to_six_digits(distance) for distance in distances],
         )
         self._taken = step, began
-        # One that waited long for another rank says little of what the next will take.
+        # A comparison that waited long for another rank is a bad estimate for the next one.
         self._cost_s = min(time.perf_counter() - began, 2 * self._cost_s)
 
     def _exchange(self, step: int, now: float) -> list[int]:
-        """Tell each other the hashes, and agree on the next step, which rank 0 chooses."""
+        """Exchange the hashes, and agree on the step of the next comparison, which rank 0 chooses."""
         message = torch.zeros(self._world.world_size + 1, dtype=torch.int64, device=self._world.device)
         message[self._world.rank] = self._hash.of_weights()
         if self._world.is_main:
@@ -114,10 +115,10 @@ class Fingerprints(NullFingerprints):
 
 
 class WeightHash:
-    """A sum of all weights' bits, each times an odd number of its own, in whole numbers that wrap around.
+    """A sum of all weights' bits, each multiplied by its own odd number, in integers that wrap around.
 
-    The same bits give the same hash on every device; another bit anywhere gives another one. It is no
-    secret, and no proof against somebody who wants two models to look alike.
+    The same bits give the same hash on every device; flipping any bit changes the hash. It is not
+    cryptographic: two different models with the same hash can be constructed.
     """
 
     def __init__(self, parameters: Sequence[Tensor], device: torch.device) -> None:
@@ -127,12 +128,12 @@ class WeightHash:
         longest = max((len(piece) for piece in self._bits), default=1)
         kinds = {piece.dtype for piece in self._bits}
         factors = torch.randint(2**62, (longest,), generator=generator) * 2 + 1
-        # Cut to the width of the bits: an odd number stays odd.
+        # Truncated to the width of the bits; an odd number stays odd.
         self._factors = {kind: factors.to(kind).to(device) for kind in kinds}
         self._of_pieces = (torch.randint(2**62, (len(self._bits),), generator=generator) * 2 + 1).to(device)
 
     def of_weights(self) -> Tensor:
-        """Return the hash of the weights as they are now, a whole number of 64 bits on their device."""
+        """Return the hash of the current weights: one int64 on their device."""
         sums = [
             (piece * self._factors[piece.dtype][: len(piece)]).sum(dtype=torch.int64) for piece in self._bits
         ]
@@ -140,10 +141,10 @@ class WeightHash:
 
 
 def _as_bits(parameter: Tensor) -> Tensor:
-    """Return the memory of a parameter as whole numbers, in its own order: a view where it has no gaps."""
+    """Return a parameter's memory as integers in memory order: a view if the memory has no gaps."""
     try:
         flat = parameter.view(-1)
-    except RuntimeError:  # in memory the dimensions come in another order (channels last)
+    except RuntimeError:  # the dimensions are permuted in memory (channels last)
         strides = parameter.stride()
         order = sorted(range(parameter.dim()), key=lambda at: -strides[at])
         flat = parameter.permute(order).view(-1)
@@ -151,16 +152,16 @@ def _as_bits(parameter: Tensor) -> Tensor:
 
 
 def round_to_six_digits(number: float) -> float | None:
-    """Return a number as it is written into an event; None for one that is no number."""
+    """Return a number rounded for an event, or None for NaN and infinity."""
     return float(f"{number:.6g}") if math.isfinite(number) else None
 
 
 class NullObserver:
-    """Notes nothing: the bare loop, as benchmarks compare it with and tests call it.
+    """Observes nothing: the bare loop, for benchmarks and tests.
 
     Attributes:
-        step_time_s, data_time_s: what the host spent on the last step, and in it on fetching data.
-        is_recording: the steps are being recorded; then another observer is in the usual one's place.
+        step_time_s, data_time_s: the host's time for the last step, and for fetching data within it.
+        is_recording: the steps are being recorded, by another observer that replaces the usual one.
     """
 
     step_time_s = 0.0
@@ -168,50 +169,50 @@ class NullObserver:
     is_recording = False
 
     def begin_step(self, *, is_reported: bool, is_first_of_epoch: bool = False) -> None:
-        """Note that the first batch of a step is fetched now.
+        """Note that fetching the first batch of a step begins now.
 
         Args:
             is_reported: the step ends with a report.
-            is_first_of_epoch: what was done since the last step (evaluations, checkpoints) belongs to none.
+            is_first_of_epoch: the time since the last step (evaluations, checkpoints) belongs to no step.
         """
 
     def data_fetched(self) -> None:
-        """Note that a batch is there."""
+        """Note that a batch has been fetched."""
 
     def forward_done(self) -> None:
-        """Note that the loss is there."""
+        """Note that the loss has been computed."""
 
     def backward_done(self, *, is_last: bool) -> None:
         """Note the end of backward; after the last micro-batch of a step the optimizer follows."""
 
     def optimizer_done(self) -> None:
-        """Note that the weights have moved."""
+        """Note that the weights have been updated."""
 
     def end_step(self, step: int) -> None:
         """Note that this step is done."""
 
     def standing_still(self) -> contextlib.AbstractContextManager[None]:
-        """Return the context of what is no part of any step; one within another is counted once."""
+        """Return a context for time that belongs to no step; nested contexts are counted once."""
         return contextlib.nullcontext()
 
     def go_on_within_step(self) -> None:
-        """Note that the next micro-batch is fetched from now on: what was done meanwhile is no fetching."""
+        """Note that fetching the next micro-batch begins now, after other work."""
 
     def end_recording(self, why: str) -> None:
-        """End a recording that is under way with the steps it has; every rank must call it."""
+        """End a recording early with the steps it has; every rank must call it."""
 
 
 class Observer(NullObserver):
-    """Keeps the clock, beats to the supervisor, and leaves the newest step where the sampler finds it.
+    """Measures times, sends heartbeats to the supervisor, and stores the last step for the sampler.
 
     Attributes:
-        pulse: what the sampler reads.
+        pulse: the values that the sampler reads.
     """
 
     def __init__(self, clock: StepClock, pulse: Pulse, holdings: Holdings | None = None) -> None:
         self._clock = clock
         self.pulse = pulse
-        # Counted in the first step, then let go.
+        # Counted in the first step, then released.
         self._holdings = holdings
         pulse.gradients_done = clock.gradients_done
         self._stood_still_s = 0.0
@@ -258,7 +259,7 @@ class Observer(NullObserver):
         if self._holdings is not None:
             self._holdings.step_done()
             self.pulse.holdings, self._holdings = self._holdings, None
-            self.pulse.news.set()  # a short run is over before the next second
+            self.pulse.news.set()  # sample now: a short run may end within the next second
         self._clock.end_step()
         self.step_time_s, self.data_time_s = self._clock.step_time_s, self._clock.data_time_s
         self.pulse.beat(step, self._clock.newest)

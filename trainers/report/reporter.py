@@ -1,7 +1,7 @@
-"""Rank 0's event queue and the commands that come back; the other ranks hold a null twin.
+"""Rank 0's event queue and incoming commands; the other ranks have a null reporter.
 
-The training thread only puts; a writer thread appends in batches. Step events may be thinned when the
-queue is full (said in a warning); all other kinds are never dropped.
+The training thread only puts events on the queue; a writer thread appends them in batches. If the queue is
+full, step events are dropped and a warning reports their number; all other kinds are never dropped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WRITE_EVERY_S = 0.02
 RETRY_EVERY_S = 0.5
 GIVE_UP_AFTER_S = 30.0
 
-# step, epoch, lr, samples of all ranks, seconds of the step, seconds of it that went into data.
+# Step, epoch, learning rate, samples of all ranks, seconds of the step, seconds of it spent on data.
 StepNote = tuple[int, int, float, int, float, float]
 
 _Item = tuple[float, str, Mapping[str, Any]]
@@ -42,13 +42,13 @@ _Queued = tuple[float, str, "Mapping[str, Any] | StepBatch"]
 
 @dataclass(frozen=True, kw_only=True)
 class StepBatch:
-    """The steps of one report, as the training thread has them, oldest first.
+    """The steps of one report as the training thread collected them, oldest first.
 
     Attributes:
-        losses: mean over all ranks, one a step.
-        grad_norm: of the last of them.
-        waited_s: what the report waited for the device, which is these steps' time too.
-        is_async: the host only hands out work, so what one step took is known for all of them together.
+        losses: mean over all ranks, one per step.
+        grad_norm: gradient norm of the last step.
+        waited_s: seconds that the report waited for the device, which belong to these steps.
+        is_async: the host only launches work, so only the mean time of these steps is known.
     """
 
     notes: Sequence[StepNote]
@@ -58,7 +58,7 @@ class StepBatch:
     is_async: bool = False
 
     def newest(self) -> StepBatch:
-        """Return the last step alone."""
+        """Return a batch of the last step alone."""
         return replace(self, notes=self.notes[-1:], losses=self.losses[-1:])
 
     def events(self) -> Iterator[Mapping[str, Any]]:
@@ -82,42 +82,42 @@ class StepBatch:
 
 
 class NullReporter:
-    """The reporter of every rank but 0: says nothing and hears nothing."""
+    """The reporter of all ranks except 0: reports nothing and receives no commands."""
 
     def state(self, state: State, reason: str) -> None:
         """Report that the run is in a new state."""
 
     def event(self, kind: str, **fields: Any) -> None:
-        """Report one event that must not be lost."""
+        """Report one event, which is never dropped."""
 
     def steps(self, batch: StepBatch) -> None:
-        """Report optimizer steps, at least one."""
+        """Report one or more optimizer steps."""
 
     def warning(self, code: str, message: str, hint: str) -> None:
-        """Report something a person should know of."""
+        """Report a problem that the user should know about."""
 
     def poll_command(self) -> Command | None:
-        """Return the oldest command that has not been taken yet."""
+        """Return the oldest pending command, or None."""
         return None
 
     def wants_stop(self) -> bool:
-        """Tell whether a stop is among the commands that have not been taken yet."""
+        """Return True if a stop is among the pending commands."""
         return False
 
     def answer(self, command: Command, *, step: int, accepted: bool, message: str) -> None:
-        """Say what became of a command."""
+        """Report the result of a command."""
 
     def close(self) -> None:
-        """Write out everything that is queued."""
+        """Write all queued events and close the file."""
 
 
 class Reporter(NullReporter):
-    """Rank 0's voice: puts events on a queue that a thread appends to `events.jsonl`."""
+    """Rank 0's reporter: puts events on a queue; a thread appends them to `events.jsonl`."""
 
     def __init__(self, run: RunDirectory, commands_offset: int | None = None) -> None:
         self._file = EventFile(run.events)
         self._commands_path = run.commands
-        # What was asked of an earlier start of this run is not asked of this one.
+        # Commands sent to an earlier start of this run do not apply to this one.
         if commands_offset is None:
             commands_offset = run.commands.stat().st_size if run.commands.exists() else 0
         self._commands_offset = commands_offset
@@ -189,7 +189,7 @@ class Reporter(NullReporter):
             with open_own(self._commands_path) as file:
                 lines, end = read_lines(file, self._commands_offset)
         except ForeignFileError as error:
-            self._commands_offset = sys.maxsize  # said once
+            self._commands_offset = sys.maxsize  # report it only once
             self.warning(
                 "command_unreadable",
                 f"Commands cannot be read: {error}.",
@@ -212,7 +212,7 @@ class Reporter(NullReporter):
             message = f"A command could not be read: {error}"
             self.warning("command_unreadable", message, "It was ignored.")
             if isinstance(raw, dict) and "id" in raw:
-                # Whoever gave it waits for an answer.
+                # The sender waits for an answer.
                 name = str(raw.get("name"))
                 answer = {"step": 0, "accepted": False, "message": message, "arguments": None}
                 self.event("command", id=str(raw["id"]), name=name, **answer)
@@ -240,7 +240,7 @@ class Reporter(NullReporter):
                 failing_since = None
             except SupersededError as error:
                 log.warning("this rank ends: %s", error)
-                os._exit(1)  # at once: a rank of an earlier start must not touch the run's files
+                os._exit(1)  # immediately: a rank of an earlier start must not touch the run's files
             except OSError as error:
                 failing_since = failing_since or time.monotonic()
                 self._put_back(batch)
@@ -249,7 +249,7 @@ class Reporter(NullReporter):
                     raise
                 time.sleep(RETRY_EVERY_S)
             else:
-                # Not a wait for anything: it lets events gather, so that a fast loop costs few writes.
+                # Not waiting for anything: events accumulate, so that a fast loop needs few writes.
                 time.sleep(0.0 if self._closing else WRITE_EVERY_S)
 
     def _put_back(self, batch: Sequence[_Item]) -> None:
@@ -278,5 +278,5 @@ def _thinned_warning(count: int) -> dict[str, Any]:
 
 
 def create(run: RunDirectory, *, is_main: bool, commands_offset: int | None = None) -> NullReporter:
-    """Return rank 0's reporter, or the null twin; None: only commands given from now on count."""
+    """Return rank 0's reporter or a null reporter; with offset None, only commands sent from now on count."""
     return Reporter(run, commands_offset) if is_main else NullReporter()

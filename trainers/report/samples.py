@@ -1,4 +1,4 @@
-"""Validation samples shown on the page."""
+"""Validation samples for the page, and memory in which ranks share telemetry samples."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ from trainers.machine import host
 from trainers.machine.host import MemoryFile
 
 PLACE_BYTES = 8192
-# What is written, and its checksum: whoever reads sees by it that all of it is there.
+# Length and checksum of the JSON: a reader detects half-written data by them.
 _HEAD = struct.Struct("<II")
 
 
 class SampleBoard:
-    """A place for each rank of this machine.
+    """Shared memory with one slot for each rank of this machine.
 
     Args:
-        content: the memory they share.
-
+        content: the shared memory.
     Attributes:
-        num_places: how many ranks it has room for.
+        num_places: number of slots.
     """
 
     def __init__(self, content: mmap.mmap) -> None:
@@ -39,10 +38,10 @@ class SampleBoard:
         self._newest: dict[int, Any] = {}
 
     def write(self, place: int, sample: Any) -> None:
-        """Put a sample, a JSON value, into a place.
+        """Write a sample, a JSON value, into a slot.
 
         Raises:
-            ValueError: when it does not fit.
+            ValueError: if it does not fit.
         """
         text = json.dumps(sample).encode()
         if _HEAD.size + len(text) > PLACE_BYTES:
@@ -52,29 +51,29 @@ class SampleBoard:
         self._content[start : start + len(whole)] = whole
 
     def read(self) -> list[Any]:
-        """Return the newest sample of each place that has one, in their order."""
+        """Return the latest sample of each slot that has one, in slot order."""
         for place in range(self.num_places):
             start = place * PLACE_BYTES
             whole = self._content[start : start + PLACE_BYTES]
             length, checksum = _HEAD.unpack_from(whole)
             text = whole[_HEAD.size : _HEAD.size + length]
-            # One that is being written just now counts the next time.
+            # A sample that is being written right now is read the next time.
             if length and len(text) == length and zlib.crc32(text) == checksum:
                 self._newest[place] = json.loads(text)
         return [self._newest[place] for place in sorted(self._newest)]
 
 
 def make_sample_board(num_places: int) -> tuple[SampleBoard, MemoryFile]:
-    """Return a board, and the file by whose address the other ranks find it."""
+    """Return a board, and the file whose address the other ranks need to find it."""
     file = MemoryFile("samples", num_places * PLACE_BYTES)
     return SampleBoard(file.map()), file
 
 
 def find_sample_board(address: str) -> SampleBoard:
-    """Return the board that another rank of this machine has made.
+    """Return the board that another rank of this machine created.
 
     Raises:
-        OSError: when there is none.
+        OSError: if it does not exist.
     """
     return SampleBoard(host.map_file(address))
 
@@ -85,11 +84,11 @@ NUM_POINTS = 200
 NUM_ROWS = 8
 NUM_ROW_COLUMNS = 8
 MAX_CELL = 40
-MARGIN = 0.08  # a picture reaches this share of the data's range beyond the data
+MARGIN = 0.08  # a plot extends beyond the data by this share of the data's range
 
 
 def rows(inputs: Tensor, answers: list[dict[str, Any]], spec: DataSpec, validation: Split) -> dict[str, Any]:
-    """Return the first columns of some rows as people wrote them, each with what the model answered."""
+    """Return the first columns of some rows as in the source table, each with the model's answer."""
     columns: Sequence[TableColumn] = ()
     if isinstance(validation, TableSplit):
         columns = spec.columns or [TableColumn(name=name) for name in spec.feature_names]
@@ -130,7 +129,7 @@ def classify(scores: Scores, inputs: Tensor, labels: Tensor, spec: DataSpec) -> 
 
 
 def spread(num_wanted: int, num_samples: int) -> Tensor:
-    """Return numbers of samples, evenly spread: some validation splits are sorted by class."""
+    """Return evenly spaced sample indices, because some validation splits are sorted by class."""
     num = min(num_wanted, num_samples)
     return torch.arange(num) * num_samples // max(1, num)
 
@@ -141,21 +140,21 @@ def stored(validation: Split, indices: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def value_range(inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the lowest and highest of each column, with a margin, on the CPU."""
+    """Return the minimum and maximum of each column, extended by a margin, on the CPU."""
     low, high = inputs.min(dim=0).values.cpu(), inputs.max(dim=0).values.cpu()
     margin = (high - low).clamp_min(1e-6) * MARGIN
     return low - margin, high + margin
 
 
 def in_units(inputs: Tensor, validation: Split) -> Tensor:
-    """Bring inputs on the CPU back to the columns' own units, where the split knows them."""
+    """Convert inputs on the CPU back to the columns' original units, if the split knows them."""
     if isinstance(validation, TableSplit):
         return inputs * validation.feature_std + validation.feature_mean
     return inputs
 
 
 def in_target_units(targets: Tensor, spec: DataSpec) -> Tensor:
-    """Bring standardised numbers back to the target's own scale."""
+    """Convert standardised numbers back to the target's original scale."""
     return targets * spec.target_std + spec.target_mean
 
 
@@ -167,20 +166,20 @@ def text_of(tokens: Sequence[int], spec: DataSpec) -> str:
 
 
 def cut(text: str, length: int) -> str:
-    """Return a text of at most this length."""
+    """Return a text shortened to at most this length."""
     return text if len(text) <= length else text[: length - 1].rstrip() + "…"
 
 
 def short(value: float) -> float:
-    """Keep four digits: more nobody sees."""
+    """Round to four significant digits, enough for a chart."""
     return float(f"{value:.4g}")
 
 
 def shorts(values: Tensor) -> list[float]:
-    """Keep four digits of each."""
+    """Round each value to four significant digits."""
     return [short(value) for value in values.flatten().tolist()]
 
 
 def as_base64(values: Tensor) -> str:
-    """Return values from 0 to 255 as base64 of a byte each."""
+    """Return values from 0 to 255 as base64 of one byte each."""
     return base64.b64encode(bytes(values.flatten().to(torch.uint8).tolist())).decode("ascii")

@@ -1,4 +1,4 @@
-"""How a rank's step divides: fetching data, forward, backward with its waiting, the optimizer."""
+"""Divides a rank's step into fetching data, forward, backward with its waiting, and the optimizer."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from trainers.parallel.strategy import AllReduceTimes
 
 
 class StepTimes(NamedTuple):
-    """Seconds of one step and of its parts; None where they are not measured.
+    """Seconds of one step and of its parts; None if not measured.
 
-    The all-reduce is part of backward: what of it is neither hidden behind computing nor waiting for other
-    ranks is moving and adding gradients. What is left of a step goes into reports and the like.
+    The all-reduce is part of backward: the time that is neither hidden behind computation nor spent waiting
+    for other ranks is spent moving and adding gradients. The rest of a step is spent on reports and similar
+    work.
     """
 
     step_time_s: float | None = None
@@ -35,24 +36,23 @@ class StepTimes(NamedTuple):
 
 
 class StepClock:
-    """Is told of the end of each part of a step, and says how long the parts took.
+    """Measures how long the parts of a step take; called at the end of each part.
 
-    On the CPU every step is measured. A GPU's host only hands out work, so there the borders are moments
-    of the GPU itself, of the steps that end with a report. They are read at the end of a later step, when the
-    GPU has come past them; nobody waits for that.
+    On the CPU every step is measured. A GPU's host only launches work, so on a GPU the boundaries are CUDA
+    events, in the steps that end with a report only. They are read at the end of a later step, after the GPU
+    has passed them, so that the host never waits for them.
 
     Backward reaches the first layer last, so the hook of the first parameter marks the end of a rank's own
-    gradients; from there to the end of backward it waits for the others.
+    gradients; from there to the end of backward it waits for other ranks.
 
     Args:
         measures_wait: see `Strategy`.
-        is_alone: there is one rank, which waits for nobody: `wait_time_s` is 0, and no hook is needed.
-        divides_passes: forward and backward come one after the other; a pipeline's are interleaved.
-        all_reduce_times: gives what averaging gradients has taken so far, where that is measured.
-
+        is_alone: there is only one rank, which waits for no other: `wait_time_s` is 0 without a hook.
+        divides_passes: forward and backward run one after the other; in a pipeline they are interleaved.
+        all_reduce_times: returns the accumulated times of averaging gradients, or None if not measured.
     Attributes:
-        step_time_s, data_time_s: what the host spent on the last step, and in it on fetching data.
-        newest: gives how the newest measured step divides; worked out when somebody asks, in any thread.
+        step_time_s, data_time_s: the host's time for the last step, and for fetching data within it.
+        newest: function that computes the times of the last measured step; thread-safe.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class StepClock:
 
         Args:
             is_reported: the step ends with a report.
-            stood_still_s: of the time since the last step, what belongs to no step; None: all of it.
+            stood_still_s: seconds since the last step that belong to no step; None: all of them.
         """
         now = self._fetching_since = time.perf_counter()
         self._began = now if stood_still_s is None else self._ended + stood_still_s
@@ -103,18 +103,18 @@ class StepClock:
         self._mark("begin")
 
     def leave_out(self, stood_still_s: float) -> None:
-        """Note that training stood still within the step; the next batch is fetched from now on."""
+        """Exclude time during which training stood still; fetching the next batch begins now."""
         self._began += stood_still_s
         self._mark("left out")
         self._fetching_since = time.perf_counter()
 
     def data_fetched(self) -> None:
-        """Note that a batch is there."""
+        """Note that a batch has been fetched."""
         self.data_time_s += time.perf_counter() - self._fetching_since
         self._mark("data")
 
     def forward_done(self) -> None:
-        """Note that the loss is there; where the passes are interleaved it is not, and nothing is noted."""
+        """Note that the loss has been computed; ignored if forward and backward are interleaved."""
         if self._divides_passes:
             self._mark("forward")
 
@@ -126,11 +126,11 @@ class StepClock:
         self._fetching_since = time.perf_counter()
 
     def optimizer_done(self) -> None:
-        """Note that the weights have moved."""
+        """Note that the weights have been updated."""
         self._mark("optimizer")
 
     def end_step(self) -> None:
-        """End the step; of a GPU's, read how an earlier one divides."""
+        """End the step; on a GPU, read the times of an earlier one."""
         self._ended = time.perf_counter()
         self.step_time_s = self._ended - self._began
         if self._unread is not None and self._unread.last.query():
@@ -145,7 +145,7 @@ class StepClock:
             self.newest = divided
             return
         self._unread = _Unread(divided=divided, last=self._marks[-1][1])
-        # The moments of one step serve again while the GPU has yet to come to those of another.
+        # Two sets of events: one is reused while the GPU has not passed those of the other.
         self._time, self._other_time = self._other_time, self._time
 
     def _reduced_in_step(self) -> AllReduceTimes | None:
@@ -154,9 +154,9 @@ class StepClock:
         return None if now is None or before is None else now.since(before)
 
     def gradients_done(self) -> int | None:
-        """Return of how many backward passes the GPU has this rank's own gradients; any thread may ask.
+        """Return for how many backward passes the GPU has finished this rank's gradients; thread-safe.
 
-        None where that is not known: on the CPU, with one rank, or where the first layer is not trained.
+        None if unknown: on the CPU, with one rank, or if the first layer is frozen.
         """
         return None if self._gradients is None else self._gradients.num_done()
 
@@ -178,7 +178,7 @@ def _divided(
     moments: _Time,
     reduced: AllReduceTimes | None,
 ) -> StepTimes:
-    """Return how a step divides whose borders are known."""
+    """Return the times of a step's parts, given its boundaries."""
     between = moments.between
     parts = {"data": 0.0, "forward": 0.0, "left out": 0.0, "backward": 0.0, "optimizer": 0.0}
     for (_, earlier), (part, later) in pairwise(marks):
@@ -200,9 +200,9 @@ def _divided(
 
 
 class _GradientsOnGpu:
-    """How far a GPU has come with gradients that its host has handed out, perhaps long before.
+    """Counts the gradients that a GPU has finished; its host may have launched the work long before.
 
-    All hosts stand at the same place when one GPU hangs; the others' GPUs have come further.
+    If one GPU hangs, all hosts stop at the same place, but the other GPUs have finished more.
     """
 
     def __init__(self) -> None:
@@ -212,7 +212,7 @@ class _GradientsOnGpu:
         self._num_done: int | None = None
 
     def handed_out(self) -> None:
-        """Note that the host has handed out another backward pass."""
+        """Note that the host has launched another backward pass."""
         self.num_done()
         event = self._spare.pop() if self._spare else torch.cuda.Event()
         event.record()
@@ -221,7 +221,7 @@ class _GradientsOnGpu:
             self._under_way.append(event)
 
     def num_done(self) -> int | None:
-        """Return how many the GPU has done; None before the first. Waits for nothing."""
+        """Return how many passes the GPU has finished, or None before the first; does not block."""
         with self._lock:
             while self._under_way and self._under_way[0].query():
                 self._spare.append(self._under_way.popleft())
@@ -232,14 +232,14 @@ class _GradientsOnGpu:
 
 @dataclass(frozen=True, kw_only=True)
 class _Unread:
-    """A measured step whose last event the GPU may not have come to."""
+    """A measured step whose last event the GPU may not have passed."""
 
     divided: Callable[[], StepTimes]
     last: torch.cuda.Event
 
 
 class _Time(Protocol):
-    """Moments, and the seconds between two of them."""
+    """Timestamps, and the seconds between two of them."""
 
     is_device: bool
 
@@ -251,21 +251,21 @@ class _Time(Protocol):
 
 
 class _HostTime:
-    """Moments of this process."""
+    """Timestamps of this process's clock."""
 
     is_device = False
 
     now = staticmethod(time.perf_counter)
 
     def restart(self) -> None:
-        """Do nothing: a moment is a number."""
+        """Do nothing: a timestamp is a number."""
 
     def between(self, earlier: float, later: float) -> float:
         return later - earlier
 
 
 class _GpuTime:
-    """Moments at which the GPU comes to a place in its work; the events serve again for the next step."""
+    """CUDA events as timestamps; the events are reused for the next step."""
 
     is_device = True
 

@@ -1,4 +1,4 @@
-"""Telemetry of a rank: devices, memory and what it holds."""
+"""Telemetry of a rank: devices, memory, and the bytes of its weights, gradients and optimizer state."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from trainers.report.step_clock import StepTimes
 
 @dataclass(kw_only=True)
 class Holdings:
-    """Counts what one rank has of weights, gradients and optimizer state; each at its moment in a step.
+    """Counts one rank's bytes of weights, gradients and optimizer state, each at its moment in a step.
 
-    Of a shard this rank's part counts. Activations, buffers of collectives and memory of libraries are not
-    counted.
+    For a sharded tensor, this rank's part counts. Activations, buffers of collectives and memory of libraries
+    are not counted.
 
     Attributes:
-        parameter_bytes: the weights at the end of the first forward pass, with what is still gathered.
+        parameter_bytes: the weights at the end of the first forward pass, including those still gathered.
         gradient_bytes: the gradients at the end of the first backward pass.
         optimizer_bytes: the optimizer's state after its first step.
     """
@@ -63,7 +63,7 @@ class Holdings:
         self.gradient_bytes = _num_bytes(gradient for gradient in gradients if gradient is not None)
 
     def step_done(self) -> None:
-        """Count the optimizer's state; ZeRO-1's optimizer has one of its own for this rank's share."""
+        """Count the optimizer's state; ZeRO-1 wraps an optimizer that has only this rank's share."""
         own = getattr(self.optimizer, "optim", self.optimizer)
         values = (value for state in own.state.values() for value in state.values())
         self.optimizer_bytes = _num_bytes(value for value in values if isinstance(value, Tensor))
@@ -74,7 +74,7 @@ def _num_bytes(tensors: Iterable[Tensor]) -> int:
 
 
 def _local(tensor: Tensor) -> Tensor:
-    """Return this rank's part of a sharded tensor; any other is its own."""
+    """Return this rank's part of a sharded tensor; other tensors are returned unchanged."""
     local: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return local
 
@@ -89,13 +89,13 @@ STORE_TIMEOUT = timedelta(seconds=10)
 
 @dataclass
 class Pulse:
-    """What the training thread leaves for the sampler; the sampler only reads it.
+    """Values that the training thread writes and the sampler only reads.
 
     Attributes:
-        newest: the newest step, and what gives how the newest measured one divides.
-        base_memory_bytes: what the rank held before its model was built; None until then.
-        holdings: what the rank holds of the model; None before the first step is done.
-        news: set when the next sample should be taken at once.
+        newest: the last step, and a function that computes the times of the last measured step.
+        base_memory_bytes: memory of the rank before its model was built; None until then.
+        holdings: bytes of weights, gradients and optimizer state; None before the first step is done.
+        news: set if the next sample should be taken immediately.
         gradients_done: see `StepClock`.
     """
 
@@ -106,17 +106,17 @@ class Pulse:
     gradients_done: Callable[[], int | None] = field(default=lambda: None)
 
     def beat(self, step: int, times: Callable[[], StepTimes]) -> None:
-        """Note the newest step; in one go, so that the sampler never sees half of it."""
+        """Store the last step in one assignment, so that the sampler never sees half of it."""
         self.newest = (step, times)
         heartbeats.write_heartbeat(heartbeats.STEPPING, step)
 
     def begin_model(self, device: torch.device) -> None:
-        """Note what is held before the model is there; the peak counts from here."""
+        """Store the memory held before the model is built; the peak is counted from here."""
         forget_peak_memory(device)
         self.base_memory_bytes = held_memory_bytes(device)
 
     def sample(self) -> dict[str, float | None]:
-        """Return step and times as an entry of the `ranks` event has them."""
+        """Return step and times as in an entry of the `ranks` event."""
         step, times = self.newest
         return {"step": step} | {
             name: None if value is None else round(value, 6) for name, value in times()._asdict().items()
@@ -124,7 +124,7 @@ class Pulse:
 
 
 class Telemetry:
-    """One rank's sampling thread; rank 0's also gathers and reports everybody's."""
+    """One rank's sampling thread; rank 0's also gathers and reports the samples of all ranks."""
 
     def __init__(self, world: World, reporter: NullReporter, pulse: Pulse) -> None:
         self._world = world
@@ -141,22 +141,22 @@ class Telemetry:
         """Begin to sample; every rank must call it.
 
         Raises:
-            OSError: when the ranks of this machine may not share memory.
+            OSError: if the ranks of this machine cannot share memory.
         """
         world = self._world
         if world.local_rank == 0:
             # torchrun numbers the ranks of one machine without gaps.
             self._board, self._file = samples_module.make_sample_board(int(os.environ["LOCAL_WORLD_SIZE"]))
-            # One rank of each machine says its name, where there are several.
+            # With several machines, the first rank of each reports its host name.
             self._host = {} if is_one_machine() else {"host": socket.gethostname()}
-        mine = None if self._file is None else self._file.address
-        address = gather_json(mine, world.slow_group)[world.rank - world.local_rank]
+        own_address = None if self._file is None else self._file.address
+        address = gather_json(own_address, world.slow_group)[world.rank - world.local_rank]
         if self._board is None:
             self._board = samples_module.find_sample_board(address)
         self.thread.start()
 
     def stop(self) -> None:
-        """End the thread; the store may go away after this."""
+        """End the thread; afterwards the store may be closed."""
         self._stop.set()
         self._pulse.news.set()
         if self.thread.ident is not None:  # else it was never started
@@ -168,7 +168,7 @@ class Telemetry:
         try:
             self._world.use_device()
             self._sample_until_stopped()
-        except (RuntimeError, ValueError) as error:  # the store's errors: the job is ending or torn
+        except (RuntimeError, ValueError) as error:  # errors of the store: the job is ending or broken
             if not self._stop.is_set():
                 log.warning("telemetry ended: %s", error)
 
@@ -186,7 +186,7 @@ class Telemetry:
             board.write(world.local_rank, self._sample(index, reader))
             if world.local_rank == 0 and not self._stop.wait(GATHER_AFTER_S):
                 samples = self._read_board(board, is_early=is_early)
-                # Too short a time to tell what others use of the processor.
+                # An early sample covers too short a time to measure the load of other programs.
                 load = None if is_early else other_load.read(sum(sample["cpu_s"] for sample in samples))
                 if others is not None:
                     others.tell(samples)
@@ -194,14 +194,15 @@ class Telemetry:
                     samples = others.gather()
                 if world.is_main:
                     self.report(samples, load)
-            # On the full second of the clock, everywhere: the samples of one look belong together.
+            # Sample on full seconds of the clock, so that the samples of all machines belong together.
             is_early = self._pulse.news.wait(SAMPLE_EVERY_S - time.time() % SAMPLE_EVERY_S)
             self._pulse.news.clear()
 
     def _read_board(self, board: SampleBoard, *, is_early: bool = False) -> list[dict[str, Any]]:
         """Return this machine's samples.
 
-        The first time those of all its ranks: some begin a moment later. Early, with what all hold.
+        The first call waits for all ranks, because some begin later. An early call waits until all ranks have
+        counted their bytes.
         """
         samples = board.read()
         until = time.monotonic() + SAMPLE_EVERY_S
@@ -215,7 +216,7 @@ class Telemetry:
         return samples
 
     def sample_once(self) -> dict[str, Any]:
-        """Return this rank's sample of now."""
+        """Return a new sample of this rank."""
         return self._sample(*_device_reader(self._world))
 
     def _sample(self, index: int | None, reader: Any) -> dict[str, Any]:
@@ -241,7 +242,7 @@ class Telemetry:
         }
 
     def report(self, samples: list[dict[str, Any]], load: OtherLoad | None = None) -> None:
-        """Report what was gathered, and what others used of rank 0's processor meanwhile."""
+        """Report the gathered samples, and the load of other programs on rank 0's machine."""
         self._reporter.event(
             "devices",
             devices=[sample["device"] for sample in samples],
@@ -259,9 +260,9 @@ def held_memory_bytes(device: torch.device) -> int | None:
 
 
 def forget_peak_memory(device: torch.device) -> None:
-    """Begin to count the peak anew: reading data can take more for a moment than training ever does.
+    """Reset the peak, because reading data can briefly take more memory than training.
 
-    Where the system does not offer that (only Linux does), the peak goes on counting from the start.
+    Only Linux can reset the peak of a process; on other systems it counts from the start of the process.
     """
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -271,7 +272,7 @@ def forget_peak_memory(device: torch.device) -> None:
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """Return the most memory this rank has held: on a GPU torch's allocations, else the resident set."""
+    """Return the peak memory of this rank: on a GPU torch's allocations, else the resident set."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     unit = 1 if sys.platform == "darwin" else 1024
@@ -279,28 +280,28 @@ def peak_memory_bytes(device: torch.device) -> int:
 
 
 class Gatherer:
-    """Takes what others have left in a store, all of it with one question."""
+    """Reads the values of several keys from a store in one request."""
 
     def __init__(self, store: dist.Store, keys: Sequence[str]) -> None:
         self._store = store
         self._keys = list(keys)
-        self._there: set[str] = set()
+        self._existing: set[str] = set()
 
     def gather(self) -> list[Any]:
-        """Return what is there, in the order of the keys; what was there once stays."""
-        if len(self._there) < len(self._keys):
-            missing = [key for key in self._keys if key not in self._there]
-            # Asking for what is not there would wait for it.
-            self._there.update(missing if self._store.check(missing) else filter(self._is_there, missing))
-        there = [key for key in self._keys if key in self._there]
-        return [json.loads(found) for found in self._store.multi_get(there)] if there else []
+        """Return the values that exist, in key order; keys found once are not checked again."""
+        if len(self._existing) < len(self._keys):
+            missing = [key for key in self._keys if key not in self._existing]
+            # `multi_get` would block on missing keys.
+            self._existing.update(missing if self._store.check(missing) else filter(self._exists, missing))
+        existing = [key for key in self._keys if key in self._existing]
+        return [json.loads(found) for found in self._store.multi_get(existing)] if existing else []
 
-    def _is_there(self, key: str) -> bool:
+    def _exists(self, key: str) -> bool:
         return bool(self._store.check([key]))
 
 
 class OtherMachines:
-    """What a job's machines tell each other, by a connection of its own to the store torchrun set up."""
+    """Exchanges samples between a job's machines, through its own connection to torchrun's store."""
 
     def __init__(self, world: World) -> None:
         store = dist.TCPStore(
@@ -317,23 +318,23 @@ class OtherMachines:
         self._gatherer = Gatherer(self._store, [node_key(node) for node in range(num_nodes)])
 
     def tell(self, samples: list[dict[str, Any]]) -> None:
-        """Leave what this machine's ranks have."""
+        """Publish the samples of this machine's ranks."""
         self._store.set(self._key, json.dumps(samples))
 
     def gather(self) -> list[dict[str, Any]]:
-        """Return the newest of all machines."""
+        """Return the latest samples of all machines."""
         return [sample for node in self._gatherer.gather() for sample in node]
 
 
 def node_key(node: int) -> str:
-    """Return under which key the samples of a machine are left."""
+    """Return the key of a machine's samples."""
     return f"node_{node}"
 
 
 def _device_reader(world: World) -> tuple[int | None, Any]:
-    """Return this rank's device by its index on the machine, and the function that reads it.
+    """Return this rank's device index on the machine, and the function that reads the device.
 
-    Of the GPUs that CUDA_VISIBLE_DEVICES leaves torch counts anew; a person looks at the machine's.
+    torch renumbers the GPUs of CUDA_VISIBLE_DEVICES; users see the machine's index.
     """
     if world.device.type == "cpu":
         return world.local_rank, host.ProcessReader(torch.get_num_threads()).read

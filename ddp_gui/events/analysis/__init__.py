@@ -1,1 +1,1 @@
-"""What a run's events mean: does it learn, how fast is it, what stands out, who disturbed it."""
+"""Analysis of a run's events: learning, speed, insights, load of other programs."""

@@ -1,4 +1,4 @@
-"""Findings about a run's speed, with their measurements."""
+"""Insights about a run, each with its measurements."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from trainers.contract import events
 from trainers.contract.config import Config
 from trainers.contract.events import Event, State
 
-# On a machine with free cores others take nothing away.
+# Load of other programs matters only if no cores are idle.
 MUCH_PERCENT = 30.0
 FULL_IDLE_PERCENT = 10.0
-# One sample a second: a browser that opens a page is none that counts.
+# Five samples of a second each, so that opening a browser page does not count.
 SMOOTHED_SAMPLES = 5
 MOST_SPANS = 50
 
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """A part of a run in which others took the processor; percent of all its cores, on average."""
+    """A part of a run in which other programs used the processor; mean percent of all its cores."""
 
     from_step: int
     to_step: int
@@ -44,7 +44,7 @@ class Span:
 
 
 def contended_spans(load: Table) -> list[Span]:
-    """Return when others took the processor, oldest first.
+    """Return when other programs used the processor, oldest first.
 
     Args:
         load: the columns `others` and `idle`, one row about every second.
@@ -72,7 +72,7 @@ def contended_spans(load: Table) -> list[Span]:
 
 
 def _smoothed(values: Numbers) -> Numbers:
-    """Return the median of each sample and those around it; beyond the ends it counts as 0."""
+    """Return the moving median; samples beyond the ends count as 0."""
     half = SMOOTHED_SAMPLES // 2
     padded = np.pad(np.nan_to_num(values), half)
     windows = np.lib.stride_tricks.sliding_window_view(padded, SMOOTHED_SAMPLES)
@@ -82,7 +82,7 @@ def _smoothed(values: Numbers) -> Numbers:
 
 @dataclass(frozen=True, kw_only=True)
 class Slowed:
-    """A rank that sleeps in each step after `after_step`; until a step, or still."""
+    """A rank that sleeps in each step from `after_step` to `until_step`; None: it still does."""
 
     rank: int
     delay_ms: int
@@ -91,26 +91,26 @@ class Slowed:
 
 
 def slowed_spans(marks: Iterable[Event]) -> list[Slowed]:
-    """Return when which rank was slowed down, by the answers to `slow_rank`; a new start sleeps nowhere."""
+    """Return when ranks were slowed down, from the answers to `slow_rank`; a new start ends all delays."""
     found: list[Slowed] = []
-    going_on: dict[int, int] = {}  # by rank, the place in what was found
+    active: dict[int, int] = {}  # by rank, the index in `found`
     for mark in marks:
-        asked = _asked(mark)
+        asked = _slow_rank_arguments(mark)
         if asked is not None:
-            ended = [asked[0]] if asked[0] in going_on else []
+            ended = [asked[0]] if asked[0] in active else []
         else:
-            ended = list(going_on) if mark["kind"] == "state" and mark["state"] == "starting" else []
+            ended = list(active) if mark["kind"] == "state" and mark["state"] == "starting" else []
         for rank in ended:
-            place = going_on.pop(rank)
+            place = active.pop(rank)
             found[place] = replace(found[place], until_step=mark["step"])
         if asked is not None and asked[1]:
-            going_on[asked[0]] = len(found)
+            active[asked[0]] = len(found)
             found.append(Slowed(rank=asked[0], delay_ms=asked[1], after_step=mark["step"]))
     return [each for each in found if each.until_step is None or each.until_step > each.after_step]
 
 
-def _asked(mark: Event) -> tuple[int, int] | None:
-    """Return rank and delay of an accepted `slow_rank` command; None for any other event."""
+def _slow_rank_arguments(mark: Event) -> tuple[int, int] | None:
+    """Return rank and delay of an accepted `slow_rank` command, or None for any other event."""
     if mark["kind"] != "command" or mark["name"] != "slow_rank" or not mark.get("accepted"):
         return None
     arguments = mark.get("arguments") or {}
@@ -119,10 +119,10 @@ def _asked(mark: Event) -> tuple[int, int] | None:
 
 
 def slowed_text(spans: Sequence[Slowed], ended_at: int | None) -> str:
-    """Say when a rank was slowed down, the last time of all.
+    """Return a sentence about the last time that a rank was slowed down.
 
     Args:
-        ended_at: the last step of a run that is over; None while it goes on.
+        ended_at: the last step of an ended run; None for a live run.
     """
     newest = spans[-1]
     until = ended_at if newest.until_step is None else newest.until_step
@@ -179,7 +179,7 @@ _RULES: list[tuple[Rule, bool]] = []
 
 
 def rule(*, while_it_runs: bool) -> Callable[[Rule], Rule]:
-    """Register a rule; the most urgent is first in this file.
+    """Register a rule; rules are in order of urgency.
 
     Args:
         while_it_runs: it applies only to live runs.
@@ -193,7 +193,7 @@ def rule(*, while_it_runs: bool) -> Callable[[Rule], Rule]:
 
 
 def find(series: Series, config: Config, state: State) -> list[Insight]:
-    """Return the insights on a run as it is now, the most urgent first."""
+    """Return the current insights on a run, the most urgent first."""
     is_live = state in events.LIVE_STATES
     rules = [function for function, while_it_runs in _RULES if is_live or not while_it_runs]
     found = [insight for function in rules if (insight := function(series, config)) is not None]
@@ -233,7 +233,7 @@ def of_damage(num_lines: int) -> list[Insight]:
 
 
 def _for_an_ended_run(insight: Insight, config: Config) -> Insight:
-    """After the end, a change of the rate becomes a new run."""
+    """For an ended run, replace a change of the rate by a new run."""
     if insight.action is None or insight.action.kind == "again":
         return insight
     return replace(insight, action=_lower_rate_from_the_start(config))
@@ -248,7 +248,7 @@ def _not_a_number(series: Series, config: Config) -> Insight | None:
     first = int(finite[-1]) + 1 if len(finite) else 0
     step = int(series.steps.x("step")[first])
     evidence = f"the step event of step {step:,} and those after it"
-    if len(finite) == 0:  # before any update: whatever the rate
+    if len(finite) == 0:  # before any update, so independent of the learning rate
         message = f"The loss is NaN from step {step:,} on: check the data for values that are no numbers."
         return Insight(code="not_a_number", message=message, evidence=evidence)
     return Insight(
@@ -267,7 +267,7 @@ def _loss_rises(series: Series, config: Config) -> Insight | None:
         return None
     loss, lowest = series.steps.column("loss"), means.index(min(means))
     was, now = f"{short(loss[0])} in the first step", f"{short(loss[-1])} in the newest"
-    if lowest > 0:  # a mean is compared with a mean, a step with a step
+    if lowest > 0:  # compare a mean with a mean, and a step with a step
         tenths = [f"{part[0]:,} to {part[-1]:,}" for part in np.array_split(series.steps.x("step"), 10)]
         was = f"{short(means[lowest])} over steps {tenths[lowest]}"
         now = f"{short(means[-1])} over steps {tenths[-1]} (medians)"
@@ -302,7 +302,7 @@ def _loss_does_not_fall(series: Series, config: Config) -> Insight | None:
 
 @rule(while_it_runs=False)
 def _memorises(series: Series, config: Config) -> Insight | None:
-    """Validation gets worse while training falls."""
+    """Validation gets worse while the training loss falls."""
     best = learning.overfits_since(series)
     if best is None:
         return None
@@ -323,7 +323,7 @@ def _memorises(series: Series, config: Config) -> Insight | None:
 
 @rule(while_it_runs=False)
 def _slowed_on_purpose(series: Series, _config: Config) -> Insight | None:
-    """Somebody lets a rank sleep to see who waits for it: such times are no measure of the job."""
+    """A user slowed down a rank on purpose, so the measured times do not represent the job."""
     spans = slowed_spans(series.marks)
     if not spans:
         return None
@@ -338,7 +338,7 @@ def _slowed_on_purpose(series: Series, _config: Config) -> Insight | None:
 
 @rule(while_it_runs=True)
 def _slow_rank(series: Series, _config: Config) -> Insight | None:
-    """A straggler: one rank's own work takes clearly longer than the others', several times in a row."""
+    """A straggler: one rank's own work takes clearly longer than the other ranks', several times in a row."""
     newest = list(series.newest_ranks)[-RANKS_EVENTS_TO_JUDGE:]
     found = [_slowest(event["ranks"]) for event in newest]
     if len(found) < RANKS_EVENTS_TO_JUDGE or None in found:
@@ -358,7 +358,7 @@ def _slow_rank(series: Series, _config: Config) -> Insight | None:
 
 
 def _slowest(ranks: list[dict[str, Any]]) -> tuple[int, float] | None:
-    """Return the rank with the longest time for its own work, and the ratio to the others' median."""
+    """Return the rank with the longest time for its own work, and the ratio to the other ranks' median."""
     own = [
         (rank["step_time_s"] - rank["wait_time_s"], rank["rank"])
         for rank in ranks
@@ -374,7 +374,7 @@ def _slowest(ranks: list[dict[str, Any]]) -> tuple[int, float] | None:
 
 @rule(while_it_runs=False)
 def _others_use_the_processor(series: Series, _config: Config) -> Insight | None:
-    """Ranks on the CPU share it with other programs, so their times are not those of the job."""
+    """Ranks on the CPU share it with other programs, so their times do not represent the job."""
     if _is_on_gpus(series):
         return None
     found = contended_spans(series.load)
@@ -450,7 +450,7 @@ def _evidence_of_loss(series: Series) -> str:
 
 
 def _lower_rate(series: Series, config: Config) -> Action:
-    """Offer a lower rate now; where that was done and did not help, the weights are too far off for it."""
+    """Offer a lower rate now; if that was already tried, a restart, because the weights are too far off."""
     if any(mark["kind"] == "command" and mark.get("name") == "set_lr" for mark in series.marks):
         return _lower_rate_from_the_start(config)
     rate = float(f"{series.last_step['lr'] / 10:.2g}")

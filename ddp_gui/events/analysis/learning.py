@@ -20,7 +20,7 @@ FIRST_WITH_EXPONENT = 1e9
 
 
 def short(value: float) -> str:
-    """Return a number with three digits: 0.0123, 12,345, 1.23e-4 (assets/js/shared/format.js)."""
+    """Return a number with three digits: 0.0123, 12,345, 1.23e-4 (as in assets/js/shared/format.js)."""
     size = abs(value)
     if not math.isfinite(value) or FIRST_WITHOUT_EXPONENT <= size < FIRST_IN_THOUSANDS or size == 0:
         return f"{value:.3g}"
@@ -36,11 +36,11 @@ WORSE_EVALUATIONS = 3
 CLEARLY_WORSE = 1.1
 MUCH_WORSE = 1.3
 HARDLY_WORSE = 1.03
-SMALL_RISE = 0.05  # a loss near zero wobbles by factors
+SMALL_RISE = 0.05  # the ratio of losses near zero is noisy
 FEWEST_STEPS_OF_A_RUN = 10
 BETTER_LOSS_RATIO = 0.9
 NEWEST_STEPS = 30
-STEPS_AT_EACH_END = 10  # as many as the loss chart smooths over by default
+STEPS_AT_EACH_END = 10  # the default window of the loss chart's smoothing
 FAR_ABOVE = 2.0
 STEPS_OF_A_JUMP = 5  # a batch with an outlier raises the loss of one step
 
@@ -50,10 +50,10 @@ class Comparison:
     """An evaluation compared with the trivial predictor.
 
     Attributes:
-        trivial: of the `plan` event.
+        trivial: the field of the `plan` event.
         value: the evaluation's value of the same metric.
-        num_errors: by how many standard errors it is better; negative if it is worse.
-        step: of the evaluation.
+        num_errors: difference in standard errors; negative if the evaluation is worse.
+        step: the evaluation's step.
     """
 
     trivial: Mapping[str, Any]
@@ -74,13 +74,13 @@ class Comparison:
 
 
 def compare(series: Series, evaluation: Event | None = None) -> Comparison | None:
-    """Return how an evaluation compares with the trivial predictor.
+    """Return the comparison of an evaluation with the trivial predictor.
 
-    None where there is no evaluation or its metric is not a number, and in runs of versions that did not note
-    the trivial predictor.
+    None without an evaluation, if its metric is NaN, or if an old version of the program did not record the
+    trivial predictor.
 
     Args:
-        evaluation: None: the newest one.
+        evaluation: None: the last one.
     """
     trivial = series.plan.get("trivial")
     evaluation = series.evaluations.last if evaluation is None else evaluation
@@ -103,7 +103,7 @@ def trivial_train_loss(trivial: Mapping[str, Any]) -> float:
 
 
 def loss_in_parts(series: Series) -> list[float] | None:
-    """Return the loss of the first step and the median of each tenth of the run, once it can be judged."""
+    """Return the first step's loss and the median of each tenth, or None if it is too early to judge."""
     loss = series.steps.column("loss")
     is_over = series.state.get("state") in events.ENDED_STATES
     is_long = len(loss) >= STEPS_TO_JUDGE_LOSS and series.active_s() >= SECONDS_TO_JUDGE_LOSS
@@ -113,10 +113,10 @@ def loss_in_parts(series: Series) -> list[float] | None:
 
 
 def medians_of_tenths(loss: npt.NDArray[np.float32]) -> list[float] | None:
-    """Return the loss of the first step and the median of each tenth but the first.
+    """Return the loss of the first step and the median of each tenth except the first.
 
-    None where a tenth has no number. The first number is that before any update: with a rate that is far too
-    high, the second step's loss is already off.
+    None if a tenth has no finite number. The first step's loss precedes any update: with a rate that is far
+    too high, the second step's loss is already off.
     """
     parts = [part[np.isfinite(part)] for part in np.array_split(loss, min(10, len(loss)))]
     if any(len(part) == 0 for part in parts):
@@ -125,9 +125,9 @@ def medians_of_tenths(loss: npt.NDArray[np.float32]) -> list[float] | None:
 
 
 def loss_jump(series: Series) -> str | None:
-    """Return which steps' losses lie far above where the loss began, as text; None: no five in a row do.
+    """Return a sentence about five successive steps with a loss far above its beginning, or None.
 
-    The loss began at that of the first step, or of the trivial predictor if that is higher: a model may begin
+    The beginning is the first step's loss, or the trivial predictor's if that is higher: a model may begin
     with a small loss on an easy batch.
     """
     loss = series.steps.column("loss")
@@ -148,12 +148,12 @@ def loss_jump(series: Series) -> str | None:
 
 
 def loss_at_ends(series: Series, direction: int) -> tuple[float, float, int]:
-    """Return the median loss of the first and of the last n steps, and n.
+    """Return the median loss of the first n and of the last n steps, and n.
 
-    n is the first of 10, a tenth of the run and 1 for which the loss changed as claimed.
+    n is the first of 10, a tenth of the run and 1 for which the loss changed in this direction.
 
     Args:
-        direction: -1 where the loss is said to fall, 1 where it is said to rise.
+        direction: -1 if the loss is reported to fall, 1 if it is reported to rise.
     """
     loss = series.steps.column("loss")
     tenth = max(1, len(loss) // 10)
@@ -164,7 +164,7 @@ def loss_at_ends(series: Series, direction: int) -> tuple[float, float, int]:
 
 
 def ends_in_words(num_steps: int) -> str:
-    """Return which steps `loss_at_ends` compared."""
+    """Return a text that names the steps that `loss_at_ends` compared."""
     return (
         "first and last step" if num_steps == 1 else f"medians of the first and the last {num_steps:,} steps"
     )
@@ -176,31 +176,31 @@ def _median(loss: npt.NDArray[np.float32]) -> float:
 
 
 def training_loss_at(series: Series, step: int) -> float | None:
-    """Return the median loss of the steps up to `step`."""
+    """Return the median loss of the last steps up to `step`."""
     last = int(np.searchsorted(series.steps.x("step"), step, side="right"))
     loss = series.steps.column("loss")[max(0, last - NEWEST_STEPS) : last]
     return _median(loss) if np.isfinite(loss).any() else None
 
 
 def overfits_since(series: Series) -> Event | None:
-    """Return the evaluation after which the model only learnt its training data by heart; None: it did not.
+    """Return the last good evaluation of an overfitting model, or None if it does not overfit.
 
-    What is told once stays told until the validation is nearly as good again: it goes up and down a little
-    from one evaluation to the next, and the remark must not come and go with it.
+    Once reported, overfitting stays reported until the validation is nearly as good again (hysteresis):
+    validation fluctuates, and the message must not come and go with it.
     """
     evaluations = [event for event in series.evaluations.all if event["loss"] is not None]
-    best, num_after, is_told = None, 0, False
+    best, num_after, is_reported = None, 0, False
     for event in evaluations:
         if best is None or event["loss"] < best["loss"]:
-            best, num_after, is_told = event, 0, False
+            best, num_after, is_reported = event, 0, False
             continue
         num_after += 1
         rise, ratio = event["loss"] - best["loss"], event["loss"] / max(best["loss"], 1e-12)
         is_worse = (ratio >= CLEARLY_WORSE and _metric_is_worse(series, best, event)) or (
             ratio >= MUCH_WORSE and rise >= SMALL_RISE
         )
-        is_told = (num_after >= WORSE_EVALUATIONS and is_worse) or (is_told and ratio >= HARDLY_WORSE)
-    if best is None or not is_told:
+        is_reported = (num_after >= WORSE_EVALUATIONS and is_worse) or (is_reported and ratio >= HARDLY_WORSE)
+    if best is None or not is_reported:
         return None
     then, now = training_loss_at(series, best["step"]), training_loss_at(series, evaluations[-1]["step"])
     if then is None or now is None or now > BETTER_LOSS_RATIO * then:
@@ -209,7 +209,7 @@ def overfits_since(series: Series) -> Event | None:
 
 
 def _metric_is_worse(series: Series, best: Event, event: Event) -> bool:
-    """Tell whether the main metric fell by more than chance explains on so many samples."""
+    """Return True if the main metric fell by more than chance explains for this number of samples."""
     name = events.primary_metric(event["metrics"])
     before, after = best["metrics"].get(name), event["metrics"].get(name)
     if name is None or before is None or after is None:
@@ -219,7 +219,7 @@ def _metric_is_worse(series: Series, best: Event, event: Event) -> bool:
 
 
 def metric_noise(series: Series, value: float) -> float:
-    """Return by how much a metric may differ by chance: of a share two standard errors, else a fiftieth."""
+    """Return by how much a metric may differ by chance: two standard errors of a share, else 1/50."""
     num = series.plan.get("num_validation") or 0
     if 0 <= value <= 1 and num:
         return 2 * math.sqrt(max(value * (1 - value), 1 / num) / num)

@@ -1,4 +1,4 @@
-"""Speed of a run over time, of all ranks and of each."""
+"""Speed of a run over time, of all ranks and of each rank."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ FEWEST_STEPS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """What one whole step takes, and the samples per second that this makes.
+    """The duration of a complete step, and the resulting samples per second.
 
     Attributes:
-        step_time_s: the mean over the window while the run goes on, the median once it has ended.
-        samples_per_s: of all ranks together: the global batch over `step_time_s`.
-        num_steps: whole steps in the window.
-        mean_step_time_s: over the window; `step_time_s` is the same while the run goes on.
-        is_whole_run: the window is all that was trained, not the newest seconds.
+        step_time_s: the mean over the window while the run is live, the median once it has ended.
+        samples_per_s: of all ranks together: the global batch divided by `step_time_s`.
+        num_steps: complete steps in the window.
+        mean_step_time_s: the mean over the window; equals `step_time_s` while the run is live.
+        is_whole_run: the window is the entire run, not only the last seconds.
     """
 
     step_time_s: float
@@ -35,17 +35,17 @@ class Pace:
 
 
 def speed_up(run: Pace | None, base: Pace | None) -> float | None:
-    """Return the samples per second of a run divided by those of another; None where either is unknown.
+    """Return the ratio of two runs' samples per second, or None if either is unknown.
 
-    The one definition of a speed-up: of lessons, of the lab report and, as `speedUp` in
-    `assets/js/runs/compare/scaling.js`, of the page. Both speeds are those of the median step once a run has
-    ended: in a run of seconds one disturbed step would move a mean.
+    The only definition of speed-up: for lessons, for the lab report and, as `speedUp` in
+    `assets/js/runs/compare/scaling.js`, for the page. Once a run has ended, its speed is that of the median
+    step: in a run of seconds one disturbed step would change the mean.
     """
     return None if run is None or base is None else run.samples_per_s / base.samples_per_s
 
 
 def pace_of_run(series: Series, *, is_over: bool) -> Pace | None:
-    """Return what a whole step takes; None where that is not known yet, or the run was too short."""
+    """Return the duration of a complete step, or None if it is not known yet or the run was too short."""
     global_batch = series.plan.get("global_batch")
     if not isinstance(global_batch, int) or global_batch < 1:
         return None  # not known yet, or a damaged file
@@ -61,20 +61,20 @@ def pace_of_run(series: Series, *, is_over: bool) -> Pace | None:
 def of_steps(
     steps: Table, *, global_batch: int, num_train: int, since_step: int, is_over: bool
 ) -> Pace | None:
-    """Return the pace of a run; None where too few whole steps were measured to say one.
+    """Return the pace of a run, or None if too few complete steps were measured.
 
     Args:
         steps: the columns of its step events.
-        global_batch: samples that all ranks together train with in a whole step.
-        num_train: samples in an epoch; where they do not divide evenly, the last step of an epoch has fewer.
-        since_step: from here on `global_batch` holds: the run was resumed with another one.
-        is_over: it has ended.
+        global_batch: samples that all ranks together process in a complete step.
+        num_train: samples in an epoch; if not divisible by the global batch, an epoch's last step has fewer.
+        since_step: `global_batch` applies from this step on; before, the run had another one.
+        is_over: the run has ended.
     """
     first = int(np.searchsorted(steps.x("step"), since_step))
     times = steps.column("step_time")[first:].astype(np.float64)
     epochs = steps.column("epoch")[first:]
     if num_train % global_batch:
-        # Whether the newest step ends its epoch, only the next one tells.
+        # Only the next step shows whether the last one ended its epoch.
         is_whole = np.diff(epochs, append=np.nan) == 0
         times = times[is_whole]
     times = times[np.isfinite(times) & (times > 0)]
@@ -96,18 +96,18 @@ def of_steps(
 
 
 MAX_SLICES = 40
-# Below this, a 95th percentile is little more than the largest sample.
+# Below this number, a 95th percentile is almost the largest sample.
 FEWEST_FOR_P95 = 20
 DIGITS = 4
 EXACT = 9
 
 
 def rank_history_of_run(series: Series) -> list[dict[str, Any]]:
-    """Return for each rank median and 95th percentile of its sampled steps, and the means of slices.
+    """Return each rank's median and 95th percentile of sampled steps, and the means of slices of the run.
 
     `p95_s` is null for fewer than `FEWEST_FOR_P95` samples; `first_step` and `last_step` are the range of the
-    sampled steps.
-    A slice is a list of seconds, in the order of `RANK_PARTS`; null where a part was not measured.
+    sampled steps. A slice is a list of seconds, in the order of `RANK_PARTS`; null for a part that was not
+    measured.
     """
     return [
         {"rank": rank, **_of_rank(table)} for rank, table in sorted(series.ranks.items()) if table.length > 0
@@ -125,7 +125,7 @@ def _of_rank(table: Table) -> dict[str, Any]:
         "num_samples": table.length,
         "first_step": int(table.x("step")[0]),
         "last_step": int(table.x("step")[-1]),
-        # The page rounds them once more: twice to few digits is not to the nearest.
+        # The page rounds again: rounding twice to few digits is not rounding to the nearest.
         "median_s": _rounded(float(np.median(step)), EXACT),
         "p95_s": _rounded(float(np.percentile(step, 95)), EXACT) if table.length >= FEWEST_FOR_P95 else None,
         "slices": [[_rounded(float(value)) for value in mean] for mean in means],

@@ -1,4 +1,4 @@
-"""Whether a run learns, and why one can say so: a line while it runs, a verdict when it has ended.
+"""Whether a run learns, with the reason: a provisional line for a live run, a verdict at the end.
 
 "Learned" means better on the validation split than the trivial predictor of the `plan` event, by more than
 its standard error. Otherwise the verdict names the one cause that the run's own numbers show.
@@ -41,16 +41,16 @@ FEWEST_CLASSES = 3
 CLEARLY_BETTER = 2.0  # standard errors: by chance in one of 40 cases
 ABOVE_TRIVIAL = 1.05
 BELOW_TRIVIAL = 0.9
-EXTREME = 100.0  # times the spread (the square root of the mean squared error): no split by chance
+EXTREME = 100.0  # ratio of spreads (roots of the mean squared error): not caused by a random split
 LOWER_RATE = "Did not learn: the learning rate is too high. Start again with a lower rate."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """A verdict: a few words, then the numbers that show it.
+    """A verdict: a short title, then the numbers that support it.
 
     Attributes:
-        cause: why the run did not learn, or not well; None where it did, or where no cause was observed.
+        cause: why the run did not learn, or not well; None if it did, or no cause was observed.
     """
 
     code: Code
@@ -60,10 +60,10 @@ class Verdict:
 
 
 def judge(series: Series, state: State, found: Sequence[Insight]) -> Verdict | None:
-    """Return what can be said of a run's learning; None of one that failed or has not begun.
+    """Return the verdict on a run's learning, or None if it failed or has not begun.
 
     Args:
-        found: what stands out in the run.
+        found: the run's insights.
     """
     is_live = state in events.LIVE_STATES
     if series.steps.length == 0 or not (is_live or state in ("finished", "stopped")):
@@ -96,12 +96,12 @@ def _not_a_number(series: Series, *, is_live: bool) -> Verdict:
     if rose is None and newest <= learning.FAR_ABOVE * float(finite[0]):
         title = f"{failed}: the loss became NaN."
         reason = (
-            f"{_numbers(series)} It had not risen before. The usual causes are a learning rate that is too "
+            f"{_losses(series)} It had not risen before. The usual causes are a learning rate that is too "
             "high and a value in the data that is infinite or extremely large."
         )
         return Verdict(code="did_not_learn", cause="not_a_number", title=title, reason=reason)
     reason = (
-        f"{rose or f'The training loss rose from {short(finite[0])} to {short(newest)}.'} {_numbers(series)}"
+        f"{rose or f'The training loss rose from {short(finite[0])} to {short(newest)}.'} {_losses(series)}"
     )
     title = "Not learning: the learning rate is too high." if is_live else LOWER_RATE
     return Verdict(code="did_not_learn", cause="rate_too_high", title=title, reason=reason)
@@ -112,12 +112,12 @@ def _while_it_runs(series: Series, codes: set[str], compared: Comparison | None)
     is_better = compared is not None and compared.is_better
     if "loss_rises" in codes and not is_better:
         title = "Not learning: the learning rate is too high."
-        reason = _numbers(series)
+        reason = _losses(series)
         return Verdict(code="did_not_learn", cause="rate_too_high", title=title, reason=reason)
     if "loss_does_not_fall" in codes:
         jump = learning.loss_jump(series)
         title = "Not learning: the learning rate is too high." if jump else "Not learning so far."
-        reason = " ".join(filter(None, (jump, _numbers(series), _words_of(compared))))
+        reason = " ".join(filter(None, (jump, _losses(series), _comparison_text(compared))))
         cause: Cause | None = "rate_too_high" if jump else None
         return Verdict(code="did_not_learn", cause=cause, title=title, reason=reason)
     if series.steps.length < TELLING_STEPS or medians is None:
@@ -127,18 +127,18 @@ def _while_it_runs(series: Series, codes: set[str], compared: Comparison | None)
     if best is not None:
         return _overfitted(series, best, "It only overfits now.")
     if is_better or (compared is None and medians[-1] < insights.HARDLY_FALLEN * abs(medians[0])):
-        reason = " ".join(filter(None, (_fall(series), _words_of(compared))))
+        reason = " ".join(filter(None, (_change(series), _comparison_text(compared))))
         return Verdict(code="learning", title="It is learning.", reason=reason)
-    reason = " ".join(filter(None, (_numbers(series), _words_of(compared))))
+    reason = " ".join(filter(None, (_losses(series), _comparison_text(compared))))
     return Verdict(code="too_early", title="Too early to say whether it learns.", reason=reason)
 
 
 def _learned(series: Series, codes: set[str], compared: Comparison) -> Verdict:
     """Return the verdict on a run that ended better than the trivial predictor."""
-    reason = f"{_words_of(compared)} {_fall(series)}"
+    reason = f"{_comparison_text(compared)} {_change(series)}"
     best, jump = learning.overfits_since(series), learning.loss_jump(series)
     if best is not None and jump is not None:
-        # The validation of such a run goes up and down with the loss, which is not overfitting.
+        # The validation of such a run fluctuates with the loss, which is not overfitting.
         title = "Learned, but the loss jumped: the learning rate is too high."
         return Verdict(code="learnt", cause="rate_too_high", title=title, reason=f"{jump} {reason}")
     if best is not None:
@@ -168,7 +168,7 @@ def _not_learned(series: Series, codes: set[str], compared: Comparison) -> Verdi
     def verdict(code: Code, cause: Cause, title: str, *reasons: str) -> Verdict:
         return Verdict(code=code, cause=cause, title=title, reason=" ".join((*reasons, words)))
 
-    words, trivial, num_steps = _words_of(compared), compared.trivial, series.steps.length
+    words, trivial, num_steps = _comparison_text(compared), compared.trivial, series.steps.length
     trivial_loss = learning.trivial_train_loss(trivial)
     if compared.has_one_answer:
         return verdict("did_not_learn", "one_answer", "Nothing to learn: the answer is always the same.")
@@ -187,30 +187,32 @@ def _not_learned(series: Series, codes: set[str], compared: Comparison) -> Verdi
         return verdict("did_not_learn", "outlier", title, reason)
     jump = learning.loss_jump(series)
     if jump is not None or "loss_rises" in codes:
-        return verdict("did_not_learn", "rate_too_high", LOWER_RATE, jump or _numbers(series))
+        return verdict("did_not_learn", "rate_too_high", LOWER_RATE, jump or _losses(series))
     best = _best_comparison(series)
     if best is not None and best.num_errors > CLEARLY_BETTER:
         title = f"Overfitted: validation got worse from step {best.step:,} on."
-        reason = f"At step {best.step:,} validation {_value(trivial['metric'], best.value)}. {_fall(series)}"
+        reason = (
+            f"At step {best.step:,} validation {_value(trivial['metric'], best.value)}. {_change(series)}"
+        )
         return verdict("memorised", "overfitting", title, reason)
     medians = learning.medians_of_tenths(series.steps.column("loss"))
     if medians is None or num_steps < learning.FEWEST_STEPS_OF_A_RUN:
         return verdict("too_short", "too_few_steps", "Too short to judge.", f"It had {_steps(num_steps)}.")
     if _falls_to_the_end(series, medians):
-        title, reason = "Too few steps: train longer.", f"The loss was falling to the end. {_fall(series)}"
+        title, reason = "Too few steps: train longer.", f"The loss was falling to the end. {_change(series)}"
         return verdict("still_improving", "too_few_steps", title, reason)
     if num_steps < TELLING_STEPS and medians[-1] > BELOW_TRIVIAL * trivial_loss:
-        title, reason = "Did not learn: too few steps.", f"It had {_steps(num_steps)}. {_fall(series)}"
+        title, reason = "Did not learn: too few steps.", f"It had {_steps(num_steps)}. {_change(series)}"
         return verdict("did_not_learn", "too_few_steps", title, reason)
     if medians[-1] > ABOVE_TRIVIAL * trivial_loss:
         title = "Did not learn: too few steps, or a rate that is too low."
         reason = f"The training loss is still above that of the trivial predictor ({short(trivial_loss)})."
-        return verdict("did_not_learn", "too_few_steps", title, reason, _fall(series))
+        return verdict("did_not_learn", "too_few_steps", title, reason, _change(series))
     return verdict("did_not_learn", "data", *_of_the_data(series, compared, medians[-1]))
 
 
 def _of_the_data(series: Series, compared: Comparison, last: float) -> tuple[str, str]:
-    """Return title and reason where the data may not determine the answer.
+    """Return title and reason if the data may not determine the answer.
 
     Args:
         last: the training loss at the end.
@@ -226,20 +228,20 @@ def _of_the_data(series: Series, compared: Comparison, last: float) -> tuple[str
     title = "Did not learn: the inputs may not determine the answer."
     trivial_loss = learning.trivial_train_loss(trivial)
     if last < BELOW_TRIVIAL * trivial_loss:
-        return title, f"It only memorized the training data. {_fall(series)}"
+        return title, f"It only memorized the training data. {_change(series)}"
     words = f"The training loss ended at {short(last)}; the trivial predictor has {short(trivial_loss)}."
     return title, words
 
 
 def _without_comparison(series: Series, codes: set[str]) -> Verdict:
-    """Return the verdict on an ended run of which the trivial predictor or its metric is not known."""
+    """Return the verdict on an ended run without a comparison with the trivial predictor."""
     medians = learning.medians_of_tenths(series.steps.column("loss"))
     if "loss_rises" in codes:
-        return Verdict(code="did_not_learn", cause="rate_too_high", title=LOWER_RATE, reason=_numbers(series))
+        return Verdict(code="did_not_learn", cause="rate_too_high", title=LOWER_RATE, reason=_losses(series))
     if "loss_does_not_fall" in codes:
         jump = learning.loss_jump(series)
         title = LOWER_RATE if jump else "Did not learn: the loss did not fall."
-        reason = f"{jump} {_numbers(series)}" if jump else _numbers(series)
+        reason = f"{jump} {_losses(series)}" if jump else _losses(series)
         cause: Cause | None = "rate_too_high" if jump else None
         return Verdict(code="did_not_learn", cause=cause, title=title, reason=reason)
     if series.steps.length < learning.FEWEST_STEPS_OF_A_RUN or medians is None:
@@ -263,7 +265,7 @@ def _without_comparison(series: Series, codes: set[str]) -> Verdict:
         return Verdict(
             code="did_not_learn", cause=None if jump is None else "rate_too_high", title=title, reason=reason
         )
-    reason = _fall(series)
+    reason = _change(series)
     if _still_improves(series, medians):
         return Verdict(
             code="still_improving",
@@ -281,21 +283,21 @@ def _overfitted(series: Series, best: Event, title: str) -> Verdict:
         f"{short(newest['loss'])} now, while the training loss kept falling."
     )
     compared = learning.compare(series)
-    reason = reason if compared is None else f"{reason} {_words_of(compared)}"
+    reason = reason if compared is None else f"{reason} {_comparison_text(compared)}"
     return Verdict(code="memorised", cause="overfitting", title=title, reason=reason)
 
 
 def _best_comparison(series: Series) -> Comparison | None:
-    """Return the best of all evaluations compared with the trivial predictor."""
+    """Return the best comparison of all evaluations with the trivial predictor."""
     compared = [found for event in series.evaluations.all if (found := learning.compare(series, event))]
     return max(compared, key=lambda found: found.num_errors, default=None)
 
 
 def _no_better_than_chance(series: Series) -> str | None:
-    """Say so where a classification is right hardly more often than by guessing."""
+    """Return a sentence if a classification is hardly better than guessing, or None."""
     names = series.plan.get("class_names") or ()
     accuracy = series.evaluations.last.get("metrics", {}).get("accuracy")
-    # Of two classes half is right by guessing, and three quarters may be all that can be had.
+    # With two classes half is right by guessing, and three quarters may be all that is possible.
     if accuracy is None or len(names) < FEWEST_CLASSES or accuracy > ABOVE_CHANCE / len(names):
         return None
     guessed = 1 / len(names)
@@ -303,7 +305,7 @@ def _no_better_than_chance(series: Series) -> str | None:
 
 
 def _still_improves(series: Series, medians: Sequence[float]) -> bool:
-    """Return True if the newest evaluation is clearly the best; of a single one, if the loss falls."""
+    """Return True if the last evaluation is clearly the best; with only one, if the training loss falls."""
     evaluations = [event for event in series.evaluations.all if event["loss"] is not None]
     name = events.primary_metric(evaluations[-1]["metrics"]) if evaluations else None
     value = evaluations[-1]["metrics"].get(name) if name else None
@@ -316,7 +318,7 @@ def _still_improves(series: Series, medians: Sequence[float]) -> bool:
 
 
 def _has_hardly_begun(series: Series, medians: Sequence[float], compared: Comparison) -> bool:
-    """Return True if a run of few steps ended near the trivial predictor's training loss, while it fell."""
+    """Return True if a run of few steps ended near the trivial predictor's loss and was still falling."""
     near = BELOW_TRIVIAL * learning.trivial_train_loss(compared.trivial)
     return series.steps.length < TELLING_STEPS and near < medians[-1] < medians[-2]
 
@@ -324,7 +326,7 @@ def _has_hardly_begun(series: Series, medians: Sequence[float], compared: Compar
 def _falls_to_the_end(series: Series, medians: Sequence[float]) -> bool:
     """Return True if the validation loss ends lowest: clearly below half-way, and below the first loss.
 
-    With a single evaluation, if the training loss falls in the last tenth.
+    With a single evaluation, True if the training loss falls in the last tenth.
     """
     losses = [float(event["loss"]) for event in series.evaluations.all if event["loss"] is not None]
     if len(losses) < 2:
@@ -334,19 +336,19 @@ def _falls_to_the_end(series: Series, medians: Sequence[float]) -> bool:
     return newest == min(losses) and newest < STILL_FALLING * half_way and newest < medians[0]
 
 
-def _fall(series: Series) -> str:
-    """Return how the training loss changed, over equally many steps, and the best evaluation."""
+def _change(series: Series) -> str:
+    """Return a sentence about the change of the training loss, and the best evaluation."""
     first, last, num_steps = learning.loss_at_ends(series, -1)
     change = f"fell from {short(first)} to" if last < first else f"was {short(first)} and is"
     words = f"The training loss {change} {short(last)} ({learning.ends_in_words(num_steps)})"
     best = series.evaluations.best
     if best is None or learning.compare(series) is not None:
-        return f"{words}."  # the comparison has the evaluation
+        return f"{words}."  # the comparison includes the evaluation
     return f"{words}; validation {_value(best['name'], best['value'])} at best (step {best['step']:,})."
 
 
-def _numbers(series: Series) -> str:
-    """Return where the loss began and where it is, with the newest evaluation."""
+def _losses(series: Series) -> str:
+    """Return a sentence with the first and the last loss, and the last evaluation."""
     loss = series.steps.column("loss")
     newest = short(loss[-1]) if np.isfinite(loss[-1]) else "NaN"
     first = short(loss[0]) if np.isfinite(loss[0]) else "NaN"
@@ -358,8 +360,8 @@ def _numbers(series: Series) -> str:
     return f"{words}; validation {_value(name, metrics[name])}."
 
 
-def _words_of(compared: Comparison | None) -> str:
-    """Return the evaluation and the trivial predictor with their numbers; empty where they are unknown."""
+def _comparison_text(compared: Comparison | None) -> str:
+    """Return a sentence that compares the evaluation with the trivial predictor; empty if unknown."""
     if compared is None:
         return ""
     trivial = compared.trivial

@@ -1,7 +1,7 @@
-"""The configuration of a run: every field once, with its label, help and allowed range, by concern.
+"""The configuration of a run: every field once, with its label, help and allowed range, by subject.
 
-The form, the endpoints, `config.json` and the worker all read this one definition. Field names are
-those of torchrun and torch. Changing one is a new `SCHEMA_VERSION`.
+The form, the endpoints, `config.json` and the worker all read this definition. Field names are those of
+torchrun and torch. Changing a field requires a new `SCHEMA_VERSION`.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from trainers.contract.config.sections import (
 __all__ = ["Config", "ConfigError", "Problem", "Setting", "parse"]
 
 SCHEMA_VERSION = 7
-# What later ones added has defaults, so older configurations mean the same.
+# Fields added by later versions have defaults, so older configurations keep their meaning.
 READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7)
 MAX_NAME_COMPARED = 100
 MAX_FIELDS = 200
-# Somebody waits to see a mistake's hang.
+# Users watch the hang that a deliberate mistake causes, so it is detected early.
 MISTAKES_HANG_LIMIT_S = 5.0
 
-# How many ranks hold one copy of the model between them: a formula that every strategy gives.
+# The number of ranks that share one copy of the model: a formula that every strategy declares.
 RanksPerReplica = str
 
 
@@ -47,73 +47,73 @@ RanksPerReplica = str
 class Config(
     Teaching, Where, Reproduction, Speed, Parallelism, Duration, Optimisation, Network, Data, Basics
 ):
-    """One run's whole configuration; frozen, every field with a default.
+    """The complete configuration of one run; frozen, every field has a default.
 
-    A dataclass has the fields of its last base first: read from right to left, they are in the form's order.
+    A dataclass takes the fields of its last base first, so the bases are in the reverse order of the form.
 
     Attributes:
-        plugin_options: what plug-ins declare for themselves, by `<plug-in>.<option>`.
+        plugin_options: options declared by plug-ins, by `<plug-in>.<option>`.
     """
 
     plugin_options: Mapping[str, OptionValue] = field(default_factory=dict, hash=False)
 
     @property
     def world_size(self) -> int:
-        """How many ranks train together, on all machines."""
+        """Number of ranks on all machines."""
         return self.num_nodes * self.nproc_per_node
 
     @property
     def hang_limit_s(self) -> float:
-        """How long a silent, idle rank is waited for; less where the run is broken on purpose."""
+        """Seconds that a rank may be silent and idle; shorter if the run is broken on purpose."""
         limit_s = MISTAKES_HANG_LIMIT_S if self.is_broken_on_purpose else self.hang_timeout_s
         return min(limit_s, self.hang_timeout_s)
 
     def values(self) -> dict[str, Any]:
-        """Return what a plug-in's formulas know: the fields, its own options, `one` and `all`."""
+        """Return the variables of a plug-in's formulas: the fields, its own options, `one` and `all`."""
         own = {name.partition(".")[2]: value for name, value in self.plugin_options.items()}
         return {**vars(self), **self.plugin_options, **own, "one": 1, "all": self.world_size}
 
     def num_replicas(self, ranks_per_replica: RanksPerReplica) -> int:
-        """Return how many copies of the model see different samples."""
+        """Return the number of model copies that see different samples."""
         num_sharing = int(options_module.evaluate_formula(ranks_per_replica, self.values()))
         return max(1, self.world_size // max(1, num_sharing))
 
     def global_batch(self, num_replicas: int) -> int:
-        """Return the samples of all ranks together in one step."""
+        """Return the number of samples that all ranks together process in one step."""
         return self.batch_size * num_replicas * self.gradient_accumulation_steps
 
     def peak_learning_rate(self, num_replicas: int) -> float:
-        """Return the rate after the warm-up, by the linear scaling rule where it is on (Goyal 2017)."""
+        """Return the learning rate after the warm-up, scaled linearly if enabled (Goyal 2017)."""
         factor = num_replicas * self.gradient_accumulation_steps if self.scale_lr else 1
         return self.learning_rate * factor
 
     def steps_per_epoch(self, num_train: int, num_replicas: int) -> int:
-        """Return how many global batches cover the training samples."""
+        """Return the number of global batches that cover the training samples."""
         return -(-num_train // self.global_batch(num_replicas))
 
     def num_steps(
         self, num_train: int, num_replicas: int, *, step: int = 0, epoch: int = 0, samples_in_epoch: int = 0
     ) -> int:
-        """Return the last step of the run, if it goes on from here with this configuration.
+        """Return the last step of a run that continues from here with this configuration.
 
         Args:
-            num_train: training samples.
-            step, epoch, samples_in_epoch: how far it is; the samples of this epoch are those of all ranks.
+            num_train: number of training samples.
+            step, epoch, samples_in_epoch: the progress so far; `samples_in_epoch` counts all ranks.
         """
         steps = step
         if epoch < self.num_epochs:
-            of_this_epoch = -(-(num_train - samples_in_epoch) // self.global_batch(num_replicas))
+            num_in_epoch = -(-(num_train - samples_in_epoch) // self.global_batch(num_replicas))
             whole_epochs = self.num_epochs - epoch - 1
-            steps += of_this_epoch + whole_epochs * self.steps_per_epoch(num_train, num_replicas)
+            steps += num_in_epoch + whole_epochs * self.steps_per_epoch(num_train, num_replicas)
         return steps if self.max_steps is None else min(steps, self.max_steps)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `config.json` holds."""
+        """Return the content of `config.json`."""
         values = {name: getattr(self, name) for name in settings()}
         return {"schema_version": SCHEMA_VERSION, **values, **self.plugin_options}
 
     def changed(self) -> dict[str, Any]:
-        """Return model, data set and what differs from the defaults: enough to parse this again."""
+        """Return model, data set and all values that differ from the defaults; `parse` accepts it."""
         defaults = default_values()
         return {
             name: value
@@ -123,7 +123,7 @@ class Config(
 
 
 class NewerVersionError(ConfigError):
-    """A configuration of a version of this program that is still to come."""
+    """The configuration was written by a newer version of this program."""
 
     def __init__(self, version: int) -> None:
         allowed = " or ".join(str(readable) for readable in READABLE_VERSIONS)
@@ -148,7 +148,7 @@ def default_values() -> dict[str, Any]:
 def parse(raw: Mapping[str, Any]) -> Config:
     """Build a `Config` from JSON values; missing fields take their defaults.
 
-    Numbers may come as text, the way a form sends them.
+    Numbers may be strings, because forms send them so.
 
     Raises:
         ConfigError: naming every field that is unknown, of the wrong type or out of range.
@@ -156,7 +156,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     if not isinstance(raw, Mapping):
         raise ConfigError([Problem(field="config", value=raw, allowed="one JSON object of fields")])
     known = settings()
-    # Finding out what each unknown one was meant to be takes its time.
+    # Suggesting a known name for each unknown field takes time.
     if len(raw) > MAX_FIELDS:
         allowed = f"an object of at most {MAX_FIELDS} fields"
         raise ConfigError([Problem(field="config", value=f"{len(raw):,} fields", allowed=allowed)])
@@ -166,7 +166,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     options = {}
     version = raw.get("schema_version", SCHEMA_VERSION)
     if isinstance(version, int) and version > SCHEMA_VERSION:
-        # Said alone: that such a version has other fields goes without saying.
+        # No other problem is reported: a newer version naturally has other fields.
         raise NewerVersionError(version)
     if version not in READABLE_VERSIONS:
         allowed = " or ".join(str(readable) for readable in READABLE_VERSIONS)
@@ -196,17 +196,17 @@ def _types() -> Mapping[str, Any]:
 
 
 def allowed_text(name: str) -> str:
-    """Say in words what a field accepts."""
+    """Return the description of the values that a field accepts."""
     return options_module.allowed_text(_types()[name], settings()[name])
 
 
 def is_optional(name: str) -> bool:
-    """Tell whether a field may be null."""
+    """Return True if a field may be null."""
     return type(None) in typing.get_args(_types()[name])
 
 
 def value_type(name: str) -> type:
-    """Return a field's type, without the null of an optional one."""
+    """Return a field's type; for an optional field, the type without None."""
     hint = _types()[name]
     if isinstance(hint, types.UnionType):
         hint = next(part for part in typing.get_args(hint) if part is not type(None))

@@ -30,11 +30,11 @@ class Setting:
     """A field's label and help, and the values it accepts.
 
     Attributes:
-        term: the term of docs/glossary.md that the label stands for, if any; the form shows its definition.
-        only_with: another field and those of its values with which this one means something; None: all.
-        by_strategy: it means something with the strategies that name it among their `options`.
-        is_path: quotes around it and a leading file:// are removed.
-        check: raises ValueError, saying what is allowed, for a text that cannot be used.
+        term: the glossary term (docs/glossary.md) of the label, if any; the form shows its definition.
+        only_with: another field, and its values for which this field has an effect; None: always.
+        by_strategy: it has an effect only with strategies that list it in their `options`.
+        is_path: surrounding quotes and a leading file:// are removed.
+        check: raises ValueError with the allowed values if the text is invalid.
     """
 
     label: str
@@ -54,13 +54,13 @@ class Setting:
 
 
 def setting(default: Any, **about: Any) -> Any:
-    """Return a dataclass field with its default, and a `Setting` of the rest."""
+    """Return a dataclass field with a default; the other arguments become its `Setting`."""
     return field(default=default, metadata={"setting": Setting(**about)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One field that cannot be used as given; a suggestion is the nearest value that can."""
+    """A field with an invalid value; `suggestion` is the nearest valid value."""
 
     field: str
     value: Any
@@ -68,7 +68,7 @@ class Problem:
     suggestion: int | None = None
 
     def __str__(self) -> str:
-        # Of lists and objects no more is written out than is shown: they may be deep and long.
+        # Lists and objects can be deep and long: format only the part that is shown.
         shown = reprlib.repr(self.value) if isinstance(self.value, list | dict) else repr(self.value)
         if len(shown) > MAX_SHOWN:
             shown = shown[: MAX_SHOWN - 3] + "…"
@@ -77,18 +77,18 @@ class Problem:
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be used; names each field, its value and what is allowed."""
+    """An invalid configuration; the message names each field, its value and the allowed values."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
-        told = [str(problem) for problem in self.problems[:MAX_TOLD]]
+        messages = [str(problem) for problem in self.problems[:MAX_TOLD]]
         if len(self.problems) > MAX_TOLD:
-            told.append(f"And {len(self.problems) - MAX_TOLD:,} more.")
-        super().__init__(" ".join(told))
+            messages.append(f"And {len(self.problems) - MAX_TOLD:,} more.")
+        super().__init__(" ".join(messages))
 
 
 def coerce(value: Any, hint: Any, about: Setting) -> Any:
-    """Return `value` as the field's type, or raise ValueError with what is allowed."""
+    """Return `value` converted to the field's type, or raise ValueError with the allowed values."""
     allowed = allowed_text(hint, about)
     optional = isinstance(hint, types.UnionType)
     base = next(part for part in typing.get_args(hint) if part is not type(None)) if optional else hint
@@ -125,7 +125,7 @@ def _coerce_text(value: Any, about: Setting, allowed: str) -> str:
 
 
 def plain_path(text: str) -> str:
-    """Return a path as it is, of one that was copied from a shell, a browser or a file manager."""
+    """Return a plain path from text that was copied from a shell, a browser or a file manager."""
     path = text.strip()
     for quotes in ("''", '""', "``", "“”", "„“", "‘’", "«»"):
         if len(path) > 1 and path[0] + path[-1] == quotes:
@@ -148,7 +148,7 @@ def _number(value: Any, base: type, allowed: str) -> float | int:
 
 
 def allowed_text(hint: Any, about: Setting) -> str:
-    """Say in words what a field of this type accepts."""
+    """Return the description of the values that a field of this type accepts."""
     optional = isinstance(hint, types.UnionType)
     base = next(part for part in typing.get_args(hint) if part is not type(None)) if optional else hint
     if base is bool:
@@ -183,14 +183,14 @@ _OPERATORS: Mapping[type[ast.AST], Callable[[Any, Any], Any]] = {
 
 
 class FormulaError(ValueError):
-    """A formula that cannot be evaluated; names it."""
+    """A formula cannot be evaluated; the message contains it."""
 
 
 def evaluate_formula(formula: str, values: Mapping[str, Any]) -> Any:
-    """Return what a formula gives for these values of the fields.
+    """Evaluate a formula with these variables.
 
     Raises:
-        FormulaError: when it is no such expression, names an unknown field, or divides by zero.
+        FormulaError: if its syntax is not allowed, it names an unknown field, or divides by zero.
     """
     try:
         return _value(_parsed(formula), values)
@@ -224,12 +224,12 @@ def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """What must hold of a configuration.
+    """A condition that a configuration must satisfy.
 
     Attributes:
-        holds: a formula that is true of the configurations that are allowed.
-        field: the field that is named where it does not hold.
-        allowed: what that field may be, in words; `{name}` stands for a field's value.
+        holds: a formula that is true for valid configurations.
+        field: the field to report if the condition is violated.
+        allowed: description of the allowed values; `{name}` is replaced by a field's value.
     """
 
     holds: str
@@ -240,15 +240,15 @@ class Check:
         """Return the problem with a configuration of these values, or None.
 
         Raises:
-            FormulaError: when the check itself makes no sense.
+            FormulaError: if the check itself is invalid.
         """
         return None if evaluate_formula(self.holds, values) else self.said(values)
 
     def said(self, values: Mapping[str, Any]) -> Problem:
-        """Return the problem as it is told of these values.
+        """Return the problem, formatted with these values.
 
         Raises:
-            FormulaError: when it names a field that there is not.
+            FormulaError: if the check names an unknown field.
         """
         try:
             allowed = self.allowed.format_map(values)
@@ -277,7 +277,7 @@ _HINTS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """One option: its whole name, its type as it is written, its default, and what people are told."""
+    """A plug-in's option: its full name, type as source text, default, and label and help."""
 
     name: str
     kind: str
@@ -294,25 +294,25 @@ class Option:
 
     @property
     def value_type(self) -> Any:
-        """Its type, without the null of an optional one."""
+        """The option's type; for an optional one, the type without None."""
         return _HINTS[self.kind.removesuffix(" | None")]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it for the catalogue."""
+        """Return the option as JSON for the catalogue."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Option:
-        """Return what `to_json` gave."""
+        """Return the option that `to_json` encoded."""
         about = dict(raw["setting"])
         return cls(**{**raw, "setting": Setting(**{**about, "choices": tuple(about["choices"])})})
 
 
 def declared_options(plugin: str, options: type[Any] | None) -> tuple[Option, ...]:
-    """Return the options of a plug-in's dataclass, each field made by `setting`.
+    """Return the options of a plug-in's dataclass, whose fields are made by `setting`.
 
     Raises:
-        ValueError: when one has a type that the form has no control for.
+        ValueError: if the form has no control for a field's type.
     """
     if options is None:
         return ()
@@ -330,10 +330,10 @@ def declared_options(plugin: str, options: type[Any] | None) -> tuple[Option, ..
 
 
 def unchecked_value(value: Any) -> OptionValue:
-    """Return a value that an option may have.
+    """Return a value if its type and size are possible for some option.
 
     Raises:
-        ValueError: saying what is allowed.
+        ValueError: with the allowed values.
     """
     if isinstance(value, str):
         text: str = coerce(value, str, _ANY_TEXT)
@@ -344,10 +344,10 @@ def unchecked_value(value: Any) -> OptionValue:
 
 
 def check_options(options: Sequence[Option], given: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
-    """Return the value of every option, those that were left out with their defaults.
+    """Return the value of every option; missing ones take their defaults.
 
     Raises:
-        ConfigError: naming each that there is not, or that is out of range.
+        ConfigError: naming each option that is unknown or out of range.
     """
     values = {option.name: option.default for option in options}
     by_name = {option.name: option for option in options}
@@ -370,7 +370,7 @@ def read_options(plugin: str, options: type[Options], given: Mapping[str, Option
     """Return a plug-in's options as the dataclass that declares them.
 
     Raises:
-        ConfigError: naming each that cannot be used.
+        ConfigError: naming each invalid option.
     """
     values = check_options(declared_options(plugin, options), given)
     return options(**{name.partition(".")[2]: value for name, value in values.items()})

@@ -1,4 +1,4 @@
-"""The learning rate at every step, as a pure function: a resumed run needs nothing but its step.
+"""The learning rate as a pure function of the step: a resumed run needs only its step.
 
 Torch-free, so that the page can draw the curve before the run.
 """
@@ -16,7 +16,7 @@ ONE_CYCLE_END = 1 / 250_000
 
 
 def factor_at(config: Config, step: int, *, num_steps: int, steps_per_epoch: int) -> float:
-    """Return what the peak rate is multiplied by in optimizer step `step` (1-based) of `num_steps`.
+    """Return the factor of the peak rate in optimizer step `step` (1-based) of `num_steps`.
 
     The warm-up rises linearly and reaches 1 at its last step; the schedule covers the steps after it.
     """
@@ -27,7 +27,7 @@ def factor_at(config: Config, step: int, *, num_steps: int, steps_per_epoch: int
         return 1.0
     if config.lr_schedule == "step":
         return config.lr_gamma ** ((step - 1) // steps_per_epoch // config.lr_step_epochs)
-    # Full rate in the first step after the warm-up, the end's rate in the last step of the run.
+    # The rate is full in the first step after the warm-up and final in the last step of the run.
     num_after = max(1, num_steps - num_warmup)
     index = min(step - 1 - num_warmup, num_after - 1)
     share = index / max(1, num_after - 1)
@@ -43,7 +43,7 @@ def factor_at(config: Config, step: int, *, num_steps: int, steps_per_epoch: int
 
 
 def num_warmup_steps(config: Config, num_steps: int) -> int:
-    """Return the steps of the warm-up, given as such or as a share of the run."""
+    """Return the number of warm-up steps, configured directly or as a share of the run."""
     return min(num_steps, config.warmup_steps or round(config.warmup_ratio * num_steps))
 
 

@@ -11,7 +11,7 @@ from trainers.contract.config.options import setting
 
 @dataclass(frozen=True, kw_only=True)
 class Basics:
-    """The first fields of the form: what trains on what, on how many ranks, how fast and how long."""
+    """The first fields of the form: model, data set, ranks, speed and duration."""
 
     model: str = setting("cnn", label="Model", help="The network that learns.", catalog="models")
     dataset: str = setting("fashion_mnist", label="Data set", help="What it learns from.", catalog="datasets")
@@ -27,7 +27,7 @@ class Basics:
         1,
         label="Machines",
         help="How many machines train together, each with as many ranks. This machine alone is 1.",
-        topic="where",  # the form asks only where there are several
+        topic="where",  # the form shows it only if the engine offers several machines
         minimum=1,
         maximum=1024,
     )
@@ -156,7 +156,7 @@ COLUMN_KINDS = (
     "date",
     "ignored",
 )
-# How a table is read where the user overrides what was found: each name with the JSON values it takes.
+# User overrides of how a table is read: each name with the JSON values it accepts.
 READING = {
     "columns": f"an object of column names with one of: {', '.join(COLUMN_KINDS)}",
     "missing": "an object of column names with a list of the spellings that mean a missing value",
@@ -174,10 +174,13 @@ READING = {
 
 
 def parse_reading(text: str) -> dict[str, Any]:
-    """Return how a table is to be read, of its JSON text; empty for what is found automatically.
+    """Return the user's overrides of how a table is read; empty if everything is detected automatically.
+
+    Args:
+        text: a JSON object, or empty.
 
     Raises:
-        ValueError: saying what is allowed.
+        ValueError: with the allowed values.
     """
     if not text.strip():
         return {}
@@ -291,7 +294,7 @@ class Data:
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """The network: its size, and a pretrained one to start from."""
+    """The network: its size and optional pretrained weights."""
 
     model_size: str = setting(
         "", label="Model size", help="Empty: the model's default size.", topic="model", catalog="model_sizes"
@@ -313,7 +316,7 @@ class Network:
 
 @dataclass(frozen=True, kw_only=True)
 class Optimisation:
-    """How a run learns: optimizer, learning rate over the run, accumulation, clipping."""
+    """Optimizer, learning rate schedule, accumulation and clipping."""
 
     optimizer: str = setting(
         "adamw",
@@ -516,7 +519,7 @@ class Parallelism:
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """Precision, compiling, and how batches come to the device."""
+    """Precision, compilation, and how batches reach the device."""
 
     precision: str = setting(
         "fp32",
@@ -578,7 +581,7 @@ class Speed:
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """Name, device, and whether the same bits come out every time."""
+    """Name, device, and bitwise reproducibility."""
 
     name: str = setting("", label="Name", help="A name for the list of runs. Optional.", topic="reproduce")
     device: str = setting(
@@ -598,9 +601,10 @@ class Reproduction:
     )
 
     def repeats_bits(self, device_kind: str) -> bool:
-        """Return True if the run computes the same bits again on as many ranks of this kind (cuda, cpu).
+        """Return True if a repeated run on the same ranks gives identical bits on this device (cuda, cpu).
 
-        On GPUs some kernels add up in whichever order their threads finish, and cuDNN chooses by time.
+        On GPUs some kernels add in the order in which their threads finish, and cuDNN selects algorithms by
+        measured time.
         """
         return device_kind == "cpu" or self.deterministic
 
@@ -610,7 +614,7 @@ NO_MISTAKE = "none"
 
 @dataclass(frozen=True, kw_only=True)
 class Teaching:
-    """What a run is for where it teaches: a mistake built in on purpose, replicas compared."""
+    """Options for teaching: a deliberate mistake, and comparing replicas."""
 
     mistake: str = setting(
         NO_MISTAKE,
@@ -632,7 +636,7 @@ class Teaching:
 
     @property
     def is_broken_on_purpose(self) -> bool:
-        """Whether a mistake is built in: nobody should use what such a run has learnt."""
+        """True if a mistake is built in: the trained weights are not for use."""
         return self.mistake != NO_MISTAKE
 
 
@@ -642,9 +646,9 @@ MAX_LINES = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class Where:
-    """Where a run trains, on an engine that has more than one place; nothing of it changes a result.
+    """Where a run trains, for engines with several places; no field changes a result.
 
-    An engine without such places takes no notice of these fields.
+    Engines without such places ignore these fields.
     """
 
     partition: str = setting(
