@@ -1,9 +1,9 @@
-"""The site file (`--site site.toml`): what an administrator says once of the place where runs train.
+"""The site file (`--site site.toml`): an administrator's description of the place where runs train.
 
-Each engine reads a table of its own name, whose keys are the fields of a dataclass. The type of a field says
-what is allowed: `bool`, `int`, `float`, `str`, `tuple[T, ...]` for a list, another dataclass for a table, and
-`T | None` for what may be left out, as may everything with a default. A dataclass whose `SHORT` names one of
-its fields may also be written as that field's text alone.
+Each engine reads the table of its name. Its keys are the fields of a dataclass, and the type of a field
+defines the allowed values: `bool`, `int`, `float`, `str`, `tuple[T, ...]` for a list, another dataclass for a
+table. `T | None` and fields with a default are optional. A dataclass whose `SHORT` names one of its fields
+may be written as the text of that field alone.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ Shape = TypeVar("Shape")
 
 
 class SiteError(ValueError):
-    """A site file that cannot be used; names the file, the key, its value and what is allowed."""
+    """An invalid site file; names the file, the key, its value and the allowed values."""
 
 
 def read(file: Path, table: str, shape: type[Shape]) -> Shape:
-    """Return one table of a site file; where it is not there, its defaults.
+    """Return one table of a site file; its defaults if the table is missing.
 
     Args:
-        table: one of `TABLES`.
-        shape: a dataclass; a ValueError of its `__post_init__` is told with the key of its table.
+        table: One of `TABLES`.
+        shape: A dataclass. A ValueError of its `__post_init__` is reported with the key of its table.
 
     Raises:
-        SiteError: when the file cannot be read, or something in it is unknown or wrong.
+        SiteError: If the file cannot be read, or has unknown keys or invalid values.
     """
     assert table in TABLES
     try:
@@ -69,10 +69,10 @@ class _Reader:
     file: Path
 
     def table(self, key: str, value: Any, shape: type[Any]) -> Any:
-        """Return a dataclass made of a table.
+        """Return a dataclass built from a table.
 
         Args:
-            key: where the table is, as it is written in the file.
+            key: Path of the table, as written in the file.
         """
         if not isinstance(value, Mapping):
             raise self._wrong(key, value, _allowed(shape))
@@ -96,7 +96,7 @@ class _Reader:
             raise SiteError(f"{self.file}, [{key}]: {error}") from error
 
     def value(self, key: str, value: Any, hint: Any) -> Any:
-        """Return a value as its field's type."""
+        """Return a value converted to its field's type."""
         kind = _without_none(hint)
         if dataclasses.is_dataclass(kind):
             if isinstance(value, str) and hasattr(kind, SHORT):
@@ -109,7 +109,7 @@ class _Reader:
             return tuple(self.value(f"{key}[{number}]", each, of) for number, each in enumerate(value, 1))
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
-        # In Python true is a number.
+        # bool is a subclass of int in Python.
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise self._wrong(key, value, _allowed(hint))
         if isinstance(value, float) and not math.isfinite(value):
@@ -131,7 +131,7 @@ def _without_none(hint: Any) -> Any:
 
 
 def _allowed(hint: Any) -> str:
-    """Say in words what a field of this type accepts."""
+    """Describe the values that a type accepts."""
     kind = _without_none(hint)
     if dataclasses.is_dataclass(kind):
         return f"{_KINDS[str]} or a table" if hasattr(kind, SHORT) else "a table"
