@@ -451,7 +451,7 @@ class Engine(ABC):
         """Note whether runs are active. Active runs get the entire machine."""
 
     def kept_ready(self) -> Mapping[str, int] | None:
-        """Return the number of warm ranks and their total memory in bytes; None if there are none."""
+        """Return the number of warm ranks and their total memory in bytes; None if no rank is warm."""
         return None
 
     def own_processes(self) -> Mapping[int, float]:

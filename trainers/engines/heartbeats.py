@@ -128,7 +128,7 @@ class Board:
             self._numbers[rank * _NUMBERS + _ASKED] = self._num_asked
 
     def answer(self, rank: int) -> bytes | None:
-        """Return a rank's answer to the latest request; None if it has not answered, as a stuck rank never does."""
+        """Return a rank's answer to the latest request, or None. A stuck rank never answers."""
         numbers = self._numbers[rank * _NUMBERS : (rank + 1) * _NUMBERS]
         if self._num_asked == 0 or numbers[_ANSWERED] != self._num_asked:
             return None
