@@ -356,8 +356,8 @@ def culprits_of(
     """Return the ranks that the others wait for: all if they wait for each other, none if it is no hang.
 
     In order of evidence: suspended ranks; ranks that never started; ranks whose stack is outside of any
-    collective; ranks missing in a collective; GPUs behind the other GPUs. If only the rule is certain, all
-    suspected ranks are returned.
+    collective; ranks missing in a collective; GPUs behind the other GPUs. Without such
+    evidence, all suspected ranks are returned if the suspicion is certain.
     """
     views = views or {}
     stopped = tuple(rank for rank in suspicion.ranks if watches[rank].is_stopped)
