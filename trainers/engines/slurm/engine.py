@@ -294,9 +294,7 @@ class SlurmEngine(Engine):
         if recorded is None or job_id is None:
             return
         self._slurm.forget()
-        found = self._slurm.find(
-            job_id, afresh=True
-        )  # raises if Slurm does not answer
+        found = self._slurm.find(job_id, afresh=True)  # raises if Slurm does not answer
         if found is None or found.has_ended:
             return
         if self._slurm.name_of(job_id) != script.job_name(run.path):
