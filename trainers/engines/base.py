@@ -283,7 +283,7 @@ class Engine(ABC):
 
     @abstractmethod
     def capacity(self) -> Capacity:
-        """Return what the engine can currently give a run."""
+        """Return the current capacity for a run."""
 
     @abstractmethod
     def check(self, config: Config) -> list[Problem]:
@@ -353,7 +353,7 @@ class Engine(ABC):
     # For engines with more than one place to run. Most have one.
 
     def capacity_for(self, config: Config) -> Capacity:
-        """Return what the engine can give a run of this configuration, which may name a place."""
+        """Return the current capacity for a run of this configuration, which may name a place."""
         del config
         return self.capacity()
 

@@ -25,7 +25,7 @@ _WITHOUT_DAYS = re.compile(r"(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
 
 
 def parse_duration(text: str) -> float:
-    """Return a time limit in seconds; infinity if there is none.
+    """Return a time limit in seconds; infinity without a limit.
 
     Raises:
         ValueError: If Slurm would reject it, or ignore it.

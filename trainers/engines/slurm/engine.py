@@ -76,7 +76,7 @@ class SlurmEngine(Engine):
         self._where = Where(self._slurm.partitions, self._site)
 
     def capacity(self) -> Capacity:
-        """Return what the default partition can give.
+        """Return the capacity of the default partition.
 
         Raises:
             SlurmError: If the controller has not answered yet.
@@ -84,11 +84,11 @@ class SlurmEngine(Engine):
         return self._where.capacity(Config())
 
     def capacity_for(self, config: Config) -> Capacity:
-        """Return what the configuration's partition can give."""
+        """Return the capacity of the configuration's partition."""
         return self._where.capacity(config)
 
     def check(self, config: Config) -> list[Problem]:
-        """Return what the cluster or the site would reject. The current load does not matter."""
+        """Return the values that the cluster or the site would reject. The current load does not matter."""
         return self._where.problems(config)
 
     def asks(self) -> Mapping[str, AskedField]:
@@ -107,7 +107,7 @@ class SlurmEngine(Engine):
         )
 
     def script_of(self, run: RunDirectory) -> str | None:
-        """Return the batch script in the run's folder; None if there is no plain file."""
+        """Return the batch script in the run's folder; None if it is missing or not a plain file."""
         with contextlib.suppress(OSError, ValueError), plain_files.open_plain(run.path / script.NAME) as file:
             return file.read(script.MAX_BYTES).decode("utf-8", "replace")
         return None

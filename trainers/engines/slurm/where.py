@@ -1,4 +1,4 @@
-"""What a job may request: checked before it is submitted, and offered by the form."""
+"""Requests of a job: checked before it is submitted, and offered by the form."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Where:
         """Return the partitions that users may choose, default first.
 
         Raises:
-            SlurmError: If there is none, or the controller has not answered yet.
+            SlurmError: If no partition exists, or the controller has not answered yet.
         """
         allowed = _values(self._site.partition)
         found = [each for each in self._ask() if not allowed or each.name in allowed]
@@ -53,7 +53,7 @@ class Where:
         return next((each for each in found if each.name == name), found[0])
 
     def capacity(self, config: Config) -> Capacity:
-        """Return what the configuration's partition can give a run on its number of nodes."""
+        """Return the capacity of the configuration's partition, for a run on its number of nodes."""
         partition = self.partition_of(config)
         num_nodes = min(config.num_nodes, partition.most_nodes)
         kind = self._site.applied(config).gpu_type
@@ -79,7 +79,7 @@ class Where:
         return f"gpu:{kind}:{config.nproc_per_node}" if kind else f"gpu:{config.nproc_per_node}"
 
     def problems(self, config: Config) -> list[Problem]:
-        """Return what the cluster or the site would reject. The current load does not matter."""
+        """Return the values that the cluster or the site would reject. The current load does not matter."""
         return [*self._problems_of_site(config), *self._problems_of_partition(config)]
 
     def _problems_of_site(self, config: Config) -> Iterator[Problem]:

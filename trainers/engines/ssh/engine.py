@@ -140,7 +140,7 @@ def _script(hosts: Hosts, name: str, script: str, *arguments: str) -> str:
 
 
 def _judgement(bytes_per_s: float, latency_s: float) -> str:
-    """Return what is slow for training, with a remedy; empty if nothing is."""
+    """Return which property of the link slows training, with a remedy; empty if none does."""
     mbit = bytes_per_s / MBIT_BYTES
     if mbit <= SLOW_MBIT:
         return (
@@ -232,7 +232,7 @@ class SshEngine(Engine):
     """
 
     name = NAME
-    # There is no queue to wait in: a run that finds too few free hosts is refused.
+    # The engine has no queue of its own: a run that finds too few free hosts is refused.
     has_queue = True
     has_hosts = True
 
@@ -264,7 +264,7 @@ class SshEngine(Engine):
         )
 
     def check(self, config: Config) -> list[Problem]:
-        """Return what the hosts currently cannot do. A host trains one run at a time."""
+        """Return the values that the hosts currently cannot satisfy. A host trains one run at a time."""
         most = self._most_hosts()
         if config.num_nodes > most:
             allowed = f"{'1 to ' if most > 1 else ''}{most}: {self._why_no_more}"
@@ -413,7 +413,7 @@ class SshEngine(Engine):
         return free[:num_hosts]
 
     def _start_on_all(self, run: RunDirectory, start: Start, resume_step: int | None) -> None:
-        """Start a launcher on each host; if one fails, end the others.
+        """Start a launcher on each host; if one fails, end all.
 
         Raises:
             SshError: Names the hosts that failed.

@@ -50,7 +50,7 @@ _PERCENT = re.compile(rb"(\d{1,3})%")
 # Exit codes of rsync if the connection failed or broke, or no data arrived for too long.
 _NO_CONNECTION = (10, 12, 30, 35, 255)
 _NOT_THERE = 127
-# A file was deleted while it was read; the next call sees that.
+# A file was deleted during the copy; the next call sees that.
 _VANISHED = 24
 
 
