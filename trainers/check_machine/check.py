@@ -241,7 +241,7 @@ class Check:
             raise
         except OSError as error:
             outcome = disk.failure(error)
-        except Exception as error:  # a fault in one check, such as a plugin's, is a finding
+        except Exception as error:  # noqa: BLE001 - a fault in one check, such as a plugin's, is a finding
             words = "The check itself went wrong:"
             said = f"{type(error).__name__}: {explain(error)}"
             log = traceback.format_exc()
