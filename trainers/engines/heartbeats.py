@@ -2,12 +2,10 @@
 
 The supervisor creates one anonymous memory file. Ranks find it through the environment variable `ADDRESS` and
 map it. Layout, for N ranks: N places of `_NUMBERS` 64-bit integers, then N buffers of `MAX_ANSWER_BYTES`.
-There are no locks: each number has one writer. A rank writes its heartbeat and its answer; the supervisor
-writes only `_ASKED`. A heartbeat is three stores into mapped memory, so a rank can send one several times per
-step.
+No locks are needed, because each number has one writer: the supervisor writes `_ASKED`, the rank writes the
+rest. A heartbeat is three stores into mapped memory: cheap enough for several per step.
 
-The second half of the file compares the ranks' answers: which collective each rank is in, and which rank the
-others wait for.
+The second half of the file compares the ranks' answers, to find the rank that blocks a collective.
 """
 
 from __future__ import annotations
@@ -58,8 +56,7 @@ DOING = (
     STANDING_BY,
 ) = range(len(DOING))
 
-# A rank may compute or read for this multiple of `hang_limit_s` without a heartbeat. It is busy, but not
-# forever.
+# A busy rank (computing or reading) may be silent for this multiple of `hang_limit_s`.
 BUSY_FACTOR = 30
 
 _COUNT, _PID, _STEP, _DOING, _ON_GPU, _ASKED, _ANSWERED, _ANSWER_BYTES = range(8)
@@ -198,8 +195,7 @@ def can_be_watched() -> bool:
 
 STACKS_SIGNAL = signal.SIGUSR2
 UNWATCHED_PATIENCE = timedelta(seconds=60)
-# One rank may load from a cache what another rank compiles: the shapes of an evaluation, an uneven last
-# batch.
+# With `compile`, one rank may load from a cache what another compiles, for example for an uneven last batch.
 COMPILERS_PATIENCE = timedelta(minutes=10)
 FOR_EVER = timedelta(days=30)
 
@@ -213,8 +209,7 @@ def begin_heartbeats() -> None:
     address = os.environ.get(ADDRESS)
     _place = Place(address, int(os.environ["RANK"]))
     write_heartbeat(STARTING)
-    # This signal writes the stacks of all threads to the rank's log, even if a thread is inside compiled
-    # code.
+    # This signal writes the stacks of all threads to the rank's log, even from inside compiled code.
     faulthandler.register(STACKS_SIGNAL, file=sys.stderr.fileno(), all_threads=True)
     if address is not None and sys.platform.startswith("linux"):
         # Under Yama's ptrace restriction only ancestors may read a process. The reader is another child of
@@ -225,7 +220,7 @@ def begin_heartbeats() -> None:
 
 
 def silence_limit(config: Config) -> timedelta:
-    """Return how long a rank waits for the others before it aborts.
+    """Return how long a rank waits in a collective before it aborts.
 
     Under a supervisor the limit is long: the supervisor finds a hang sooner, diagnoses it, and does not
     mistake a long step for a hang.
@@ -394,7 +389,7 @@ def is_in_one(rank: int, views: Views) -> bool:
 
 
 def blamed_ranks(found: Sequence[Gap]) -> tuple[int, ...]:
-    """Return the minority of ranks that the majority waits for; empty if there is no majority."""
+    """Return the minority of ranks that block the majority; empty without a majority."""
     guilty: set[int] = set()
     for gap in found:
         if not gap.is_mismatch:

@@ -45,8 +45,7 @@ def read_status(run: RunDirectory) -> Status:
         words = f"It was started by the engine {status.engine}, which this program does not have"
         return replace(status, error=f"{words}: what has become of it cannot be found out here.")
     if status.state in (*events.LIVE_STATES, "stopped") and registry.is_known(status.engine):
-        # After a node failure, an engine with automatic restarts queues the run again without changing its
-        # status.
+        # After a node failure, an engine may requeue the run without changing its status.
         is_waiting = registry.named(status.engine).is_waiting(status.handle)
         if is_waiting:
             return replace(status, state="queued")

@@ -28,8 +28,7 @@ from trainers.machine import environment
 from trainers.machine.processes import ProcessTree
 
 FEWEST_RANKS = 2
-# Enough for a comparison with the last check. The complete communication check takes longer and is more
-# precise.
+# Enough for a comparison with the last check. The complete communication check is longer and more precise.
 SECONDS_PER_SIZE = 0.15
 
 MODULE = "trainers.check_communication"

@@ -14,8 +14,7 @@ class Outcome:
     """The outcome of a check; the fields are those of a finding.
 
     Attributes:
-        said: External text, shown after the words: an error, or a message of the driver. It is scrubbed, like
-            the log.
+        said: External text, shown after the words: an error or a driver's message. Scrubbed, like the log.
     """
 
     state: State

@@ -255,7 +255,7 @@ def _asked_words(rank: int | None) -> str:
 
 
 def _first(causes: list[_Failure], torchruns_words: str) -> _Failure:
-    """Return the failure that caused the others. A killed rank causes the errors of its peers.
+    """Return the failure that caused all others. A killed rank causes the errors of its peers.
 
     Exception: a rank that aborted, or that torchrun killed, because another rank had raised an error.
     """
@@ -397,8 +397,8 @@ def _timed_out(run: RunDirectory, failure: _Failure, failures: list[_Failure]) -
 def _gpu_indices(run: RunDirectory, rank: int) -> list[int | None]:
     """Return the machine index of each GPU that a rank sees, in torch's order; empty if unknown.
 
-    All ranks of a machine see the same GPUs, and local rank r uses GPU r in torch's order. MIG instances have
-    no index.
+    All ranks of a machine see the same GPUs, and local rank r uses GPU r in torch's order. A MIG instance
+    has no index.
     """
     try:
         ticket, config = commands.read_granted(run), run.read_config()

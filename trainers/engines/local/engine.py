@@ -210,7 +210,7 @@ class LocalEngine(Engine):
 
     def _end_by_signal(self, run: RunDirectory) -> bool:
         """Send SIGTERM to a run's supervisor; False if it has no process."""
-        private_files.require_ours(run.status)  # it names the process
+        private_files.require_ours(run.status)  # the status names the process
         status = self._status_of(run)
         if status.pid is None or (found := processes.inspect(status.pid)) is None:
             return False

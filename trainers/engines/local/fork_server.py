@@ -29,8 +29,7 @@ FIRST_OF_A_RANK = REPOSITORY / "trainers" / "warm" / "fork_worker.py"
 
 
 # Modules that the first step would import. None of them starts a thread or computes at import time, which
-# would be unsafe before a fork. Plugins are imported by the ranks: they are arbitrary code and may ask for
-# their rank.
+# would be unsafe before a fork. Plugins are arbitrary code that may ask for its rank: the ranks import them.
 NEEDED_BY_ANY_RUN = (
     "torch._dynamo",
     "trainers.worker",

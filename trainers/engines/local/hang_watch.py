@@ -2,15 +2,13 @@
 
 Detection has three stages, from cheap to expensive:
 
-1. About once a second, `RankWatch.update` reads each rank's heartbeat. A rank is *silent* while its counter
-does
-   not change. After `QUIET_FOR_S` of silence its process is sampled too: it is *idle* while it is silent and
-   neither computes, nor waits for a core, nor does I/O.
-2. `find_suspicion` is a pure rule over these times and `hang_limit_s`. Some suspicions are certain; for
-   the others the stacks or the collectives of the ranks must confirm the hang.
-3. `HangWatch._examine` asks every rank for its collectives, reads its stacks, and `culprits_of` names the
-ranks
-   that the others wait for. No culprits: no hang.
+1. About once a second, `RankWatch.update` reads each rank's heartbeat. A rank is *silent* until its counter
+   changes. After `QUIET_FOR_S` of silence its process is sampled too: a silent rank is *idle* if it neither
+   computes, nor waits for a core, nor does I/O.
+2. `find_suspicion` is a pure rule over these times and `hang_limit_s`. Some suspicions are certain; others
+   must be confirmed by the stacks or the collectives of the ranks.
+3. `HangWatch._examine` asks every rank for its collectives and reads its stacks. `culprits_of` then names the
+   ranks that block the run. No culprits: no hang.
 
 Ranks on a GPU need their own rules. A rank that waits for its GPU may spin, which looks like work, or sleep
 although its GPU works. There CPU time proves nothing, and the collectives decide.
@@ -43,7 +41,7 @@ LONGEST_INTERVAL_S = 2.0
 BUSY_UNTIL_S = 1.0
 # For a stop request: a rank with a heartbeat within this time makes progress, even if it sleeps between
 # heartbeats, as the host of a GPU does. A hanging run is still stopped as early as without this rule: this
-# time and `escalation.LIFE_GRACE_S` add up to `escalation.STOP_GRACE_S`.
+# time and `stopping.LIFE_GRACE_S` add up to `stopping.STOP_GRACE_S`.
 GETS_ON_UNTIL_S = 5.0
 # Long steps on a GPU take about equally long, so its host may be silent for this multiple of the last gap.
 LAST_GAP_FACTOR = 1.5
@@ -191,7 +189,7 @@ QUIET_FOR_S = 2.0
 MAX_TRACEBACK = 20_000
 MOST_NAMED = 8
 MOST_READ_AT_ONCE = 64
-# A running rank polls for requests once a second, even while it hangs; a suspended one does not.
+# A running rank polls for requests once a second, even during a hang; a suspended one does not.
 ANSWER_WITHIN_S = 2.5
 ANSWER_POLL_S = 0.05
 SAME_COLLECTIVES = (
@@ -200,7 +198,7 @@ SAME_COLLECTIVES = (
 
 
 class HangWatch:
-    """Watches the ranks of one run; `check` returns a hang when it is found.
+    """Watches the ranks of one run; `check` returns each hang once.
 
     Attributes:
         found: The current hang, or None.
@@ -216,7 +214,7 @@ class HangWatch:
         self.found: Cause | None = None
 
     def check(self) -> Cause | None:
-        """Check the ranks if it is time; return a new hang once, until `forget` is called."""
+        """Check the ranks if it is time; return a new hang, or None until `forget` is called."""
         passed_s = self.follow()
         if passed_s is None:
             return None
@@ -296,8 +294,7 @@ class HangWatch:
         views = {rank: answer.groups for rank, answer in answers.items()}
         behind = heartbeats.behind_on_gpu(answers)
         culprits = culprits_of(suspicion, self._watches, standing, views, behind)
-        # Reading stacks takes seconds. On a busy machine a rank that was only slow has sent a heartbeat by
-        # now.
+        # Reading stacks takes seconds. A rank that was only slow has sent a heartbeat by now.
         if not culprits or any(self._has_gone_on(rank) for rank in culprits):
             return None
         cause = describe(culprits, self._watches, standing, heartbeats.gaps(views), behind)
@@ -353,7 +350,7 @@ def culprits_of(
     views: Views | None = None,
     behind_on_gpu: tuple[int, ...] = (),
 ) -> tuple[int, ...]:
-    """Return the ranks that the others wait for: all if they wait for each other, none if it is no hang.
+    """Return the ranks that block the run: all if they wait for each other, none without a hang.
 
     In order of evidence: suspended ranks; ranks that never started; ranks whose stack is outside of any
     collective; ranks missing in a collective; GPUs behind the other GPUs. Without such

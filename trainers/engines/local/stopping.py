@@ -2,7 +2,7 @@
 
 `Escalation` is the rule by which a stop request that is not obeyed becomes SIGTERM, then SIGKILL. `RunGuard`
 applies it inside the supervisor, together with the hang watch. `watch_supervisor` runs in the page and covers
-the supervisor itself: it resumes a suspended one and kills one that does not react.
+the supervisor itself: if suspended, it is resumed; if it does not react, it is killed.
 """
 
 from __future__ import annotations
@@ -38,10 +38,9 @@ from trainers.machine.processes import ProcessTree
 
 Action = Literal["wait", "terminate", "kill"]
 
-# Time from the stop request to SIGTERM. With the time for SIGTERM and the final check, a stop takes 15 s at
-# most.
+# Time from the stop request to SIGTERM. Including SIGTERM and the final check, a stop takes 15 s at most.
 STOP_GRACE_S = 8.0
-# Additional time for a run that begins its save late.
+# Time for a run that begins its save late, and its deadline after the stop request.
 SAVE_GRACE_S = 4.0
 LATEST_S = 11.0
 TERM_GRACE_S = 2.0
@@ -69,8 +68,7 @@ class Saving:
 class Escalation:
     """Escalates an ignored stop request, or an exit that hangs: SIGTERM, then SIGKILL.
 
-    Pure: all times are passed in (monotonic, in s). Limits are deadlines that move while the run saves or
-    works.
+    Pure: all times are passed in (monotonic, in s). The deadlines move while the run saves or works.
     """
 
     def __init__(self, now: float) -> None:
@@ -172,8 +170,7 @@ log = logging.getLogger(__name__)
 def kill(run: RunDirectory, status: Status, rank: int) -> None:
     """Kill the process of a rank (SIGKILL) on a user's request, after recording the request as an event.
 
-    The event comes first, so that the explanation of the end can find it. A full disk does not prevent the
-    kill.
+    The event comes first, so that the explanation of the end finds it. A full disk does not prevent the kill.
 
     Raises:
         ValueError: If the run or the rank has no process on this machine.
@@ -289,7 +286,7 @@ NODES_CUT_OFF = "nodes_cut_off"
 
 
 class RunGuard:
-    """Reads a run's stop requests and watches its ranks; `enforce` uses force when it is due.
+    """Reads a run's stop requests and watches its ranks; `enforce` uses force at the deadlines.
 
     Attributes:
         commands_offset: Offset in `commands.jsonl` at which this start of the run begins to read.
@@ -542,7 +539,7 @@ def supervisor_of(run: RunDirectory, status: Status) -> psutil.Process | None:
     """Return the process that owns the run; its start time is compared, since pids are reused."""
     if status.state not in events.LIVE_STATES or status.pid is None or not run.is_locked():
         return None
-    private_files.require_ours(run.status)  # it names the process
+    private_files.require_ours(run.status)  # the status names the process
     process = psutil.Process(status.pid)
     return process if process.create_time() == status.pid_start_time else None
 

@@ -94,8 +94,8 @@ def _is_log(entry: os.DirEntry[str]) -> bool:
 class RundirWatch:
     """Detects that a run's directory was deleted or replaced since the start.
 
-    The directory counts as gone if its config.json is missing: when it is deleted while processes write to
-    it, some files may remain.
+    The directory counts as gone if its config.json is missing: processes that still write may keep other
+    files alive.
     """
 
     def __init__(self, run: RunDirectory) -> None:
@@ -340,7 +340,7 @@ class Supervisor:
             print(f"status.json could not be written, trying again: {explain(error)}", flush=True)
 
     def _conclude(self, exit_code: int, left_over: Sequence[int] = ()) -> None:
-        """Determine the final state, from the run's own last state and from what was done to it."""
+        """Determine the final state, from the run's own last state and the force that was used."""
         if left_over:
             diagnosis.append_final_events(
                 self._run, [("warning", diagnosis.cause_of_left_over(left_over).fields())]
@@ -361,8 +361,7 @@ class Supervisor:
             self._finish("stopped", exit_code, diagnosis.forced_stop(by_system=by_system))
         else:
             cause = self._explain(exit_code)
-            # When the system ends the entire job, ranks on other machines may exit before the signal arrives
-            # here.
+            # When the system ends the entire job, remote ranks may exit before the signal arrives here.
             if self._guard.was_told_to_end and cause.code in diagnosis.MAY_BE_OUR_END:
                 self._finish("stopped", exit_code, diagnosis.forced_stop(by_system=True))
             else:

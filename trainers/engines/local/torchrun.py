@@ -21,8 +21,7 @@ STORE = "TRAINERS_STORE"
 
 # Without it, torchrun opens a TCP store for its ranks on all interfaces.
 _NO_PORT = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-# The file store only grows, and each keep-alive adds to it. On one machine no other node reads it, so it is
-# rare.
+# The file store only grows, so keep-alives are rare: on one machine no other node waits for them.
 _RENDEZVOUS = ("--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file,keep_alive_interval=3600")
 
 # torchrun's option for its log folder, as an environment variable.

@@ -120,7 +120,6 @@ LOCK = "lock"
 POLL_EVERY_S = 1.0
 # Delay after a change of the expected run. A page that has just opened needs the cores for itself, and a
 # user who tries several numbers of ranks starts one torchrun instead of several.
-# The page that was just opened has the machine to itself first.
 BEGIN_AFTER_S = 1.5
 # Warm ranks are kept for this time after the form was last open.
 KEPT_S = 15 * 60.0

@@ -4,9 +4,9 @@ Node 0's launcher owns the run: it holds the lock, runs the `Supervisor` and wri
 of other nodes (`follow`) run torchrun and report. All exchange reports through the shared folder and ask each
 other over the network.
 
-When a node is lost, the others continue without it, so it must be certain that the lost node does nothing any
-more. `Lease` guarantees that: a launcher that for `LEASE_S` has neither written to the shared folder nor been
-vouched for by the nodes it depends on kills its ranks.
+When a node is lost, the run may restart without it, so the lost node must certainly have stopped. `Lease`
+guarantees that: a launcher kills its ranks if for `LEASE_S` it has neither written to the shared folder nor
+been vouched for by the nodes that it depends on.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from trainers.files import private_files
 from trainers.machine import lifeline, os_errors
 from trainers.machine.processes import ProcessTree
 
-# At most the time after which the others give up a silent node: when they continue without it, it has ended.
+# At most `LOST_AFTER_S`: when the other nodes give up a silent node, its ranks have ended.
 LEASE_S = 20.0
 LEASE_POLL_S = 0.25
 
@@ -160,8 +160,7 @@ class Part:
     """One node's part of a start of a run.
 
     Attributes:
-        restart: Number of automatic restarts before this start; if not 0, the run resumes from its
-            checkpoint.
+        restart: Number of automatic restarts so far; after the first, the run resumes from its checkpoint.
         restarts_left: Number of automatic restarts that remain.
     """
 
@@ -177,8 +176,7 @@ class Part:
     def lease_s(self) -> float:
         """Time for which this node may work without the shared folder and the other nodes, in seconds.
 
-        Unlimited for a single node without automatic restarts: nothing replaces it, so it waits for its
-        folder.
+        Unlimited for a single node without automatic restarts: nothing replaces it, so it waits.
         """
         is_replaced = self.node.num_nodes > 1 or (self.commands.again and self.restarts_left > 0)
         return LEASE_S if is_replaced else math.inf

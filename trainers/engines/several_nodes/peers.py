@@ -33,8 +33,7 @@ def interface_towards(address: str) -> str | None:
     """Return the interface of the route to a host; None if unknown.
 
     For this machine's own address it is the interface with that address. Debian's line `127.0.1.1 HOST`
-    resolves the machine's own name to loopback on that machine only; then it is the interface of the default
-    route.
+    resolves the machine's own name to loopback, but only there; then use the interface of the default route.
     """
     own = own_address(address)
     if own is not None and is_loopback(own) and not _means_loopback(address):
@@ -303,8 +302,7 @@ class Node:
     def bind_to(self) -> str:
         """Address to which this node's socket for the other launchers is bound.
 
-        All interfaces if its own name resolves to loopback, because then the interface for the others is
-        unknown.
+        All interfaces if its own name resolves to loopback: the interface to other nodes is then unknown.
         """
         address = own_address(self.head)
         return "0.0.0.0" if address is None or is_loopback(address) else address  # noqa: S104

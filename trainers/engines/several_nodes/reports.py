@@ -2,8 +2,8 @@
 
 Every node's launcher writes `nodes/START/N.json` once a second, with the heartbeats of its ranks and a
 counter. Node 0 reads the files of all others, and they read the file of node 0. A node whose counter does not
-change for `LOST_AFTER_S` is lost. Each reader uses only its own monotonic clock, and counts silence only
-while it can write its own file: otherwise the disk is the cause, and silence proves nothing.
+change for `LOST_AFTER_S` is lost. Each reader uses only its own monotonic clock, and counts silence only if
+its own last report could be written: otherwise the disk may be the cause.
 """
 
 from __future__ import annotations
@@ -327,7 +327,7 @@ class NodesFolder:
 
 @dataclass(frozen=True, kw_only=True)
 class RankReport:
-    """One rank as its node sees it. `effort` is None while it sends heartbeats and if it has ended."""
+    """One rank as its node sees it. `effort` is None if it sent a heartbeat or has ended."""
 
     beat: Beat | None
     effort: Effort | None
@@ -339,8 +339,7 @@ class NodeReport:
 
     Attributes:
         endpoints: Endpoints of launchers: the node's own; from node 0, all that it knows.
-        unreachable: Nodes that do not answer any more over the network, with the seconds since the last
-            answer.
+        unreachable: Nodes that stopped answering over the network, with the seconds since the last answer.
     """
 
     count: int

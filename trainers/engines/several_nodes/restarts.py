@@ -99,7 +99,7 @@ def _note(path: Path, start: str | None, report: NodeReport | None, now: float) 
         return known
     if report is None:
         if known is not None and known.newest[0] != start:
-            del _heard[path]  # the newest start has not reported yet
+            del _heard[path]  # the latest start has not reported yet
             return None
         return known
     newest = (start, report.count)
@@ -162,7 +162,7 @@ def _watch(run: RunDirectory, read_status: Callable[[], Status], end: Callable[[
 
 
 def _signs_of_life(run: RunDirectory) -> list[object]:
-    """Return node 0's latest report in each start; no reports are no sign of life."""
+    """Return node 0's latest report in each start."""
     return [folder.read("0") for folder in NodesFolder.of_run(run)]
 
 
@@ -210,9 +210,8 @@ def why_again(
 
     Args:
         state: State in which the run would end.
-        told: The engine's answer after SIGTERM; None if there was no SIGTERM or no answer.
-        is_stop_asked: True if a stop request has not been completed. It is a user's request unless the job
-            was to end soon.
+        told: The engine's answer after SIGTERM; None without SIGTERM or an answer.
+        is_stop_asked: True if a stop request is pending: a user's, unless the job was about to end.
     """
     said = folder.read(LEAVING)
     if is_stop_asked and said is None:

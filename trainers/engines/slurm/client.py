@@ -203,8 +203,7 @@ PARTITION_COLUMNS = (
     "Partition:200", "Available:40", "Nodes:40", "StateLong:80", "CPUs:40", "Memory:40", "Time:40",
     "Size:40", "Gres:1000", "GresUsed:1000",
 )  # fmt: skip
-# States in which a node starts jobs, now or after its current ones. "~" marks a node that is powered on on
-# demand.
+# States in which a node starts jobs, now or after its current ones. "~": powered on on demand.
 _UP = re.compile(r"(idle|mixed|allocated|completing|planned)[~#+-]?")
 _IDLE = re.compile(r"(idle|planned)[~-]?")
 _NOTE = re.compile(r"\([^)]*\)")

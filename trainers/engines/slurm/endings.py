@@ -208,7 +208,7 @@ class JobEnd:
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """What the end of a job means for its run.
+    """The final state of a run, derived from the end of its job.
 
     Attributes:
         state: `lost` if Slurm cannot explain why the run recorded no end.

@@ -16,8 +16,7 @@ from trainers.engines.ssh.client import Ssh, SshError
 from trainers.engines.ssh.site import SshHost
 from trainers.machine.os_errors import explain
 
-# Share of memory kept for the system. Without it, Slurm never starts a job that requests all memory of a
-# node.
+# Share of memory kept for the system. Otherwise a job that requests a node's entire memory never starts.
 KEPT_BACK = 0.05
 ASKED_WITHIN_S = 20.0
 _ASK = """\

@@ -107,7 +107,7 @@ _LIMIT = re.compile(
     r"(?P<minutes>Minutes|RunMinutes)?(?P<each>Per(?:Job|Node|User))?(?:Limit|NotSatisfied)?"
 )
 _LIMIT_OF_ACCOUNT = re.compile(rf"Max(?P<what>{'|'.join(_AMOUNTS)})PerAccount")
-# Each text must fit a job that exceeds the limit alone, and one that exceeds it together with other jobs.
+# Each text must fit a job that exceeds the limit alone and a job that exceeds it together with other jobs.
 _LIMITS = {
     "Grp": "With it, all jobs of {owner} together would have more {what} than they may.",
     "GrpMinutes": "Of the {what} that {owner} may use, too little is left for it: ask for less time.",

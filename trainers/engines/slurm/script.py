@@ -124,8 +124,7 @@ def batch_script(
 
     Args:
         gres: Resources per node besides cores, in Slurm's format.
-        max_restarts: Maximum number of automatic restarts after the time limit, a preemption or a node
-            failure.
+        max_restarts: Maximum number of automatic restarts (time limit, preemption, node failure).
 
     Raises:
         ValueError: If a value cannot be written in a line of options.

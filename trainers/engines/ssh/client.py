@@ -43,8 +43,7 @@ class Ssh:
     def ask(self, host: SshHost, script: str, *, limit_s: float = ANSWER_WITHIN_S) -> str:
         """Run a shell script on a host and return its output.
 
-        The script is sent on standard input, so it appears neither to a login shell nor in the host's process
-        list.
+        The script is sent on standard input, so neither a login shell nor the host's process list shows it.
 
         Raises:
             UnreachableError: If the host does not answer in time.

@@ -28,8 +28,7 @@ from trainers.machine.environment import now_unix_s
 log = logging.getLogger(__name__)
 
 POLL_S = 1.0
-# A launcher reports every second. Because two signs must agree, this limit is shorter than where there is
-# only one.
+# A launcher reports every second. Two signs must agree, so this limit may be shorter than `LOST_AFTER_S`.
 SILENT_FOR_S = 15.0
 HINT = "See to that host: its power, its network, its sshd. The other hosts have ended their part."
 

@@ -1,6 +1,6 @@
 """Scripts for a host's `sh`. Every value in them is quoted.
 
-A launcher holds a lock on its host while it lives; the kernel releases it, however the launcher ends. The
+A live launcher holds a lock on its host; the kernel releases it, however the launcher ends. The
 lock file names the run and its start. So a host has one run at a time, and whether a launcher lives never
 depends on a pid, which could be reused.
 """
