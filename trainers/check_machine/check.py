@@ -88,9 +88,9 @@ class Check:
         self._started_unix_s = time.time()
         self._started = time.monotonic()
         self._had_company = False
-        self._last: dict[str, Any] | None = None
+        self._last_check: dict[str, Any] | None = None
         self._state = "running"
-        self._not_kept = ""
+        self._storing_error = ""
         self._versions = report.versions()
         self._known = Known.here(runs_dir)
 
@@ -115,7 +115,7 @@ class Check:
                     self._state = "failed"
                 # After the jobs' folder is removed, which frees space on a full disk.
                 if self._has_begun():
-                    self._keep()
+                    self._store()
         self._tell(self.to_json(), None)
         return self._state == "done" and all_passed(list(self._findings.values()))
 
@@ -124,13 +124,13 @@ class Check:
             finding.seconds is not None or finding.state == "cancelled" for finding in self._findings.values()
         )
 
-    def _keep(self) -> None:
+    def _store(self) -> None:
         """Store the findings; if that fails, add the reason to the summary."""
         text = report.write(self.to_json(), list(self._findings.values()))
         try:
             self._files.keep(self.to_json(with_logs=True), text)
         except OSError as error:
-            self._not_kept = f" It could not be kept: {error.strerror}."
+            self._storing_error = f" It could not be kept: {error.strerror}."
 
     def to_json(self, *, with_logs: bool = False) -> dict[str, Any]:
         """Return the state of the check for the page and for scripts."""
@@ -146,10 +146,10 @@ class Check:
             "had_company": self._had_company,
             "started_unix_s": self._started_unix_s,
             "took_s": time.monotonic() - self._started,
-            "compared_with_unix_s": None if self._last is None else self._last["started_unix_s"],
-            "summary": summary(findings) + self._not_kept,
+            "compared_with_unix_s": None if self._last_check is None else self._last_check["started_unix_s"],
+            "summary": summary(findings) + self._storing_error,
             "versions": self._versions,
-            "findings": [_json_of(finding, with_log=with_logs) for finding in findings],
+            "findings": [_finding_json(finding, with_log=with_logs) for finding in findings],
         }
 
     def _checks(self, folder: Path) -> Generator[tuple[str, Callable[[], Outcome]]]:
@@ -194,7 +194,7 @@ class Check:
         self._devices = devices.choose(
             self._wanted.device, self._wanted.num_ranks, usable, verdict.why_no_gpu
         )
-        self._last = _last_like(self._files.read(), self._devices)
+        self._last_check = _last_like(self._files.read(), self._devices)
         for strategy in self._other_strategies():
             name = f"strategy_{strategy['name']}"
             self._findings[name] = Finding(id=name, title=f"Strategy {strategy['label']}")
@@ -256,7 +256,7 @@ class Check:
             log=scrub(outcome.log, self._known),
             seconds=time.monotonic() - started,
         )
-        finding = replace(finding, compared=self._compared(finding))
+        finding = replace(finding, compared=self._comparison(finding))
         self._findings[name] = finding
         self._tell(self.to_json(), finding)
 
@@ -266,13 +266,13 @@ class Check:
             if finding.state in ("waiting", "running"):
                 self._findings[name] = replace(finding, state="cancelled")
 
-    def _compared(self, finding: Finding) -> str:
+    def _comparison(self, finding: Finding) -> str:
         """Describe how a finding differs from the last check on the same number of devices of this kind."""
         self._had_company = self._had_company or does_a_run_go_on(self._runs_dir)
-        if self._last is None:
+        if self._last_check is None:
             return ""
-        before = next((found for found in self._last["findings"] if found["id"] == finding.id), None)
-        were_both_alone = not self._had_company and self._last.get("had_company") is False
+        before = next((found for found in self._last_check["findings"] if found["id"] == finding.id), None)
+        were_both_alone = not self._had_company and self._last_check.get("had_company") is False
         return compare(finding, before, are_times_comparable=were_both_alone)
 
 
@@ -293,7 +293,7 @@ def _last_like(kept: list[dict[str, Any]], on: Devices) -> dict[str, Any] | None
     return like[-1] if like else None
 
 
-def _json_of(finding: Finding, *, with_log: bool) -> dict[str, Any]:
+def _finding_json(finding: Finding, *, with_log: bool) -> dict[str, Any]:
     found = finding.to_json()
     if not with_log:
         del found["log"]

@@ -59,10 +59,10 @@ def _recorded_status(run: RunDirectory, is_alive: IsAlive) -> Status:
     recorded = status_file.read(run.status) or recorded
     if recorded.state not in events.LIVE_STATES:
         return recorded
-    said = events.last(run.events)
-    if said is not None and said["kind"] == "state" and said["state"] in events.ENDED_STATES:
+    last = events.last(run.events)
+    if last is not None and last["kind"] == "state" and last["state"] in events.ENDED_STATES:
         # The run wrote its final event, but its status file could no longer be written.
-        return replace(recorded, state=said["state"])
+        return replace(recorded, state=last["state"])
     return replace(recorded, state="lost", error=_lost_message(run))
 
 

@@ -1,7 +1,7 @@
 """Heartbeats of ranks in shared memory.
 
-The supervisor creates one anonymous memory file. Ranks find it through the environment variable `ADDRESS` and
-map it. Layout, for N ranks: N places of `_NUMBERS` 64-bit integers, then N buffers of `MAX_ANSWER_BYTES`.
+The supervisor creates one memory file. Ranks find it through the environment variable named `ADDRESS` and map
+it. Layout, for N ranks: N places of `_NUMBERS` 64-bit integers, then N buffers of `MAX_ANSWER_BYTES`.
 No locks are needed, because each number has one writer: the supervisor writes `_ASKED`, the rank writes the
 rest. A heartbeat is three stores into mapped memory: cheap enough for several per step.
 
@@ -129,7 +129,7 @@ class Board:
         numbers = self._numbers[rank * _NUMBERS : (rank + 1) * _NUMBERS]
         if self._num_asked == 0 or numbers[_ANSWERED] != self._num_asked:
             return None
-        room = _room_for_answer(self._bytes, self.num_ranks, rank)
+        room = _buffer_of_answer(self._bytes, self.num_ranks, rank)
         return bytes(room[: numbers[_ANSWER_BYTES]])
 
 
@@ -148,7 +148,7 @@ class Place:
             board = memoryview(host.map_file(address))
             num_ranks = len(board) // (_PLACE_BYTES + MAX_ANSWER_BYTES)
         self._numbers = board[rank * _PLACE_BYTES : (rank + 1) * _PLACE_BYTES].cast("Q")
-        self._room = _room_for_answer(board, num_ranks, rank)
+        self._answer_buffer = _buffer_of_answer(board, num_ranks, rank)
         self._numbers[_PID] = os.getpid()
 
     def beat(self, doing: int, step: int | None = None) -> None:
@@ -173,17 +173,17 @@ class Place:
         """True if the supervisor waits for an answer."""
         return self._numbers[_ASKED] != self._numbers[_ANSWERED]
 
-    def answer(self, said: bytes) -> None:
+    def answer(self, reply: bytes) -> None:
         """Answer the supervisor's latest request. An answer that exceeds the buffer is sent empty."""
         asked = self._numbers[_ASKED]
-        said = said if len(said) <= MAX_ANSWER_BYTES else b""
-        self._room[: len(said)] = said
-        self._numbers[_ANSWER_BYTES] = len(said)
+        reply = reply if len(reply) <= MAX_ANSWER_BYTES else b""
+        self._answer_buffer[: len(reply)] = reply
+        self._numbers[_ANSWER_BYTES] = len(reply)
         # The request number is last: it marks the answer above as complete.
         self._numbers[_ANSWERED] = asked
 
 
-def _room_for_answer(board: memoryview, num_ranks: int, rank: int) -> memoryview:
+def _buffer_of_answer(board: memoryview, num_ranks: int, rank: int) -> memoryview:
     start = num_ranks * _PLACE_BYTES + rank * MAX_ANSWER_BYTES
     return board[start : start + MAX_ANSWER_BYTES]
 
@@ -212,9 +212,9 @@ def begin_heartbeats() -> None:
     # This signal writes the stacks of all threads to the rank's log, even from inside compiled code.
     faulthandler.register(STACKS_SIGNAL, file=sys.stderr.fileno(), all_threads=True)
     if address is not None and sys.platform.startswith("linux"):
-        # Under Yama's ptrace restriction only ancestors may read a process. The reader is another child of
-        # the supervisor, so allow the supervisor and its descendants explicitly. /proc/PID/… is the memory
-        # file's path.
+        # Under Yama's ptrace restriction only ancestors may read a process, but py-spy is another child of
+        # the supervisor. This allows the supervisor and its descendants. Its pid is in the address,
+        # /proc/PID/fd/N.
         supervisor_pid = int(address.split("/")[2])
         ctypes.CDLL(None).prctl(_PR_SET_PTRACER, supervisor_pid, 0, 0, 0)
 
@@ -267,7 +267,7 @@ class Collective:
     num_bytes: int = 0
 
     def __str__(self) -> str:
-        about = f" ({self.dtype}, {_size(self.num_bytes)})" if self.dtype else ""
+        about = f" ({self.dtype}, {_size_text(self.num_bytes)})" if self.dtype else ""
         return f"{self.name} {self.number}{about}"
 
     def fits(self, other: Collective) -> bool:
@@ -327,7 +327,9 @@ class Gap:
             return "; ".join(f"rank {rank} is in {what}" for rank, what in sorted(self.waiting.items()))
         what = next(iter(self.waiting.values()))
         wait = "waits" if len(self.waiting) == 1 else "wait"
-        return f"{_ranks(self.missing)} never entered {what}, in which {_ranks(self.waiting)} {wait}"
+        return (
+            f"{_ranks_text(self.missing)} never entered {what}, in which {_ranks_text(self.waiting)} {wait}"
+        )
 
 
 def to_bytes(answer: Answer) -> bytes:
@@ -335,13 +337,13 @@ def to_bytes(answer: Answer) -> bytes:
     return json.dumps(asdict(answer)).encode()
 
 
-def from_bytes(said: bytes) -> Answer | None:
+def from_bytes(reply: bytes) -> Answer | None:
     """Parse an answer; None if it is empty or invalid."""
     try:
-        raw = parse_json(said)
+        raw = parse_json(reply)
         done = raw["gradients_done"]
         return Answer(
-            groups=tuple(_group(group) for group in raw["groups"]),
+            groups=tuple(_parse_group(group) for group in raw["groups"]),
             gradients_done=None if done is None else int(done),
         )
     except (ValueError, LookupError, TypeError):
@@ -364,7 +366,7 @@ def gaps(views: Views) -> tuple[Gap, ...]:
     that did not answer is not reported as missing.
     """
     found = []
-    for name, ranks in sorted({(group.name, group.ranks) for said in views.values() for group in said}):
+    for name, ranks in sorted({(group.name, group.ranks) for groups in views.values() for group in groups}):
         inside = {
             rank: next((group for group in views[rank] if (group.name, group.ranks) == (name, ranks)), None)
             for rank in ranks
@@ -376,7 +378,7 @@ def gaps(views: Views) -> tuple[Gap, ...]:
         number = min(what.number for what in unfinished.values())
         gap = Gap(
             waiting={rank: what for rank, what in unfinished.items() if what.number == number},
-            missing=tuple(rank for rank, group in inside.items() if _newest_number(group) < number),
+            missing=tuple(rank for rank, group in inside.items() if _latest_number(group) < number),
         )
         if gap.missing or gap.is_mismatch:
             found.append(gap)
@@ -405,11 +407,11 @@ def _num_fitting(what: Collective, gap: Gap) -> int:
     return sum(what.fits(other) for other in gap.waiting.values())
 
 
-def _newest_number(group: Group | None) -> int:
+def _latest_number(group: Group | None) -> int:
     return -1 if group is None or group.newest is None else group.newest.number
 
 
-def _group(raw: Mapping[str, Any]) -> Group:
+def _parse_group(raw: Mapping[str, Any]) -> Group:
     return Group(
         name=str(raw["name"]),
         ranks=tuple(int(rank) for rank in raw["ranks"]),
@@ -418,12 +420,12 @@ def _group(raw: Mapping[str, Any]) -> Group:
     )
 
 
-def _ranks(ranks: Iterable[int]) -> str:
+def _ranks_text(ranks: Iterable[int]) -> str:
     names = [str(rank) for rank in sorted(ranks)]
     return f"rank {names[0]}" if len(names) == 1 else f"ranks {', '.join(names[:-1])} and {names[-1]}"
 
 
-def _size(num_bytes: int) -> str:
+def _size_text(num_bytes: int) -> str:
     if num_bytes < 1000:
         return f"{num_bytes} bytes"
     return f"{num_bytes / 1e3:.1f} kB" if num_bytes < 1e6 else f"{num_bytes / 1e6:.1f} MB"

@@ -62,9 +62,9 @@ def silence(status: Status, run: RunDirectory | None = None) -> str | None:
     """
     if status.state not in events.LIVE_STATES or not registry.is_known(status.engine):
         return None
-    said = registry.named(status.engine).silence(status.handle)
+    text = registry.named(status.engine).silence(status.handle)
     is_at_work = run is not None and status.state != "queued" and status.engine != LOCAL
-    return said or (restarts.silence_of_first_node(run) if run is not None and is_at_work else None)
+    return text or (restarts.silence_of_first_node(run) if run is not None and is_at_work else None)
 
 
 def detail(status: Status) -> str | None:

@@ -44,10 +44,10 @@ def read(file: Path, table: str, shape: type[Shape]) -> Shape:
     assert table in TABLES
     try:
         with file.open("rb") as opened:
-            said = opened.read(MAX_BYTES + 1)
-        if len(said) > MAX_BYTES:
+            content = opened.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
             raise SiteError(f"{file} has more than {MAX_BYTES:,} bytes: it is no site file")
-        raw = tomllib.loads(said.decode("utf-8"))
+        raw = tomllib.loads(content.decode("utf-8"))
     except OSError as error:
         raise SiteError(f"{file} cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
@@ -56,7 +56,7 @@ def read(file: Path, table: str, shape: type[Shape]) -> Shape:
         raise SiteError(f"{file} is not TOML: {error}") from error
     for name in raw:
         if name not in TABLES:
-            raise SiteError(f"{file} has {_shown(name)}, but allowed is: {_nearest(name, TABLES)}")
+            raise SiteError(f"{file} has {_shorten(name)}, but allowed is: {_known_names(name, TABLES)}")
     value = raw.get(table, {})
     made: Shape = _Reader(file).table(table, value, shape)
     return made
@@ -75,18 +75,18 @@ class _Reader:
             key: Path of the table, as written in the file.
         """
         if not isinstance(value, Mapping):
-            raise self._wrong(key, value, _allowed(shape))
+            raise self._value_error(key, value, _allowed_text(shape))
         hints = typing.get_type_hints(shape)
         fields = {field.name: field for field in dataclasses.fields(shape)}
         for name in value:
             if name not in fields:
                 raise SiteError(
-                    f"{self.file} has {_shown(name)} in [{key}], but allowed is: "
-                    f"{_nearest(name, tuple(fields))}"
+                    f"{self.file} has {_shorten(name)} in [{key}], but allowed is: "
+                    f"{_known_names(name, tuple(fields))}"
                 )
         missing = [name for name, field in fields.items() if _is_required(field) and name not in value]
         if missing:
-            raise SiteError(f"{self.file} lacks {key}.{missing[0]}: {_allowed(hints[missing[0]])}")
+            raise SiteError(f"{self.file} lacks {key}.{missing[0]}: {_allowed_text(hints[missing[0]])}")
         found = {name: self.value(f"{key}.{name}", each, hints[name]) for name, each in value.items()}
         try:
             return shape(**found)
@@ -104,20 +104,20 @@ class _Reader:
             return self.table(key, value, typing.cast("type[Any]", kind))
         if typing.get_origin(kind) is tuple:
             if not isinstance(value, list):
-                raise self._wrong(key, value, _allowed(hint))
+                raise self._value_error(key, value, _allowed_text(hint))
             of = typing.get_args(kind)[0]
             return tuple(self.value(f"{key}[{number}]", each, of) for number, each in enumerate(value, 1))
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
         # bool is a subclass of int in Python.
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise self._wrong(key, value, _allowed(hint))
+            raise self._value_error(key, value, _allowed_text(hint))
         if isinstance(value, float) and not math.isfinite(value):
-            raise self._wrong(key, value, _allowed(hint))
+            raise self._value_error(key, value, _allowed_text(hint))
         return value
 
-    def _wrong(self, key: str, value: Any, allowed: str) -> SiteError:
-        return SiteError(f"{self.file}: {key} is {_shown(value)}, but allowed is: {allowed}")
+    def _value_error(self, key: str, value: Any, allowed: str) -> SiteError:
+        return SiteError(f"{self.file}: {key} is {_shorten(value)}, but allowed is: {allowed}")
 
 
 def _is_required(field: dataclasses.Field[Any]) -> bool:
@@ -130,21 +130,21 @@ def _without_none(hint: Any) -> Any:
     return hint
 
 
-def _allowed(hint: Any) -> str:
+def _allowed_text(hint: Any) -> str:
     """Describe the values that a type accepts."""
     kind = _without_none(hint)
     if dataclasses.is_dataclass(kind):
         return f"{_KINDS[str]} or a table" if hasattr(kind, SHORT) else "a table"
     if typing.get_origin(kind) is tuple:
-        return f"a list in brackets, each {_allowed(typing.get_args(kind)[0])}"
+        return f"a list in brackets, each {_allowed_text(typing.get_args(kind)[0])}"
     return _KINDS[kind]
 
 
-def _nearest(name: str, known: Sequence[str]) -> str:
+def _known_names(name: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(name[:MAX_SHOWN], known, n=1)
     return f"{', '.join(known)}" + (f" (did you mean {close[0]}?)" if close else "")
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     shown = repr(value)
     return shown if len(shown) <= MAX_SHOWN else shown[: MAX_SHOWN - 1] + "…"

@@ -50,11 +50,11 @@ def check_all_reduce(
     options = ("--device", device, "--seconds-per-size", str(SECONDS_PER_SIZE))
     arguments = torchrun_arguments(num_ranks, MODULE, *options)
     hint = hint_for(device, num_ranks)
-    said, log = folder / "lines.jsonl", folder / "all_reduce.log"
+    output, log = folder / "lines.jsonl", folder / "all_reduce.log"
     rendezvous = RendezvousFiles()
     lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
     more = {**torchrun_options(folder / "torchrun"), **rendezvous.environment, **variables}
-    with said.open("wb") as stdout, log.open("wb") as stderr:
+    with output.open("wb") as stdout, log.open("wb") as stderr:
         process = subprocess.Popen(
             [*lifeline, *torchrun_program(), *arguments],
             cwd=REPOSITORY,
@@ -80,7 +80,7 @@ def check_all_reduce(
         tree.kill()
         process.wait()
         rendezvous.close()
-    return judge(read_json_lines(said), process.returncode, log_ends([log]), hint)
+    return judge(read_json_lines(output), process.returncode, log_ends([log]), hint)
 
 
 def hint_for(device: str, num_ranks: int) -> str:

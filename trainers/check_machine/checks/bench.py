@@ -65,7 +65,7 @@ class Bench:
         Raises:
             CancelledError: If a user cancels the check.
         """
-        if (taken := self._taken_meanwhile()) is not None:
+        if (taken := self._new_gpu_user()) is not None:
             return Outcome.not_checked(f"Left alone: {taken}.", GPUS_TAKEN_HINT)
         try:
             return check()
@@ -78,7 +78,7 @@ class Bench:
         self.job = Job(run, variables, self._patience, limit_s=self._limit_s, resume_step=resume_step)
         return self.job
 
-    def _taken_meanwhile(self) -> str | None:
+    def _new_gpu_user(self) -> str | None:
         """Return a text about a new user of a GPU, or None. During a job, its own processes are on the GPUs.
 
         Raises:
@@ -88,12 +88,12 @@ class Bench:
             return None
         deadline = time.monotonic() + TEARDOWN_S
         try:
-            self._patience.wait("free GPUs", lambda: self._why_not_free() is None, deadline)
+            self._patience.wait("free GPUs", lambda: self._gpu_user() is None, deadline)
         except TooLateError:
-            return self._why_not_free()
+            return self._gpu_user()
         return None
 
-    def _why_not_free(self) -> str | None:
+    def _gpu_user(self) -> str | None:
         return gpus.taken_meanwhile(self.devices, gpus.sample())
 
 

@@ -58,11 +58,11 @@ def sample(except_gpus: Collection[str] = ()) -> GpusNow:
     """
     free, in_use = [], []
     for gpu in hardware.visible_gpus():
-        why_not = "is kept for somebody else" if gpu.uuid in except_gpus else _why_not(gpu)
+        why_not = "is kept for somebody else" if gpu.uuid in except_gpus else _reason_in_use(gpu)
         if why_not is None:
             free.append(gpu)
         else:
-            in_use.append(f"{_named(gpu)} {why_not}")
+            in_use.append(f"{_gpu_label(gpu)} {why_not}")
     return GpusNow(free=tuple(free), in_use=tuple(in_use))
 
 
@@ -75,7 +75,7 @@ def usable(gpus: GpusNow, uuids: Sequence[str]) -> GpusNow:
     )
 
 
-def _why_not(gpu: VisibleGpu) -> str | None:
+def _reason_in_use(gpu: VisibleGpu) -> str | None:
     """Return why a GPU must not be used, or None. The text does not name the owners of its processes."""
     if gpu.handle is None:
         return "cannot be asked who uses it"
@@ -93,7 +93,7 @@ def _why_not(gpu: VisibleGpu) -> str | None:
     return None
 
 
-def _named(gpu: VisibleGpu) -> str:
+def _gpu_label(gpu: VisibleGpu) -> str:
     """Return a GPU's name for display: its index; for a MIG instance the index of its GPU."""
     if not gpu.is_part or hardware.is_divided(gpu.handle):
         return f"GPU {gpu.index}"
@@ -120,21 +120,21 @@ def choose(wanted: str, num_ranks: int | None, gpus: GpusNow, why_no_gpu: str | 
     free = (whole[:MOST_GPUS] or gpus.free[:1]) if why_no_gpu is None else ()
     if wanted == "cuda" and len(free) < (num_ranks or 1):
         raise UnavailableError(
-            f"{_counted(num_ranks or 1, 'GPU')} wanted, but {len(free)} can be used: "
+            f"{_count_text(num_ranks or 1, 'GPU')} wanted, but {len(free)} can be used: "
             f"{why_no_gpu or in_words(gpus.in_use) or 'none was found'}"
         )
     if wanted != "cpu" and free and len(free) >= (num_ranks or 1):
         taken = free[: num_ranks or len(free)]
         numbers = ", ".join(str(gpu.index) for gpu in taken)
-        words = f"{_counted(len(taken), 'GPU')} ({numbers})"
+        words = f"{_count_text(len(taken), 'GPU')} ({numbers})"
         if gpus.in_use:
             words += f"; left alone: {in_words(gpus.in_use)}"
         return Devices(kind="cuda", num_ranks=len(taken), uuids=tuple(gpu.uuid for gpu in taken), words=words)
     ranks = num_ranks or CPU_RANKS
-    words = _counted(ranks, "CPU rank")
+    words = _count_text(ranks, "CPU rank")
     reason = why_no_gpu or in_words(gpus.in_use)
     if wanted != "cpu" and free:
-        words += f", because so many were asked for and only {_counted(len(free), 'GPU')} can be used"
+        words += f", because so many were asked for and only {_count_text(len(free), 'GPU')} can be used"
         words += f": {reason}" if reason else ""
     elif wanted != "cpu" and reason:
         words += f", because no GPU can be used: {reason}"
@@ -154,5 +154,5 @@ def in_words(parts: Sequence[str]) -> str:
     return ", ".join(parts)
 
 
-def _counted(number: int, what: str) -> str:
+def _count_text(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"

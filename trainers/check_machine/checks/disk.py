@@ -116,7 +116,7 @@ def _write(path: Path, most_bytes: int, patience: Patience) -> tuple[int, float]
     num_bytes, started = 0, time.perf_counter()
     with path.open("xb", buffering=0) as file:
         while num_bytes < most_bytes and time.perf_counter() - started < MOST_S:
-            _check_patience(patience)
+            _raise_if_cancelled(patience)
             num_bytes += file.write(block)
             os.fsync(file.fileno())
     return num_bytes, time.perf_counter() - started
@@ -130,10 +130,10 @@ def _read(path: Path, patience: Patience) -> tuple[float, bool]:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         started = time.perf_counter()
         while file.read(BLOCK_BYTES):
-            _check_patience(patience)
+            _raise_if_cancelled(patience)
     return time.perf_counter() - started, was_in_memory
 
 
-def _check_patience(patience: Patience) -> None:
+def _raise_if_cancelled(patience: Patience) -> None:
     if patience.is_cancelled:
         raise CancelledError

@@ -84,8 +84,8 @@ def ask_torch(variables: Mapping[str, str], patience: Patience) -> Probe:
         CancelledError: If a user cancels the check.
     """
     with tempfile.TemporaryDirectory(prefix="ddp-check-") as folder:
-        said, errors = Path(folder) / "said.jsonl", Path(folder) / "errors.log"
-        with said.open("wb") as stdout, errors.open("wb") as stderr:
+        output, errors = Path(folder) / "said.jsonl", Path(folder) / "errors.log"
+        with output.open("wb") as stdout, errors.open("wb") as stderr:
             process = subprocess.Popen(
                 [sys.executable, *PROBE],
                 cwd=REPOSITORY,
@@ -103,7 +103,7 @@ def ask_torch(variables: Mapping[str, str], patience: Patience) -> Probe:
             tree.kill()
             process.wait()
         # Plugins may print and libraries may warn before and after the report.
-        answers = [line for line in read_json_lines(said) if "strategies" in line]
+        answers = [line for line in read_json_lines(output) if "strategies" in line]
         words = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     if process.returncode != 0 or not answers:
         return Probe(error=words[-1] if words else f"it ended with exit code {process.returncode}.")
@@ -148,10 +148,10 @@ def judge(nvidia: Nvidia, probe: Probe, *, num_free: int) -> Verdict:
         hint = "Install a torch that was built for this card: ./run.sh --torch-build auto."
         why_no_gpu = None if probe.uuids else why
         return Verdict(fits=False, words=f"{together}; {why}.", hint=hint, why_no_gpu=why_no_gpu)
-    return Verdict(fits=True, words=f"{together}. Torch can use {_those_free(num_free)}.")
+    return Verdict(fits=True, words=f"{together}. Torch can use {_free_gpus_text(num_free)}.")
 
 
-def _those_free(num_free: int) -> str:
+def _free_gpus_text(num_free: int) -> str:
     return "the one that is free" if num_free == 1 else f"all {num_free} that are free"
 
 

@@ -166,7 +166,7 @@ class Job:
             has_ended = self._process.poll() is not None
             found = is_true()
             if not found and has_ended and not may_end:
-                raise JobError(f"The job ended before {what}:", self._why_it_ended())
+                raise JobError(f"The job ended before {what}:", self._end_reason())
             return found
 
         try:
@@ -176,7 +176,7 @@ class Job:
                 f"The job hung: {what} had not come when its {self._limit_s:g} s were over. It was ended."
             ) from None
 
-    def _why_it_ended(self) -> str:
+    def _end_reason(self) -> str:
         status = liveness.read_status(self.run)
         return status.error or f"it is {status.state} (exit code {status.exit_code})."
 

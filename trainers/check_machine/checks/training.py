@@ -67,8 +67,8 @@ class DdpChecks:
         status = job.wait_for_end()
         took_s = time.monotonic() - killed
         self._disturbed.append(job.losses)
-        told = (job.events("error") or [{}])[-1]
-        if status.state != "failed" or (told.get("code"), told.get("rank")) != ("rank_killed", rank):
+        error = (job.events("error") or [{}])[-1]
+        if status.state != "failed" or (error.get("code"), error.get("rank")) != ("rank_killed", rank):
             return self._bench.failed(
                 f"Rank {rank} was killed, but the run says:", status.error or status.state
             )

@@ -223,24 +223,24 @@ def explain_end(
         folder = torchrun_dir.with_name(f"{torchrun_dir.name}_{node}")
         failures += _failures(run, log, folder, first_rank=node * _num_ranks(run) // num_machines)
     if not failures:
-        return _torchrun_itself(exit_code, torchrun_log)
+        return _torchrun_ended(exit_code, torchrun_log)
     causes = [failure for failure in failures if not failure.is_consequence]
     ended = next((why for rank in range(_num_ranks(run)) if (why := why_ended(rank))), "")
     if ended and all(failure.was_killed for failure in causes):
-        return _ended_by_launcher(ended)
+        return _node_ended(ended)
     if not causes:
-        return _lost_somebody(run, failures, first_failed_rank(_tail(torchrun_log)))
-    first = _first(causes, _tail(torchrun_log))
+        return _peer_lost(run, failures, first_failed_rank(_tail(torchrun_log)))
+    first = _first_failure(causes, _tail(torchrun_log))
     if first.was_killed:
-        return _killed(first, asked=_kills_asked(run))
+        return _rank_killed(first, asked=_kill_requests(run))
     if TIMEOUT_ERRORS.search(first.message):
-        return _timed_out(run, first, failures)
-    return _raised(first, _gpu_indices(run, first.rank))
+        return _collective_timeout(run, first, failures)
+    return _rank_raised(first, _gpu_indices(run, first.rank))
 
 
 def with_lack_of_memory(cause: Cause) -> Cause:
     """Add to a cause that the kernel has just killed a process of this cgroup for lack of memory."""
-    is_killed = cause.code in _KILLED_CODES and cause.message != _asked_words(cause.rank)
+    is_killed = cause.code in _KILLED_CODES and cause.message != _kill_request_message(cause.rank)
     if not is_killed and not _LOST_WORKER.search(cause.message):
         return cause
     return replace(
@@ -250,11 +250,11 @@ def with_lack_of_memory(cause: Cause) -> Cause:
     )
 
 
-def _asked_words(rank: int | None) -> str:
+def _kill_request_message(rank: int | None) -> str:
     return f"Rank {rank} was killed (SIGKILL), as somebody asked on its page."
 
 
-def _first(causes: list[_Failure], torchruns_words: str) -> _Failure:
+def _first_failure(causes: list[_Failure], torchruns_words: str) -> _Failure:
     """Return the failure that caused all others. A killed rank causes the errors of its peers.
 
     Exception: a rank that aborted, or that torchrun killed, because another rank had raised an error.
@@ -312,20 +312,20 @@ def _read_error_file(path: Path, rank: int, exit_codes: Mapping[int, int]) -> _F
     return _Failure(
         rank=rank,
         exit_code=exit_codes.get(rank),
-        message=_in_words(text),
+        message=_readable_error(text),
         traceback=None if (stack := about.get("py_callstack")) is None else without_advice(str(stack)),
         time_unix_s=float(about.get("timestamp", path.stat().st_mtime)),
     )
 
 
-def _in_words(text: str) -> str:
+def _readable_error(text: str) -> str:
     """Return a rank's error as a message; torch reports a KeyError as the bare key."""
     if found := _BARE_KEY_ERROR.fullmatch(text.strip()):
         return f"{found[1]} is missing where it was looked up (KeyError)"
     return without_advice(text)
 
 
-def _kills_asked(run: RunDirectory) -> set[int]:
+def _kill_requests(run: RunDirectory) -> set[int]:
     """Return the ranks that a user has asked to kill since the last start of the run."""
     asked: set[int] = set()
     for event in events.read_all(run.events):
@@ -336,13 +336,13 @@ def _kills_asked(run: RunDirectory) -> set[int]:
     return asked
 
 
-def _killed(failure: _Failure, asked: set[int]) -> Cause:
+def _rank_killed(failure: _Failure, asked: set[int]) -> Cause:
     assert failure.exit_code is not None
     name = signal_name(failure.exit_code)
     if name == "SIGKILL" and failure.rank in asked:
         return Cause(
             code="rank_killed",
-            message=_asked_words(failure.rank),
+            message=_kill_request_message(failure.rank),
             hint="The other ranks were ended with it: a collective needs all of them.",
             rank=failure.rank,
         )
@@ -362,7 +362,7 @@ def _killed(failure: _Failure, asked: set[int]) -> Cause:
     )
 
 
-def _raised(failure: _Failure, gpu_indices: Sequence[int | None]) -> Cause:
+def _rank_raised(failure: _Failure, gpu_indices: Sequence[int | None]) -> Cause:
     message = failure.message or f"it ended with exit code {failure.exit_code} without an error message"
     found = kind_and_hint(message)
     code, hint = found or ("rank_raised", f"The traceback and logs/rank_{failure.rank}.log show where.")
@@ -378,7 +378,7 @@ def _raised(failure: _Failure, gpu_indices: Sequence[int | None]) -> Cause:
     )
 
 
-def _timed_out(run: RunDirectory, failure: _Failure, failures: list[_Failure]) -> Cause:
+def _collective_timeout(run: RunDirectory, failure: _Failure, failures: list[_Failure]) -> Cause:
     """Explain a collective's timeout: the rank that did not wait, or has the lowest step, is missing."""
     waited = {item.rank for item in failures if TIMEOUT_ERRORS.search(item.message)}
     absent = [rank for rank in range(_num_ranks(run)) if rank not in waited]
@@ -445,7 +445,7 @@ def _rank_behind(run: RunDirectory) -> int | None:
     return int(min(steps, key=lambda rank: steps[rank]))
 
 
-def _lost_somebody(run: RunDirectory, failures: list[_Failure], first_rank: int | None) -> Cause:
+def _peer_lost(run: RunDirectory, failures: list[_Failure], first_rank: int | None) -> Cause:
     """Explain an end in which every rank only lost a peer: the lost peer is the rank without an error.
 
     Args:
@@ -456,9 +456,9 @@ def _lost_somebody(run: RunDirectory, failures: list[_Failure], first_rank: int 
     silent = [rank for rank in range(_num_ranks(run)) if rank not in failed]
     told_to_end = [item.rank for item in failures if item.exit_code == -signal.SIGTERM and not item.message]
     if first_rank is not None and first_rank in told_to_end:
-        return _told_to_end(first_rank)
+        return _rank_terminated(first_rank)
     if len(told_to_end) == 1 and not silent:
-        return _told_to_end(told_to_end[0])
+        return _rank_terminated(told_to_end[0])
     if len(silent) == 1:
         return Cause(
             code="rank_left",
@@ -466,10 +466,10 @@ def _lost_somebody(run: RunDirectory, failures: list[_Failure], first_rank: int 
             hint=f"Nothing else is known of its end; logs/rank_{silent[0]}.log shows its last output.",
             rank=silent[0],
         )
-    return _all_lost_each_other(failures)
+    return _connection_lost(failures)
 
 
-def _ended_by_launcher(why: str) -> Cause:
+def _node_ended(why: str) -> Cause:
     """Blame the launcher of a machine, which has killed its ranks, instead of a rank."""
     return Cause(
         code="node_ended",
@@ -478,7 +478,7 @@ def _ended_by_launcher(why: str) -> Cause:
     )
 
 
-def _told_to_end(rank: int) -> Cause:
+def _rank_terminated(rank: int) -> Cause:
     return Cause(
         code="rank_terminated",
         message=f"Rank {rank} was terminated (SIGTERM) by the system or by someone.",
@@ -487,7 +487,7 @@ def _told_to_end(rank: int) -> Cause:
     )
 
 
-def _all_lost_each_other(failures: list[_Failure]) -> Cause:
+def _connection_lost(failures: list[_Failure]) -> Cause:
     first = min(failures, key=lambda failure: failure.time_unix_s)
     return Cause(
         code="connection_lost",
@@ -498,7 +498,7 @@ def _all_lost_each_other(failures: list[_Failure]) -> Cause:
     )
 
 
-def _torchrun_itself(exit_code: int, torchrun_log: Path) -> Cause:
+def _torchrun_ended(exit_code: int, torchrun_log: Path) -> Cause:
     if exit_code == -signal.SIGTERM or TOLD_TO_END.search(_tail(torchrun_log)):
         return Cause(
             code="torchrun_terminated",
@@ -649,13 +649,13 @@ def what_is_kept(run: RunDirectory, num_steps: int | None) -> str:
     Args:
         num_steps: Last step of the run, if known.
     """
-    there = sorted(run.list_checkpoints(), key=lambda item: (item.saved_unix_s, item.step))
-    if not there:
+    saved = sorted(run.list_checkpoints(), key=lambda item: (item.saved_unix_s, item.step))
+    if not saved:
         return NOTHING_SAVED_HINT
-    whole = manifests.newest_whole(run, sum_bytes=manifests.QUICK_BYTES)
-    if whole is None:
+    latest = manifests.newest_whole(run, sum_bytes=manifests.QUICK_BYTES)
+    if latest is None:
         return "None of its checkpoints is whole: start it again."
-    damaged = "" if whole == there[-1] else f"The checkpoint of step {there[-1].step:,} is damaged. "
-    if num_steps is not None and whole.step >= num_steps:
+    damaged = "" if latest == saved[-1] else f"The checkpoint of step {saved[-1].step:,} is damaged. "
+    if num_steps is not None and latest.step >= num_steps:
         return f"{damaged}All {num_steps:,} steps are done and saved: Resume finishes the run."
-    return f"{damaged}Resume continues from the checkpoint of step {whole.step:,}."
+    return f"{damaged}Resume continues from the checkpoint of step {latest.step:,}."

@@ -40,7 +40,7 @@ class LocalLaunch(Launch):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.process.kill()
                 self.process.wait()
-                words = _last_words(self._run) or "no answer"
+                words = _last_log_line(self._run) or "no answer"
                 raise StartError(f"run {self._run.run_id} could not be started: {words}")
             time.sleep(HANDSHAKE_POLL_S)
 
@@ -125,7 +125,7 @@ class LocalEngine(Engine):
         if ticket.resume_step is not None:
             command += ["--resume", str(ticket.resume_step)]
         run.logs.mkdir(exist_ok=True)
-        with os.fdopen(open_to_append(_log_of(run)), "ab") as log:
+        with os.fdopen(open_to_append(_supervisor_log(run)), "ab") as log:
             return subprocess.Popen(
                 command,
                 cwd=REPOSITORY,
@@ -169,12 +169,12 @@ class LocalEngine(Engine):
     def logs(self, run: RunDirectory) -> list[Path]:
         """Return the ranks' logs, then torchrun's and the supervisor's."""
         ranks = sorted(run.logs.glob("rank_*.log"), key=lambda path: (len(path.name), path.name))
-        others = [run.logs / "torchrun.log", _log_of(run)]
+        others = [run.logs / "torchrun.log", _supervisor_log(run)]
         return [*ranks, *(path for path in others if path.exists())]
 
     def command(self, config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
         """Return the literal torchrun command, with this interpreter's torchrun, for the project's folder."""
-        program = [_as_seen_from_the_project(part) for part in torchrun.torchrun_program()]
+        program = [_relative_to_project(part) for part in torchrun.torchrun_program()]
         return torchrun.torchrun_command(config, run_dir, resume_step, program)
 
     def begin(self) -> None:
@@ -220,7 +220,7 @@ class LocalEngine(Engine):
         return True
 
 
-def _as_seen_from_the_project(path: str) -> str:
+def _relative_to_project(path: str) -> str:
     beginning = f"{REPOSITORY}{os.sep}"
     return path.removeprefix(beginning) if os.sep in path else path
 
@@ -234,9 +234,9 @@ def _recorded_pid(run: RunDirectory) -> int | None:
     return None if recorded is None else recorded.pid
 
 
-def _last_words(run: RunDirectory) -> str:
+def _last_log_line(run: RunDirectory) -> str:
     try:
-        with open_plain(_log_of(run)) as log:
+        with open_plain(_supervisor_log(run)) as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - MOST_LAST_WORDS_BYTES))
             lines = log.read().decode("utf-8", errors="replace").strip().splitlines()
     except (OSError, ValueError):
@@ -244,5 +244,5 @@ def _last_words(run: RunDirectory) -> str:
     return lines[-1] if lines else ""
 
 
-def _log_of(run: RunDirectory) -> Path:
+def _supervisor_log(run: RunDirectory) -> Path:
     return run.logs / "supervisor.log"

@@ -210,7 +210,7 @@ class HangWatch:
         self._ranks = ranks
         self._watches = [RankWatch(rank) for rank in range(ranks.num_ranks)]
         self._checked_at = time.monotonic()
-        self._asked_s = 0.0
+        self._since_examined_s = 0.0
         self.found: Cause | None = None
 
     def check(self) -> Cause | None:
@@ -219,7 +219,7 @@ class HangWatch:
         if passed_s is None:
             return None
         suspicion = find_suspicion(self._watches, self._limit_s)
-        if suspicion is None or self.found is not None or not self._is_time_to_ask(suspicion, passed_s):
+        if suspicion is None or self.found is not None or not self._is_examination_due(suspicion, passed_s):
             return None
         self.found = self._examine(suspicion)
         return self.found
@@ -245,10 +245,10 @@ class HangWatch:
         if len(silent_on_gpu) < len(busy):
             return True
         with ThreadPoolExecutor(max_workers=MOST_READ_AT_ONCE) as pool:
-            standing = list(pool.map(self._ranks.stacks_at_once, [watch.rank for watch in silent_on_gpu]))
+            stacks = list(pool.map(self._ranks.stacks_at_once, [watch.rank for watch in silent_on_gpu]))
         may_work = [
             watch
-            for watch, found in zip(silent_on_gpu, standing, strict=True)
+            for watch, found in zip(silent_on_gpu, stacks, strict=True)
             if found is not None and not found.is_waiting
         ]
         if not may_work:
@@ -277,64 +277,64 @@ class HangWatch:
         watch.is_gone = reads_effort and used is None
         watch.update(beat, used, passed_s)
 
-    def _is_time_to_ask(self, suspicion: Suspicion, passed_s: float) -> bool:
+    def _is_examination_due(self, suspicion: Suspicion, passed_s: float) -> bool:
         """Limit how often ranks that may only be waiting are examined: reading stacks is slow."""
-        self._asked_s += passed_s
-        if not suspicion.is_certain and self._asked_s < self._limit_s:
+        self._since_examined_s += passed_s
+        if not suspicion.is_certain and self._since_examined_s < self._limit_s:
             return False
-        self._asked_s = 0.0
+        self._since_examined_s = 0.0
         return True
 
     def _examine(self, suspicion: Suspicion) -> Cause | None:
         # Request first: the ranks answer while their stacks are read.
         self._ranks.ask()
         asked_at = time.monotonic()
-        standing = self._stacks()
+        stacks = self._stacks()
         answers = self._answers(asked_at + ANSWER_WITHIN_S)
         views = {rank: answer.groups for rank, answer in answers.items()}
         behind = heartbeats.behind_on_gpu(answers)
-        culprits = culprits_of(suspicion, self._watches, standing, views, behind)
+        culprits = culprits_of(suspicion, self._watches, stacks, views, behind)
         # Reading stacks takes seconds. A rank that was only slow has sent a heartbeat by now.
-        if not culprits or any(self._has_gone_on(rank) for rank in culprits):
+        if not culprits or any(self._has_new_heartbeat(rank) for rank in culprits):
             return None
-        cause = describe(culprits, self._watches, standing, heartbeats.gaps(views), behind)
-        dump = self._keep(cause, standing)
+        cause = describe(culprits, self._watches, stacks, heartbeats.gaps(views), behind)
+        dump = self._save_stacks(cause, stacks)
         where = "" if dump is None else f" Every rank's stack is in logs/{dump.name}."
         return replace(cause, hint=f"{cause.hint}{where}")
 
-    def _has_gone_on(self, rank: int) -> bool:
+    def _has_new_heartbeat(self, rank: int) -> bool:
         """True if a rank has sent a heartbeat since the last check."""
         newest, seen = self._ranks.beat(rank), self._watches[rank].beat
         return newest is not None and (seen is None or newest.count != seen.count)
 
     def _stacks(self) -> dict[int, Stacks]:
-        there = [watch.rank for watch in self._watches if watch.beat and not watch.is_gone]
+        ranks = [watch.rank for watch in self._watches if watch.beat and not watch.is_gone]
         with ThreadPoolExecutor(max_workers=MOST_READ_AT_ONCE) as pool:
-            return dict(zip(there, pool.map(self._ranks.stacks, there), strict=True))
+            return dict(zip(ranks, pool.map(self._ranks.stacks, ranks), strict=True))
 
     def _answers(self, deadline: float) -> dict[int, Answer]:
         """Return the ranks' answers; a rank that does not answer in time is omitted."""
         answers: dict[int, Answer] = {}
         waited_for = {watch.rank for watch in self._watches if watch.counts and not watch.is_stopped}
         while waited_for:
-            said = {rank: answer for rank in waited_for if (answer := self._ranks.answer(rank)) is not None}
-            answers |= {
-                rank: found for rank, answer in said.items() if (found := heartbeats.from_bytes(answer))
+            replies = {
+                rank: answer for rank in waited_for if (answer := self._ranks.answer(rank)) is not None
             }
-            waited_for -= said.keys()
+            answers |= {
+                rank: found for rank, answer in replies.items() if (found := heartbeats.from_bytes(answer))
+            }
+            waited_for -= replies.keys()
             if time.monotonic() > deadline:
                 break
             time.sleep(ANSWER_POLL_S)
         return answers
 
-    def _keep(self, cause: Cause, standing: Mapping[int, Stacks]) -> Path | None:
+    def _save_stacks(self, cause: Cause, stacks: Mapping[int, Stacks]) -> Path | None:
         path = self._run.logs / time.strftime("hang_%Y%m%d-%H%M%S.txt", time.gmtime())
         parts = [cause.message]
         for watch in self._watches:
-            words = f"===== rank {watch.rank}: {_words(watch)}"
-            parts.append(
-                f"{words}\n{standing[watch.rank].text() if watch.rank in standing else 'It is gone.'}"
-            )
+            words = f"===== rank {watch.rank}: {_activity_text(watch)}"
+            parts.append(f"{words}\n{stacks[watch.rank].text() if watch.rank in stacks else 'It is gone.'}")
         try:
             path.write_text("\n\n".join(parts) + "\n", encoding="utf-8", errors="backslashreplace")
         except OSError as error:
@@ -346,7 +346,7 @@ class HangWatch:
 def culprits_of(
     suspicion: Suspicion,
     watches: Sequence[RankWatch],
-    standing: Mapping[int, Stacks],
+    stacks: Mapping[int, Stacks],
     views: Views | None = None,
     behind_on_gpu: tuple[int, ...] = (),
 ) -> tuple[int, ...]:
@@ -360,30 +360,30 @@ def culprits_of(
     stopped = tuple(rank for rank in suspicion.ranks if watches[rank].is_stopped)
     if stopped:
         return stopped
-    known = [rank for rank in suspicion.ranks if rank in standing and standing[rank].threads]
+    known = [rank for rank in suspicion.ranks if rank in stacks and stacks[rank].threads]
     astray = tuple(
-        rank for rank in known if not standing[rank].is_waiting and not _is_held_by_gpu(watches[rank], views)
+        rank for rank in known if not stacks[rank].is_waiting and not _is_held_by_gpu(watches[rank], views)
     )
     gaps = heartbeats.gaps(views)
     if not suspicion.is_certain:
-        is_deadlock = suspicion.may_be_deadlock and _is_deadlock(gaps, standing, views)
-        return astray or (is_deadlock and (heartbeats.blamed_ranks(gaps) or _all_in(gaps))) or ()
+        is_deadlock = suspicion.may_be_deadlock and _is_deadlock(gaps, stacks, views)
+        return astray or (is_deadlock and (heartbeats.blamed_ranks(gaps) or _ranks_in_gaps(gaps))) or ()
     not_begun = tuple(rank for rank in suspicion.ranks if watches[rank].beat is None)
     return not_begun or astray or heartbeats.blamed_ranks(gaps) or behind_on_gpu or suspicion.ranks
 
 
-def _is_deadlock(gaps: Sequence[Gap], standing: Mapping[int, Stacks], views: Views) -> bool:
+def _is_deadlock(gaps: Sequence[Gap], stacks: Mapping[int, Stacks], views: Views) -> bool:
     """True if a collective can never finish: its ranks disagree, or its missing ranks wait in another one.
 
     A missing rank that waits for no other rank may still arrive.
     """
     return any(gap.is_mismatch for gap in gaps) or any(
-        all(_waits_for_others(rank, standing, views) for rank in gap.missing) for gap in gaps
+        all(_waits_for_others(rank, stacks, views) for rank in gap.missing) for gap in gaps
     )
 
 
-def _waits_for_others(rank: int, standing: Mapping[int, Stacks], views: Views) -> bool:
-    return rank in standing and standing[rank].is_waiting and heartbeats.is_in_one(rank, views)
+def _waits_for_others(rank: int, stacks: Mapping[int, Stacks], views: Views) -> bool:
+    return rank in stacks and stacks[rank].is_waiting and heartbeats.is_in_one(rank, views)
 
 
 def _is_held_by_gpu(watch: RankWatch, views: Views) -> bool:
@@ -395,20 +395,20 @@ def _is_held_by_gpu(watch: RankWatch, views: Views) -> bool:
     return watch.is_on_gpu and heartbeats.is_in_one(watch.rank, views)
 
 
-def _all_in(gaps: Sequence[Gap]) -> tuple[int, ...]:
+def _ranks_in_gaps(gaps: Sequence[Gap]) -> tuple[int, ...]:
     return tuple(sorted({rank for gap in gaps for rank in (*gap.waiting, *gap.missing)}))
 
 
 def describe(
     culprits: Sequence[int],
     watches: Sequence[RankWatch],
-    standing: Mapping[int, Stacks],
+    stacks: Mapping[int, Stacks],
     gaps: Sequence[Gap] = (),
     behind_on_gpu: tuple[int, ...] = (),
 ) -> Cause:
     """Describe a hang for users: which ranks, since when, where, and a remedy."""
     silent_s = min(watches[rank].silent_s for rank in culprits)
-    standing_at = "; ".join(_place(rank, watches, standing) for rank in culprits[:MOST_NAMED])
+    standing_at = "; ".join(_location_text(rank, watches, stacks) for rank in culprits[:MOST_NAMED])
     if watches[culprits[0]].is_stopped:
         why = f"{_ranks(culprits, 'was', 'were')} suspended from outside (SIGSTOP)"
         hint = "Something suspended the process; SIGCONT resumes it."
@@ -420,9 +420,9 @@ def describe(
     elif (
         len(culprits) > 1
         and (gaps or not watches[0].is_on_gpu)
-        and all(rank in standing and standing[rank].is_waiting for rank in culprits)
+        and all(rank in stacks and stacks[rank].is_waiting for rank in culprits)
     ):
-        places = {str(standing[rank].place) for rank in culprits}
+        places = {str(stacks[rank].place) for rank in culprits}
         if gaps:
             why, hint = "the ranks wait for each other in different collectives", SAME_COLLECTIVES
         elif len(places) > 1:
@@ -437,29 +437,29 @@ def describe(
         why = f"{_ranks(culprits, 'is stuck', 'are stuck')}, and the others wait"
         is_mismatch = any(gap.is_mismatch for gap in gaps)
         hint = SAME_COLLECTIVES if is_mismatch else "Check the line it is stuck at."
-    gap_words = [words for gap in gaps[:MOST_NAMED] for words in (str(gap), *_of_gradients(gap, standing))]
+    gap_words = [words for gap in gaps[:MOST_NAMED] for words in (str(gap), *_gradient_gaps(gap, stacks))]
     in_what = "".join(f" {words[0].upper()}{words[1:]}." for words in gap_words if words)
     message = f"The run hangs: {why}. Nothing has been reported for {silent_s:.0f} s: {standing_at}.{in_what}"
-    rank = _behind(culprits, watches)
-    traceback = standing[rank].text()[:MAX_TRACEBACK] if rank in standing else None
+    rank = _slowest(culprits, watches)
+    traceback = stacks[rank].text()[:MAX_TRACEBACK] if rank in stacks else None
     return Cause(code="hang", message=message, hint=hint, rank=rank, traceback=traceback)
 
 
-def _of_gradients(gap: Gap, standing: Mapping[int, Stacks]) -> list[str]:
+def _gradient_gaps(gap: Gap, stacks: Mapping[int, Stacks]) -> list[str]:
     """Return the missing ranks of the gradient all-reduce in shared memory, which torch does not record.
 
     Without it, the collectives that torch does record would blame the rank that is kept waiting.
     """
     waiting = tuple(sorted(gap.waiting))
-    if gap.is_mismatch or any(rank in standing and standing[rank].is_in_gradients for rank in waiting):
+    if gap.is_mismatch or any(rank in stacks and stacks[rank].is_in_gradients for rank in waiting):
         return []
-    missing = [rank for rank in gap.missing if rank in standing and standing[rank].is_in_gradients]
+    missing = [rank for rank in gap.missing if rank in stacks and stacks[rank].is_in_gradients]
     who = _ranks(waiting[:MOST_NAMED], "never entered", "never entered")
     what = f"{who} the all-reduce of the gradients"
     return [f"{what}, in which rank {rank} waits" for rank in missing[:MOST_NAMED]]
 
 
-def _behind(culprits: Sequence[int], watches: Sequence[RankWatch]) -> int:
+def _slowest(culprits: Sequence[int], watches: Sequence[RankWatch]) -> int:
     """Return the rank with the least progress."""
     return min(
         culprits, key=lambda rank: (beat.step, beat.doing) if (beat := watches[rank].beat) else (-1, 0)
@@ -471,14 +471,14 @@ def _ranks(culprits: Sequence[int], one: str, many: str) -> str:
     return f"rank {names} {one}" if len(culprits) == 1 else f"ranks {names} {many}"
 
 
-def _place(rank: int, watches: Sequence[RankWatch], standing: Mapping[int, Stacks]) -> str:
+def _location_text(rank: int, watches: Sequence[RankWatch], stacks: Mapping[int, Stacks]) -> str:
     host = f" ({watches[rank].host})" if watches[rank].host else ""
-    words = f"rank {rank}{host} is {_words(watches[rank])}"
-    place = standing[rank].place if rank in standing else None
+    words = f"rank {rank}{host} is {_activity_text(watches[rank])}"
+    place = stacks[rank].place if rank in stacks else None
     return words if place is None else f"{words}, in {place}"
 
 
-def _words(watch: RankWatch) -> str:
+def _activity_text(watch: RankWatch) -> str:
     if watch.beat is None:
         return "before its first heartbeat"
     return f"at step {watch.beat.step + 1:,}, {watch.beat.words}"

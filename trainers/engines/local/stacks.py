@@ -110,7 +110,7 @@ class Stacks:
         """Return the thread that training waits on: the main thread, or the one whose save it waits for."""
         main = self.threads[0] if self.threads else None
         if main is not None and any(frame.function == "join" for frame in main.frames[:3]):
-            return next((thread for thread in self.threads if _saves(thread)), main)
+            return next((thread for thread in self.threads if _is_saving(thread)), main)
         return main
 
     @property
@@ -152,7 +152,7 @@ def read_at_once(pid: int) -> Stacks | None:
     return Stacks(threads=threads, source="Read by py-spy.") if threads else None
 
 
-def _saves(thread: Thread) -> bool:
+def _is_saving(thread: Thread) -> bool:
     return any(frame.file.endswith("checkpoint_writer.py") for frame in thread.frames)
 
 

@@ -247,7 +247,7 @@ class StopRequests:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.offset = path.stat().st_size if path.exists() else 0
-        self._is_refused = False
+        self._has_reported_foreign_file = False
 
     def read(self) -> list[StopRequest]:
         """Return the stop requests since the last call."""
@@ -257,14 +257,14 @@ class StopRequests:
         except FileNotFoundError:
             return []
         except ForeignFileError as error:
-            if not self._is_refused:
+            if not self._has_reported_foreign_file:
                 print(f"commands cannot be read: {error}", flush=True)
-            self._is_refused = True
+            self._has_reported_foreign_file = True
             return []
-        return [found for line in lines.split(b"\n") if (found := _stop_request(line)) is not None]
+        return [found for line in lines.split(b"\n") if (found := _parse_stop_request(line)) is not None]
 
 
-def _stop_request(line: bytes) -> StopRequest | None:
+def _parse_stop_request(line: bytes) -> StopRequest | None:
     try:
         command = parse_json(line)
         if command["name"] != "stop":
@@ -303,7 +303,7 @@ class RunGuard:
         self._ranks: Ranks | None = None
         self._watch: HangWatch | None = None
         self._waits_on_hang = False
-        self._has_said_it_waits = False
+        self._has_warned_of_wait = False
         self.commands_offset = self._requests.offset
         self.unanswered: list[str] = []
         self.fatal: Cause | None = None
@@ -387,8 +387,8 @@ class RunGuard:
         if not self._watch.is_at_work():
             return
         self._escalation.note_life(now)
-        if self._escalation.is_overdue(now) and not self._has_said_it_waits:
-            self._has_said_it_waits = True
+        if self._escalation.is_overdue(now) and not self._has_warned_of_wait:
+            self._has_warned_of_wait = True
             self._warn(diagnosis.stop_waits())
 
     @property
@@ -477,7 +477,7 @@ class Patience:
     """The rule for a supervisor that may be suspended or stuck."""
 
     def __init__(self, now: float) -> None:
-        self._newest: Sight | None = None
+        self._last_sight: Sight | None = None
         self._alive_at = now
         self._continued_at: float | None = None
 
@@ -487,9 +487,9 @@ class Patience:
         A suspended supervisor is resumed once. It is killed if it is suspended again, or shows no sign of
         life for `DEAF_AFTER_S`.
         """
-        if self._newest is None or sight.signs_of_life != self._newest.signs_of_life:
+        if self._last_sight is None or sight.signs_of_life != self._last_sight.signs_of_life:
             self._alive_at = now
-        self._newest = sight
+        self._last_sight = sight
         if sight.is_stopped and self._continued_at is None:
             self._continued_at = now
             return "continue"
@@ -517,7 +517,7 @@ def _watch(run: RunDirectory, read_status: ReadStatus) -> None:
             supervisor = supervisor_of(run, status)
             if supervisor is None:
                 return
-            action = _inspected(supervisor, lambda sight: patience.judge(sight, time.monotonic()))
+            action = _judge_now(supervisor, lambda sight: patience.judge(sight, time.monotonic()))
             if action == "continue":
                 log.warning("the supervisor of %s was suspended (SIGSTOP): resuming it", run.run_id)
                 supervisor.resume()
@@ -544,7 +544,7 @@ def supervisor_of(run: RunDirectory, status: Status) -> psutil.Process | None:
     return process if process.create_time() == status.pid_start_time else None
 
 
-def _inspected(supervisor: psutil.Process, judge: Callable[[Sight], WatchAction]) -> WatchAction:
+def _judge_now(supervisor: psutil.Process, judge: Callable[[Sight], WatchAction]) -> WatchAction:
     with supervisor.oneshot():
         times, switches = supervisor.cpu_times(), supervisor.num_ctx_switches()
         return judge(
@@ -569,12 +569,12 @@ def end_supervisor(
         return  # the run recorded its end itself
     lock = run.acquire_lock()
     try:
-        _say_last_words(run, status, message)
+        _write_final_events(run, status, message)
     finally:
         os.close(lock)
 
 
-def _say_last_words(run: RunDirectory, status: Status, message: str) -> None:
+def _write_final_events(run: RunDirectory, status: Status, message: str) -> None:
     hint = RESUME_HINT if run.list_checkpoints() else NOTHING_SAVED_HINT
     warning = {"code": "stop_forced", "message": message, "hint": hint, "rank": None, "traceback": None}
     now = time.time()

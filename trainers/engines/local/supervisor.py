@@ -209,7 +209,7 @@ class Supervisor:
         self._reason = ""
         self._num_steps: int | None = None
         self.cause: Cause | None = None
-        self._is_all_saved = False
+        self._has_final_checkpoint = False
         self._status_is_saved = False
         engine, handle = job or (LOCAL, _own_handle())
         self._status = Status(state="starting", engine=engine, handle=handle, started_unix_s=now_unix_s())
@@ -234,14 +234,14 @@ class Supervisor:
         self._save_status()
         commands.leave_line(self._run)
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._tell_to_end())
+            signal.signal(number, lambda *_: self._handle_sigterm())
         lifeline.adopt_orphans()
         watch = RundirWatch(self._run)
         try:
             private_files.require_ours(self._run.config)
             config = self._run.read_config()
             for_ranks.enter_context(torchrun_process.folder_for_ranks(config.num_workers))
-            torchrun = self._assemble(config).process
+            torchrun = self._start_or_assign(config).process
         except (OSError, ValueError) as error:
             hint = "See logs/torchrun.log and config.json."
             cause = Cause(
@@ -253,16 +253,16 @@ class Supervisor:
             return 1
         tree = ProcessTree(os.getpid(), with_root=False)
         is_there = self._follow(torchrun, tree, watch)
-        if is_there and self._fell_before_it_began():
+        if is_there and self._warm_ranks_ended_early():
             print("warm workers ended before the run began: it starts without them", flush=True)
-            torchrun = self._assemble(config).process
+            torchrun = self._start_or_assign(config).process
             is_there = self._follow(torchrun, tree, watch)
         if not is_there:
             return 1
         self._conclude(torchrun.returncode, [process.pid for process in tree.survivors()])
         return torchrun.returncode
 
-    def _tell_to_end(self) -> None:
+    def _handle_sigterm(self) -> None:
         if not self._guard.was_told_to_end:
             self._told_to_end()
         self._guard.tell_to_end()
@@ -290,14 +290,14 @@ class Supervisor:
         self._follow_events()
         return True
 
-    def _fell_before_it_began(self) -> bool:
+    def _warm_ranks_ended_early(self) -> bool:
         """True if warm ranks ended before the run's first event, because one of them was already dead."""
         is_silent = self._events_offset == self._first_offset
         return (
             self._was_warm and is_silent and not self._guard.is_stop_requested and self._guard.fatal is None
         )
 
-    def _assemble(self, config: Config) -> TorchrunProcess:
+    def _start_or_assign(self, config: Config) -> TorchrunProcess:
         """Start torchrun, or assign the run to a warm one."""
         warm, self._warm = self._warm, None
         self._was_warm = warm is not None and warm.num_ranks == config.world_size and warm.is_complete
@@ -320,12 +320,12 @@ class Supervisor:
             if event["kind"] == "plan":
                 self._num_steps = event["num_steps"]
             # The "end" checkpoint is the last save: all steps are done and their events are written.
-            self._is_all_saved |= event["kind"] == "checkpoint" and event.get("reason") == "end"
+            self._has_final_checkpoint |= event["kind"] == "checkpoint" and event.get("reason") == "end"
         self._guard.note_events(batch, self._status.state)
-        said = [event for event in batch if event["kind"] == "state"]
-        if said and said[-1]["state"] != self._status.state:
-            self._status = replace(self._status, state=said[-1]["state"])
-            self._reason = said[-1]["reason"]
+        states = [event for event in batch if event["kind"] == "state"]
+        if states and states[-1]["state"] != self._status.state:
+            self._status = replace(self._status, state=states[-1]["state"])
+            self._reason = states[-1]["reason"]
             if self._status.state in events.LIVE_STATES:
                 self._save_status()
 
@@ -345,16 +345,16 @@ class Supervisor:
             diagnosis.append_final_events(
                 self._run, [("warning", diagnosis.cause_of_left_over(left_over).fields())]
             )
-        said = self._status.state
+        recorded = self._status.state
         by_system = self._guard.was_told_to_end
-        if said in ("finished", "stopped"):
+        if recorded in ("finished", "stopped"):
             # Rank 0 reports these states after the last save; a later crash during exit does not change them.
-            self._finish(said, exit_code, None)
-        elif self._is_all_saved:
+            self._finish(recorded, exit_code, None)
+        elif self._has_final_checkpoint:
             self._finish("finished", exit_code, diagnosis.fell_after_its_end(self._explain(exit_code)))
         elif self._guard.fatal is not None:
             self._finish("failed", exit_code, self._guard.fatal)
-        elif self._guard.is_forced and said == "starting" and not by_system:
+        elif self._guard.is_forced and recorded == "starting" and not by_system:
             self._reason = "Stopped while it was starting: nothing had been trained yet."
             self._finish("stopped", exit_code, None)
         elif self._guard.is_forced:
@@ -390,7 +390,7 @@ class Supervisor:
         self.cause = cause
         why = None if state == "finished" else self._goes_on(state, cause)
         if why is not None:
-            self._say_it_goes_on(cause, why)
+            self._record_restart(cause, why)
             return
         if cause is not None and state != "finished":
             kept = diagnosis.what_is_kept(self._run, self._num_steps)
@@ -412,7 +412,7 @@ class Supervisor:
         if (problem := notify.run_ended(self._run, state, reason)) is not None:
             diagnosis.append_final_events(self._run, [("warning", problem.fields())])
 
-    def _say_it_goes_on(self, cause: Cause | None, why: str) -> None:
+    def _record_restart(self, cause: Cause | None, why: str) -> None:
         """Record that the run waits to be restarted: as one state, without an end before it."""
         reason, unanswered = f"{why} {diagnosis.GOES_ON}", self._guard.unanswered
         cause = (

@@ -115,9 +115,9 @@ def rank_exit_codes(output: str, first_rank: int = 0) -> dict[int, int]:
         first_rank: Global rank of the first rank on the machine of this output. Log lines count local ranks
             from 0; the summary has global ranks.
     """
-    summed_up = {int(match["rank"]): int(match["code"]) for match in _SUMMARY_RANK.finditer(output)}
-    told = {first_rank + int(match["rank"]): int(match["code"]) for match in _TOLD_END.finditer(output)}
-    return summed_up | told
+    summarized = {int(match["rank"]): int(match["code"]) for match in _SUMMARY_RANK.finditer(output)}
+    logged = {first_rank + int(match["rank"]): int(match["code"]) for match in _TOLD_END.finditer(output)}
+    return summarized | logged
 
 
 def first_failed_rank(output: str) -> int | None:

@@ -63,16 +63,16 @@ def use_folder() -> None:
     """Use the run's folder for `multiprocessing` in this process and the processes that it forks."""
     folder = os.environ.get(VARIABLE, "")
     if folder and os.path.isdir(folder):  # noqa: PTH112
-        _configuration()["tempdir"] = tempfile.mkdtemp(prefix="r", dir=folder)
+        _multiprocessing_config()["tempdir"] = tempfile.mkdtemp(prefix="r", dir=folder)
 
 
 def remove_own() -> None:
     """Remove the `multiprocessing` folder of this process, if any. `os._exit` does not."""
-    if (folder := _configuration().get("tempdir")) is not None:
+    if (folder := _multiprocessing_config().get("tempdir")) is not None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _configuration() -> dict[str, str]:
+def _multiprocessing_config() -> dict[str, str]:
     found: dict[str, str] = multiprocessing.process.current_process()._config  # type: ignore[attr-defined] # noqa: SLF001
     return found
 
@@ -124,7 +124,7 @@ def start(
     log, details = run.logs / LOG, run.logs / DETAILS
     board = board_for(config)
     command = worker_arguments(config, run.path, resume_step)
-    variables = {**_on_one_machine(details), COMMANDS_OFFSET: str(commands_offset)}
+    variables = {**_rendezvous_environment(details), COMMANDS_OFFSET: str(commands_offset)}
     process = launch(command, log, details, board, variables)
     return TorchrunProcess(
         process=process, details=details, ranks=None if board is None else LocalRanks(run, board)
@@ -150,7 +150,7 @@ class WarmTorchrun:
         self._board = Board(num_ranks)
         self._pipes = Pipes(num_ranks)
         command = torchrun_arguments(num_ranks, "trainers.warm.warm_worker")
-        variables = {**_on_one_machine(folder / DETAILS), warm_pool.ADDRESSES: self._pipes.addresses}
+        variables = {**_rendezvous_environment(folder / DETAILS), warm_pool.ADDRESSES: self._pipes.addresses}
         self.process = launch(command, folder / LOG, folder / DETAILS, self._board, variables)
 
     @property
@@ -194,7 +194,7 @@ class WarmTorchrun:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _on_one_machine(details: Path) -> dict[str, str]:
+def _rendezvous_environment(details: Path) -> dict[str, str]:
     """Return the environment for the rendezvous of torchrun and its ranks on this machine."""
     # Memory files end with this process, so nothing needs to be removed.
     return {**torchrun_options(details), **RendezvousFiles().environment}

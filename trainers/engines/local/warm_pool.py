@@ -156,7 +156,7 @@ class WarmPool:
         self._expected_at = float("-inf")
         self._not_before = float("-inf")
         self._lock = threading.Lock()
-        self._passes = Passes("standby", self._tend)
+        self._passes = Passes("standby", self._pass)
         self._is_swept = False
         self._is_closed = False
 
@@ -228,7 +228,7 @@ class WarmPool:
             found |= tree.start_times()
         return found
 
-    def _tend(self) -> float:
+    def _pass(self) -> float:
         if not self._is_swept:
             self._is_swept = True
             _sweep(self._folder)
@@ -247,7 +247,7 @@ class WarmPool:
         ):
             self._drop()
         if self._kept is None and not self._is_closed and self._is_wanted(now):
-            self._kept = self._started()
+            self._kept = self._start()
 
     def _is_wanted(self, now: float) -> bool:
         needed = SPARE_BYTES + NEEDED_BYTES_PER_RANK * (self._num_ranks + 1)
@@ -263,7 +263,7 @@ class WarmPool:
         """True if the processes live and has imported the code that is on disk now."""
         return kept.process.poll() is None and kept.code == plain_files.fingerprint_of_code()
 
-    def _started(self) -> _Kept | None:
+    def _start(self) -> _Kept | None:
         folder = self._folder / uuid.uuid4().hex
         command = [sys.executable, "-m", "trainers.engines.local.warm_supervisor", str(folder)]
         command += ["--nproc-per-node", str(self._num_ranks)]

@@ -93,11 +93,11 @@ class Question:
         if self._process is None:
             return None
         try:
-            said, _ = self._process.communicate(timeout=ANSWER_WITHIN_S)
+            output, _ = self._process.communicate(timeout=ANSWER_WITHIN_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             return None
-        lines = [line.strip() for line in said.splitlines() if line.strip()]
+        lines = [line.strip() for line in output.splitlines() if line.strip()]
         if not lines:
             return None
         starts_again = lines[0] == AGAIN

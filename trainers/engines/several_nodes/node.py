@@ -222,10 +222,10 @@ def supervise(part: Part, resume_step: int | None, job: tuple[str, Handle]) -> i
             return start_torchrun(part, config, step, offset, stack)[0]
 
         def goes_on(state: State, cause: Cause | None) -> str | None:
-            told = asked[0].answer() if asked else None
-            starts_by_itself = told is not None and told.starts_again
+            plan = asked[0].answer() if asked else None
+            starts_by_itself = plan is not None and plan.starts_again
             why = restarts.why_again(
-                folder, part.restarts_left, state, cause, told, is_stop_asked=supervisor.is_stop_asked
+                folder, part.restarts_left, state, cause, plan, is_stop_asked=supervisor.is_stop_asked
             )
             again.extend([] if why is None or starts_by_itself else [why])
             return why
@@ -380,7 +380,7 @@ def start_torchrun(
     if board is None:
         return TorchrunProcess(process=process, details=details, ranks=None), Hearing()
     here = LocalRanks(run, board)
-    lease = Lease(lambda: _end_at_once(part), part.lease_s)
+    lease = Lease(lambda: _kill_without_folder(part), part.lease_s)
     given_up: set[int] = set()
     peers = Peers(
         node.rank,
@@ -426,7 +426,7 @@ def start_torchrun(
     return started, Hearing(is_possible=can_hear, learn=learn, given_up=given_up)
 
 
-def _end_at_once(part: Part) -> None:
+def _kill_without_folder(part: Part) -> None:
     """Kill this node's ranks and this launcher, without touching the shared folder, which may not answer.
 
     If the engine restarts jobs, this process becomes `sleep` until the engine ends the rest of the job. If it

@@ -128,7 +128,7 @@ class Peers:
         self._peers: dict[int, _Peer] = {}
         self._lock = threading.Lock()
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._talk, name="peers", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="peers", daemon=True)
 
     def begin(self) -> None:
         """Start asking and answering, in a thread."""
@@ -176,7 +176,7 @@ class Peers:
                 for node in needed
             )
 
-    def _talk(self) -> None:
+    def _run(self) -> None:
         asked_at = float("-inf")
         looked_at = time.monotonic()
         while not self._is_over.is_set():
@@ -194,7 +194,7 @@ class Peers:
             except OSError:  # no data, or the network is down
                 self._is_over.wait(0.01)
                 continue
-            self._take(data, place)
+            self._handle_datagram(data, place)
         self._socket.close()
 
     def _ask_all(self) -> None:
@@ -205,16 +205,16 @@ class Peers:
             question = {"key": peer.endpoint.key, "from": self._node, "number": peer.number}
             self._send(question, peer.place)
 
-    def _take(self, data: bytes, place: Any) -> None:
+    def _handle_datagram(self, data: bytes, place: Any) -> None:
         try:
-            said = parse_json(data)
+            message = parse_json(data)
         except ValueError:
             return
-        if not isinstance(said, dict) or not isinstance(said.get("from"), int):
+        if not isinstance(message, dict) or not isinstance(message.get("from"), int):
             return
-        node, number = said["from"], said.get("number")
-        if "key" in said:
-            if isinstance(number, str) and self._is_own_key(said["key"]):
+        node, number = message["from"], message.get("number")
+        if "key" in message:
+            if isinstance(number, str) and self._is_own_key(message["key"]):
                 standing = self._standing_of(node)
                 self._send({"from": self._node, "number": number, "standing": standing}, place)
             return
@@ -223,14 +223,14 @@ class Peers:
             if peer is None or not peer.number or number != peer.number:
                 return
             peer.number, peer.silent_s, peer.has_answered = "", 0.0, True
-            peer.is_good = said.get("standing") == "good"
-        if said.get("standing") == "given up":
+            peer.is_good = message.get("standing") == "good"
+        if message.get("standing") == "given up":
             self._given_up()
 
     def _is_own_key(self, key: Any) -> bool:
         """Compare as bytes: `compare_digest` raises an error for text that is not ASCII."""
-        said = str(key).encode("utf-8", "replace")
-        return secrets.compare_digest(said, self.endpoint.key.encode())
+        given = str(key).encode("utf-8", "replace")
+        return secrets.compare_digest(given, self.endpoint.key.encode())
 
     def _send(self, values: Mapping[str, Any], place: Any) -> None:
         with contextlib.suppress(OSError):  # if the network is down, the missing answer shows it
@@ -244,8 +244,8 @@ def read_endpoints(values: Any) -> dict[int, Endpoint]:
         LookupError, TypeError, ValueError, AttributeError: If they are invalid.
     """
     return {
-        int(node): Endpoint(address=str(told["address"]), port=int(told["port"]), key=str(told["key"]))
-        for node, told in values.items()
+        int(node): Endpoint(address=str(entry["address"]), port=int(entry["port"]), key=str(entry["key"]))
+        for node, entry in values.items()
     }
 
 

@@ -130,8 +130,8 @@ class RanksOfNodes(Ranks):
         """Return a rank's answer; for remote ranks as forwarded by its node."""
         if self._node_of(rank) == 0:
             return self._local.answer(rank)
-        said = self._answers_of(self._node_of(rank)).get("collectives", {}).get(str(rank))
-        return said.encode() if isinstance(said, str) else None
+        reply = self._answers_of(self._node_of(rank)).get("collectives", {}).get(str(rank))
+        return reply.encode() if isinstance(reply, str) else None
 
     def stacks(self, rank: int) -> Stacks:
         """Read a rank's stacks, or wait for its node to do so."""
@@ -140,8 +140,8 @@ class RanksOfNodes(Ranks):
             return self._local.stacks(rank)
         deadline = time.monotonic() + ANSWERS_WITHIN_S
         while time.monotonic() < deadline:
-            told = self._answers_of(node).get("stacks", {}).get(str(rank))
-            if (found := stacks_of(told)) is not None:
+            raw = self._answers_of(node).get("stacks", {}).get(str(rank))
+            if (found := stacks_of(raw)) is not None:
                 return found
             time.sleep(ANSWER_POLL_S)
         return Stacks(threads=(), source=f"Node {node} ({self.host(rank)}) did not say where it stands.")
@@ -378,9 +378,9 @@ class Reporter:
         self._seen: dict[int, int] = {}
         self._count = 0
         self._is_over = threading.Event()
-        self._threads = [threading.Thread(target=self._report_on, name="node-report", daemon=True)]
+        self._threads = [threading.Thread(target=self._report_loop, name="node-report", daemon=True)]
         if node != 0:
-            self._threads.append(threading.Thread(target=self._answer_on, name="node-answers", daemon=True))
+            self._threads.append(threading.Thread(target=self._answer_loop, name="node-answers", daemon=True))
         self.could_write = True
 
     def begin(self) -> None:
@@ -393,7 +393,7 @@ class Reporter:
         self._is_over.set()
         self._threads[0].join(_ENDS_WITHIN_S)
 
-    def _report_on(self) -> None:
+    def _report_loop(self) -> None:
         while True:
             self._count += 1
             ranks = {rank: self._rank_report(rank) for rank in self._own}
@@ -416,7 +416,7 @@ class Reporter:
             self._seen[rank] = beat.count
         return RankReport(beat=beat, effort=self._ranks.effort(rank) if is_silent else None)
 
-    def _answer_on(self) -> None:
+    def _answer_loop(self) -> None:
         answered = 0
         while not self._is_over.wait(REPORT_EVERY_S / 4):
             asked = number_of(self._folder.read("question"))
@@ -424,10 +424,12 @@ class Reporter:
                 continue
             answered = asked
             self._ranks.ask()
-            standing = {rank: asdict(self._ranks.stacks(rank)) for rank in self._own}
-            said = {rank: answer.decode() for rank in self._own if (answer := self._ranks.answer(rank))}
+            stacks = {rank: asdict(self._ranks.stacks(rank)) for rank in self._own}
+            collectives = {
+                rank: answer.decode() for rank in self._own if (answer := self._ranks.answer(rank))
+            }
             self._folder.write(
-                f"{self._node}-answers", {"number": asked, "stacks": standing, "collectives": said}
+                f"{self._node}-answers", {"number": asked, "stacks": stacks, "collectives": collectives}
             )
 
 
@@ -442,10 +444,10 @@ def node_report(values: Mapping[str, Any]) -> NodeReport | None:
     try:
         ranks = {
             int(rank): RankReport(
-                beat=None if told["beat"] is None else Beat(**told["beat"]),
-                effort=None if told["effort"] is None else Effort(**told["effort"]),
+                beat=None if raw["beat"] is None else Beat(**raw["beat"]),
+                effort=None if raw["effort"] is None else Effort(**raw["effort"]),
             )
-            for rank, told in values["ranks"].items()
+            for rank, raw in values["ranks"].items()
         }
         return NodeReport(
             count=int(values["count"]),
@@ -458,13 +460,13 @@ def node_report(values: Mapping[str, Any]) -> NodeReport | None:
         return None
 
 
-def stacks_of(told: Any) -> Stacks | None:
+def stacks_of(raw: Any) -> Stacks | None:
     """Parse stacks that a node has sent; None if they are invalid."""
     try:
         threads = tuple(
             Thread(name=str(one["name"]), frames=tuple(Frame(**frame) for frame in one["frames"]))
-            for one in told["threads"]
+            for one in raw["threads"]
         )
-        return Stacks(threads=threads, source=str(told["source"]))
+        return Stacks(threads=threads, source=str(raw["source"]))
     except (LookupError, TypeError):
         return None

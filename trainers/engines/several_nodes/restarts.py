@@ -30,7 +30,7 @@ MOST_RUNS = 200
 
 
 @dataclass
-class _Heard:
+class _LastReport:
     """The last known report of a run's first node.
 
     `newest` is the name of the start and the report's number; `heard_at` is when that number was first read.
@@ -43,9 +43,9 @@ class _Heard:
     asked_at: float
 
 
-_heard: dict[Path, _Heard] = {}
+_last_reports: dict[Path, _LastReport] = {}
 # Runs whose files a thread is reading now; it may hang on a file server.
-_read: set[Path] = set()
+_being_read: set[Path] = set()
 _lock = threading.Lock()
 
 
@@ -56,23 +56,23 @@ def silence_of_first_node(run: RunDirectory) -> str | None:
     """
     now = time.monotonic()
     with _lock:
-        known = _heard.get(run.path)
+        known = _last_reports.get(run.path)
         if known is not None and now - known.asked_at > SILENT_AFTER_S:
             # No one has asked for a while, so the run may have ended and started again: that is not silence.
-            del _heard[run.path]
+            del _last_reports[run.path]
             known = None
         if known is not None:
             known.asked_at = now
         is_due = known is None or now - known.looked_at >= LOOK_EVERY_S
-        reads = is_due and run.path not in _read
+        reads = is_due and run.path not in _being_read
         if reads:
-            _read.add(run.path)
+            _being_read.add(run.path)
     if reads:
         try:
             start, report = _newest_report(run)
         finally:
             with _lock:
-                _read.discard(run.path)
+                _being_read.discard(run.path)
         now = time.monotonic()
         with _lock:
             known = _note(run.path, start, report, now)
@@ -90,25 +90,25 @@ def _newest_report(run: RunDirectory) -> tuple[str | None, NodeReport | None]:
     return starts[-1].path.name, None if values is None else reports.node_report(values)
 
 
-def _note(path: Path, start: str | None, report: NodeReport | None, now: float) -> _Heard | None:
+def _note(path: Path, start: str | None, report: NodeReport | None, now: float) -> _LastReport | None:
     """Record what was read. The caller holds the lock."""
-    known = _heard.get(path)
+    known = _last_reports.get(path)
     if known is not None:
         known.looked_at = now
     if start is None:
         return known
     if report is None:
         if known is not None and known.newest[0] != start:
-            del _heard[path]  # the latest start has not reported yet
+            del _last_reports[path]  # the latest start has not reported yet
             return None
         return known
     newest = (start, report.count)
     if known is None or known.newest != newest:
-        known = _heard[path] = _Heard(
+        known = _last_reports[path] = _LastReport(
             newest=newest, host=report.host, heard_at=now, looked_at=now, asked_at=now
         )
-        while len(_heard) > MOST_RUNS:
-            del _heard[next(iter(_heard))]
+        while len(_last_reports) > MOST_RUNS:
+            del _last_reports[next(iter(_last_reports))]
     return known
 
 
@@ -213,8 +213,8 @@ def why_again(
         told: The engine's answer after SIGTERM; None without SIGTERM or an answer.
         is_stop_asked: True if a stop request is pending: a user's, unless the job was about to end.
     """
-    said = folder.read(LEAVING)
-    if is_stop_asked and said is None:
+    notice = folder.read(LEAVING)
+    if is_stop_asked and notice is None:
         return None
     if told is not None and told.starts_again:
         folder.write(LEAVING, {"why": told.why})
@@ -224,9 +224,9 @@ def why_again(
     if cause is not None and cause.code in NO_FAULT_OF_THE_RUN:
         folder.write(LEAVING, {"why": cause.message})
         return cause.message
-    if state != "stopped" or said is None:
+    if state != "stopped" or notice is None:
         return None
-    return str(said.get("why", NOT_SAID))
+    return str(notice.get("why", NOT_SAID))
 
 
 def close_start(
@@ -422,8 +422,8 @@ def say_started_again(run: RunDirectory, number: int, why: str, step: int | None
 def why_started_again(run: RunDirectory) -> str:
     """Return the reason that the latest earlier start has recorded."""
     left = [folder for folder in NodesFolder.of_run(run) if (folder.path / f"{LEAVING}.json").exists()]
-    said = left[-1].read(LEAVING) if left else None
-    why = None if said is None else said.get("why")
+    notice = left[-1].read(LEAVING) if left else None
+    why = None if notice is None else notice.get("why")
     return why if isinstance(why, str) else NOT_SAID
 
 

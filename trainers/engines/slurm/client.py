@@ -307,29 +307,29 @@ def read_partitions(rows: Iterable[Sequence[str]]) -> list[Partition]:
     by_name: dict[str, list[Sequence[str]]] = {}
     for row in rows:
         by_name.setdefault(row[0], []).append(row)
-    return [_partition(name, of_it) for name, of_it in by_name.items()]
+    return [_parse_partition(name, of_it) for name, of_it in by_name.items()]
 
 
-def _partition(name: str, rows: Sequence[Sequence[str]]) -> Partition:
+def _parse_partition(name: str, rows: Sequence[Sequence[str]]) -> Partition:
     _, available, _, _, _, _, limit, size, _, _ = rows[0]
     return Partition(
         name=name.removesuffix("*"),
         is_default=name.endswith("*"),
         is_up=available == "up",
         time_limit_s=parse_duration(limit),
-        max_nodes=_most_nodes(size),
-        groups=tuple(_group(row) for row in rows if int(row[2])),
+        max_nodes=_max_nodes(size),
+        groups=tuple(_parse_group(row) for row in rows if int(row[2])),
     )
 
 
-def _group(row: Sequence[str]) -> NodeGroup:
+def _parse_group(row: Sequence[str]) -> NodeGroup:
     _, _, count, state, cores, memory, _, _, gres, used = row
     return NodeGroup(
         num_nodes=int(count),
         is_up=_UP.fullmatch(state) is not None,
         is_idle=_IDLE.fullmatch(state) is not None,
-        num_cores=_number(cores),
-        memory_bytes=_number(memory) * 2**20,
+        num_cores=_parse_number(cores),
+        memory_bytes=_parse_number(memory) * 2**20,
         gpus=gpus_of(gres),
         gpus_used=gpus_of(used),
     )
@@ -347,13 +347,13 @@ def gpus_of(gres: str) -> dict[str, int]:
     return dict(found)
 
 
-def _most_nodes(size: str) -> int | None:
+def _max_nodes(size: str) -> int | None:
     """Return the maximum number of nodes of a job, from "1-infinite", "1-4" or "1"."""
     most = size.rpartition("-")[2]
     return int(most) if most.isdecimal() else None
 
 
-def _number(cell: str) -> int:
+def _parse_number(cell: str) -> int:
     """Parse a number; Slurm prints "4+" if nodes differ."""
     return int(cell.rstrip("+"))
 
@@ -361,17 +361,17 @@ def _number(cell: str) -> int:
 def partition_text(partition: Partition) -> str:
     """Return a partition's resources and how many are free, as one line of a list."""
     plural = "" if partition.num_nodes == 1 else "s"
-    said = [f"{partition.num_nodes} node{plural}, {partition.num_idle} idle"]
+    parts = [f"{partition.num_nodes} node{plural}, {partition.num_idle} idle"]
     for kind in partition.gpu_types():
-        free, there = partition.gpus(kind)
-        said.append(f"{free} of {there} {kind or 'GPU'}{' GPUs' if kind else 's'} free")
+        free, total = partition.gpus(kind)
+        parts.append(f"{free} of {total} {kind or 'GPU'}{' GPUs' if kind else 's'} free")
     if not partition.gpu_types():
-        said.append("no GPUs")
+        parts.append("no GPUs")
     limit_s = partition.time_limit_s
-    said.append("no time limit" if math.isinf(limit_s) else f"up to {duration_text(limit_s)}")
+    parts.append("no time limit" if math.isinf(limit_s) else f"up to {duration_text(limit_s)}")
     if not partition.is_up:
-        said.append("starts no jobs now")
-    return f"{partition.name}: {'; '.join(said)}"
+        parts.append("starts no jobs now")
+    return f"{partition.name}: {'; '.join(parts)}"
 
 
 # squeue hangs for minutes when slurmctld is down.
@@ -439,11 +439,11 @@ class Slurm:
         Raises:
             SlurmError: If it is rejected.
         """
-        said = self._ask(
+        output = self._ask(
             ["sbatch", "--parsable"], SUBMIT_LIMIT_S, given=script, keep=environment.FOR_NOTIFYING
         )
         self.forget()
-        return said.strip().partition(";")[0]
+        return output.strip().partition(";")[0]
 
     def cancel(self, job_id: str, signal: str | None = None) -> None:
         """Cancel a job; with a signal, send it to all processes of the job instead.
@@ -546,8 +546,8 @@ class Slurm:
 
     def _ask_for_partitions(self) -> list[Partition]:
         form = ",".join(f"{column}{SEPARATOR}" for column in PARTITION_COLUMNS)
-        said = self._ask(["sinfo", "--noheader", f"--Format={form}"], TIME_LIMIT_S)
-        rows = [line.rstrip().removesuffix(SEPARATOR) for line in said.splitlines() if line.strip()]
+        output = self._ask(["sinfo", "--noheader", f"--Format={form}"], TIME_LIMIT_S)
+        rows = [line.rstrip().removesuffix(SEPARATOR) for line in output.splitlines() if line.strip()]
         try:
             return read_partitions([cell.strip() for cell in row.split(SEPARATOR)] for row in rows)
         except ValueError as error:
@@ -561,15 +561,15 @@ class Slurm:
         }
 
     def _ask_for_list(self) -> list[ListedJob]:
-        found = read_jobs(self._rows(["squeue", "--noheader", "--me", _form(JOB_COLUMNS)], TIMES))
+        found = read_jobs(self._rows(["squeue", "--noheader", "--me", _format_option(JOB_COLUMNS)], TIMES))
         return [job for job in found if job.state not in endings.ENDED]
 
     def _ask_for_places(self) -> Places:
-        command = ["squeue", "--noheader", "--states=PENDING", _form(PENDING_COLUMNS)]
+        command = ["squeue", "--noheader", "--states=PENDING", _format_option(PENDING_COLUMNS)]
         return places_of_job(self._rows(command))
 
     def _ask_for_start(self, job_id: str) -> float | None:
-        command = ["squeue", "--noheader", "--start", f"--jobs={job_id}", _form(START_COLUMNS)]
+        command = ["squeue", "--noheader", "--start", f"--jobs={job_id}", _format_option(START_COLUMNS)]
         rows = self._rows(command, TIMES)
         return next((unix_s(starts) for number, starts in rows if number == job_id), None)
 
@@ -579,28 +579,28 @@ class Slurm:
         found = None
         if time.monotonic() >= self._accounts_again_at:
             try:
-                said = self._ask([*accounts, form], ACCOUNTS_LIMIT_S, variables=TIMES)
-                found = endings.from_accounts(said)
+                output = self._ask([*accounts, form], ACCOUNTS_LIMIT_S, variables=TIMES)
+                found = endings.from_accounts(output)
             except SlurmError:  # many clusters have no accounting, and a database that is down costs seconds
                 self._accounts_again_at = time.monotonic() + ACCOUNTS_AGAIN_S
         if found is not None and found.name:
             return found
         # Accounting may be late, or lack the name of a job that was cancelled immediately.
         try:
-            said = self._ask(["scontrol", "--oneliner", "show", "job", job_id], TIME_LIMIT_S)
+            output = self._ask(["scontrol", "--oneliner", "show", "job", job_id], TIME_LIMIT_S)
         except SlurmError as error:
             if found is None and UNKNOWN_JOB not in str(error):
                 raise
             return found
-        known = endings.from_controller(said)
+        known = endings.from_controller(output)
         return known if found is None or known is None else replace(found, name=known.name)
 
     def _rows(self, command: Sequence[str], variables: Mapping[str, str] | None = None) -> list[list[str]]:
-        said = self._ask(command, TIME_LIMIT_S, variables=variables)
+        output = self._ask(command, TIME_LIMIT_S, variables=variables)
         width = command[-1].count(SEPARATOR) + 1
         rows = [
             [cell.strip() for cell in line.split(SEPARATOR, width - 1)]
-            for line in said.splitlines()
+            for line in output.splitlines()
             if line.strip()
         ]
         return [row for row in rows if len(row) == width]
@@ -643,5 +643,5 @@ class Slurm:
         return done.stdout
 
 
-def _form(columns: Sequence[str]) -> str:
+def _format_option(columns: Sequence[str]) -> str:
     return f"--format={SEPARATOR.join(columns)}"

@@ -80,12 +80,12 @@ class Remembered(Generic[Answer]):
         Raises:
             SlurmError: If the controller does not answer.
         """
-        if (known := self._known()) is not None:
+        if (known := self._fresh_answer()) is not None:
             return known
         may_be_old = self._answer is not None and self._num_known == self._num_changes
         if self._failed_at > self._asked_at and not afresh:
             self._ask_in_thread()
-            return self._in_spite_of_failure()
+            return self._answer_after_failure()
         if may_be_old and time.monotonic() - self._asked_at < self._usable_s:
             assert self._answer is not None
             self._ask_in_thread()
@@ -94,11 +94,11 @@ class Remembered(Generic[Answer]):
             assert self._answer is not None
             return self._answer
         try:
-            if (known := self._known()) is not None:
+            if (known := self._fresh_answer()) is not None:
                 return known
             if self._ask_now() and self._answer is not None:
                 return self._answer
-            return self._in_spite_of_failure()
+            return self._answer_after_failure()
         finally:
             self._lock.release()
 
@@ -128,7 +128,7 @@ class Remembered(Generic[Answer]):
         self._answered_unix_s, self.silent_since_unix_s = now_unix_s(), None
         return True
 
-    def _known(self) -> Answer | None:
+    def _fresh_answer(self) -> Answer | None:
         """Return the answer if it is fresh, or None.
 
         Raises:
@@ -136,11 +136,11 @@ class Remembered(Generic[Answer]):
         """
         now = time.monotonic()
         if now - self._failed_at < RETRY_S:
-            return self._in_spite_of_failure()
+            return self._answer_after_failure()
         is_fresh = now - self._asked_at < self._fresh_s and self._num_known == self._num_changes
         return self._answer if is_fresh else None
 
-    def _in_spite_of_failure(self) -> Answer:
+    def _answer_after_failure(self) -> Answer:
         if self._answer is None or not self._outlives_failures:
             raise SlurmError(str(self._error))
         return self._answer
@@ -219,9 +219,9 @@ class Ending:
     hint: str = ""
 
 
-def from_accounts(said: str) -> JobEnd | None:
+def from_accounts(output: str) -> JobEnd | None:
     """Parse the last line of sacct; None if the job is missing or has not ended."""
-    cells = said.strip().rpartition("\n")[2].split("|", len(ACCOUNT_COLUMNS) - 1)
+    cells = output.strip().rpartition("\n")[2].split("|", len(ACCOUNT_COLUMNS) - 1)
     if len(cells) != len(ACCOUNT_COLUMNS):
         return None
     state, exit_code, nodes, ended, name = cells
@@ -238,11 +238,11 @@ def from_accounts(said: str) -> JobEnd | None:
     )
 
 
-def from_controller(said: str) -> JobEnd | None:
+def from_controller(output: str) -> JobEnd | None:
     """Parse a line of `scontrol show job`; None if the job has not ended."""
-    fields = dict(re.findall(r"(?:^| )(JobState|ExitCode|NodeList)=(\S*)", said))
+    fields = dict(re.findall(r"(?:^| )(JobState|ExitCode|NodeList)=(\S*)", output))
     # A name may contain spaces; in the output UserId follows it.
-    if name := re.search(r"(?:^| )JobName=(.*?) +UserId=", said):
+    if name := re.search(r"(?:^| )JobName=(.*?) +UserId=", output):
         fields["JobName"] = name[1]
     state, nodes = fields.get("JobState", ""), fields.get("NodeList", "")
     if state not in ENDED:
@@ -267,7 +267,7 @@ def of_run(end: JobEnd, status: Status, run: RunDirectory) -> Ending:
     else:
         when = " while it waited to be started again" if has_run_before else " before it began"
     if end.state == "CANCELLED":
-        return Ending(state="stopped", message=f"Its Slurm job was cancelled{when}{_by(end)}.")
+        return Ending(state="stopped", message=f"Its Slurm job was cancelled{when}{_cancelled_by_text(end)}.")
     if end.state in _BY_RULE:
         return Ending(state="stopped", message=f"{_BY_RULE[end.state]}{when}.")
     if end.state in _BROKEN:
@@ -340,7 +340,7 @@ def settled(run: RunDirectory, status: Status, ending: Ending, ended_unix_s: flo
     return found
 
 
-def _by(end: JobEnd) -> str:
+def _cancelled_by_text(end: JobEnd) -> str:
     """Return " by USER" if another user cancelled the job."""
     if end.cancelled_by is None or end.cancelled_by == os.geteuid():
         return ""

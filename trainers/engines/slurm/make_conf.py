@@ -114,19 +114,19 @@ def ask(ssh: Ssh, host: SshHost) -> Shape:
     return read(host.name, ssh.ask(host, _ASK, limit_s=ASKED_WITHIN_S))
 
 
-def read(host: str, said: str) -> Shape:
+def read(host: str, output: str) -> Shape:
     """Parse the output of `slurmd -C` and nvidia-smi on a PC.
 
     Raises:
         SshError: If it is invalid.
     """
-    if (found := _SHAPE.search(said)) is None:
-        raise SshError(f"{host}: slurmd says {said[:200]!r} of what it has")
+    if (found := _SHAPE.search(output)) is None:
+        raise SshError(f"{host}: slurmd says {output[:200]!r} of what it has")
     return Shape(
         name=found["name"],
         cores=found["cores"],
         memory_mb=int(int(found["memory"]) * (1 - KEPT_BACK)),
-        num_gpus=len(re.findall(r"^gpu \d+$", said, re.MULTILINE)),
+        num_gpus=len(re.findall(r"^gpu \d+$", output, re.MULTILINE)),
     )
 
 

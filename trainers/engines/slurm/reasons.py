@@ -129,7 +129,7 @@ def in_words(reason: str) -> str:
     name = re.split("[,:]", text)[0]
     if name == "ReqNodeNotAvail":
         return _without_nodes(reason)
-    words = _WORDS.get(text) or _WORDS.get(name) or _limit(name)
+    words = _WORDS.get(text) or _WORDS.get(name) or _limit_text(name)
     return f"Slurm says: {reason.strip()}" if words is None else words
 
 
@@ -142,7 +142,7 @@ def _without_nodes(reason: str) -> str:
     return words if unavailable is None else f"{words} Down or drained: {unavailable[1]}."
 
 
-def _limit(name: str) -> str | None:
+def _limit_text(name: str) -> str | None:
     """Return the text for a limit, built from the parts of its name; None if it is not a limit."""
     if found := _LIMIT_OF_ACCOUNT.fullmatch(name):
         return _LIMITS["PerAccount"].format(what=_AMOUNTS[found["what"]][0], owner=_OWNERS["QOS"])

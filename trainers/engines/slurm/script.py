@@ -137,11 +137,11 @@ def batch_script(
         "output": str(run_dir / "logs" / LOG),
         "open-mode": "append",
         "signal": f"B:USR1@{WARNING_S}",
-        **_where(config, gres),
+        **_placement_options(config, gres),
     }
-    lines = [f"--{name}={_option(value)}" for name, value in options.items()]
+    lines = [f"--{name}={_quoted_value(value)}" for name, value in options.items()]
     lines.append("--requeue" if max_restarts else "--no-requeue")
-    lines += [_line(line) for line in config.extra_lines.splitlines()]
+    lines += [_checked_line(line) for line in config.extra_lines.splitlines()]
     resume = [] if resume_step is None else ["--resume", str(resume_step)]
     module = [sys.executable, "-m", "trainers.engines.several_nodes.node", str(run_dir), "--engine", "slurm"]
     return _SCRIPT.format(
@@ -168,7 +168,7 @@ def job_name(run_dir: Path) -> str:
     return f"ddp-{run_dir.name}"
 
 
-def _where(config: Config, gres: str) -> dict[str, str]:
+def _placement_options(config: Config, gres: str) -> dict[str, str]:
     """Return the options for where a job runs, and its limits."""
     memory = "" if config.memory_gb is None else f"{config.memory_gb}G"
     found = {
@@ -182,14 +182,14 @@ def _where(config: Config, gres: str) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-def _line(line: str) -> str:
+def _checked_line(line: str) -> str:
     """Return a complete option as an administrator has written it."""
     if not line.isprintable() or not line.startswith("--"):
         raise ValueError(f"{json.dumps(line)} is no option of a batch script")
     return line
 
 
-def _option(value: str) -> str:
+def _quoted_value(value: str) -> str:
     """Quote a value for an option line, which Slurm splits like a shell but without expansion."""
     if not value.isprintable() or "%" in value:
         raise ValueError(

@@ -34,7 +34,7 @@ class Where:
         Raises:
             SlurmError: If no partition exists, or the controller has not answered yet.
         """
-        allowed = _values(self._site.partition)
+        allowed = _allowed_values(self._site.partition)
         found = [each for each in self._ask() if not allowed or each.name in allowed]
         if not found:
             named = f" of those that the site file names: {', '.join(allowed)}" if allowed else ""
@@ -158,7 +158,7 @@ class Where:
         partition = self.partition_of(config)
         kinds = [kind for kind in partition.gpu_types() if kind]
         words = {kind: "{} of {} free".format(*partition.gpus(kind)) for kind in kinds}
-        allowed = _values(self._site.gpu_type)
+        allowed = _allowed_values(self._site.gpu_type)
         return {
             "partition": tuple(
                 Choice(value=each.name, words=client.partition_text(each)) for each in self.partitions()
@@ -209,7 +209,7 @@ def _problems_of_nodes(config: Config, partition: Partition) -> Iterator[Problem
         yield _problem(config, "memory_gb", f"at most {most_gb}: so much {name} has{many}", most_gb or None)
 
 
-def _values(rule: NameRule) -> tuple[str, ...]:
+def _allowed_values(rule: NameRule) -> tuple[str, ...]:
     """Return the only values that a rule allows; empty: any."""
     return rule.allowed if rule.fixed is None else (rule.fixed,)
 

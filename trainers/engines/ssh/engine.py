@@ -92,36 +92,36 @@ def measure_links(hosts: Hosts, first: str, second: str, port: int) -> LinkRepor
     return read_links(both, hosts.on_each(wanted, LIMIT_S))
 
 
-def read_links(both: tuple[str, str], said: Mapping[str, str | SshError]) -> LinkReport:
+def read_links(both: tuple[str, str], outputs: Mapping[str, str | SshError]) -> LinkReport:
     """Return the report from the output of the two hosts; only the first host prints the measurement."""
-    sizes = [line for line in _json_lines(said[both[0]]) if "error" not in line]
-    failed = [words for name in both if (words := _failure(name, said[name]))]
+    sizes = [line for line in _json_lines(outputs[both[0]]) if "error" not in line]
+    failed = [words for name in both if (words := _failure(name, outputs[name]))]
     if failed or not sizes:
-        return LinkReport(hosts=both, problem=_why(both, failed or [f"{both[0]} said nothing"]))
+        return LinkReport(hosts=both, problem=_failure_text(both, failed or [f"{both[0]} said nothing"]))
     bytes_per_s, latency_s = sizes[-1]["bus_bytes_per_s"], sizes[0]["time_s"]
     return LinkReport(
         hosts=both,
         backend=sizes[-1]["backend"],
         bytes_per_s=bytes_per_s,
         latency_s=latency_s,
-        problem=_judgement(bytes_per_s, latency_s),
+        problem=_slowness(bytes_per_s, latency_s),
     )
 
 
-def _json_lines(said: str | SshError) -> list[dict[str, Any]]:
-    if isinstance(said, SshError):
+def _json_lines(output: str | SshError) -> list[dict[str, Any]]:
+    if isinstance(output, SshError):
         return []
-    return [json.loads(line) for line in said.splitlines() if line.startswith("{") and line.endswith("}")]
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{") and line.endswith("}")]
 
 
-def _failure(name: str, said: str | SshError) -> str:
+def _failure(name: str, output: str | SshError) -> str:
     """Return why a host's measurement failed; empty if it succeeded."""
-    if isinstance(said, SshError):
-        return str(said)
-    lines = said.strip().splitlines()
+    if isinstance(output, SshError):
+        return str(output)
+    lines = output.strip().splitlines()
     if not lines or not lines[-1].startswith("ended with "):
         return ""
-    if errors := [line["error"] for line in _json_lines(said) if "error" in line]:
+    if errors := [line["error"] for line in _json_lines(output) if "error" in line]:
         return f"{name}: {errors[0]}"
     if lines[-1] == _LATE:
         return f"{name} was not done after {LIMIT_S - ENDS_BEFORE_S:.0f} s"
@@ -139,7 +139,7 @@ def _script(hosts: Hosts, name: str, script: str, *arguments: str) -> str:
     )
 
 
-def _judgement(bytes_per_s: float, latency_s: float) -> str:
+def _slowness(bytes_per_s: float, latency_s: float) -> str:
     """Return which property of the link slows training, with a remedy; empty if none does."""
     mbit = bytes_per_s / MBIT_BYTES
     if mbit <= SLOW_MBIT:
@@ -155,7 +155,7 @@ def _judgement(bytes_per_s: float, latency_s: float) -> str:
     return ""
 
 
-def _why(both: tuple[str, str], failed: Sequence[str]) -> str:
+def _failure_text(both: tuple[str, str], failed: Sequence[str]) -> str:
     """Return why nothing was measured. If both hosts failed, they may not reach each other."""
     words = f"Not measured: {'; '.join(failed)}."
     if len(failed) < len(both):
@@ -195,7 +195,7 @@ class SshLaunch(Launch):
                 return
             if is_gone or time.monotonic() > deadline:
                 self._engine.reap(self.start)
-                words = _last_words(self._run) or "its launcher said nothing"
+                words = _last_log_line(self._run) or "its launcher said nothing"
                 raise StartError(
                     f"run {self._run.run_id} could not be started on {self.start.hosts[0]}: {words}"
                 )
@@ -247,10 +247,10 @@ class SshEngine(Engine):
         Raises:
             SshError: If none answers.
         """
-        said = self.hosts.capacities()
-        known = [each for each in said.values() if not isinstance(each, SshError)]
+        answers = self.hosts.capacities()
+        known = [each for each in answers.values() if not isinstance(each, SshError)]
         if not known:
-            raise SshError("; ".join(str(each) for each in said.values()))
+            raise SshError("; ".join(str(each) for each in answers.values()))
         num_gpus = min(len(each.gpus) for each in known)
         gpus = [gpu for each in known for gpu in each.gpus[:num_gpus]]
         return Capacity(
@@ -339,9 +339,9 @@ class SshEngine(Engine):
             for node, name in enumerate(start.hosts)
             if name in self.hosts.by_name
         }
-        said = self.hosts.on_each(wanted, REAP_LIMIT_S)
+        answers = self.hosts.on_each(wanted, REAP_LIMIT_S)
         self.hosts.forget()
-        return [str(each) for each in said.values() if isinstance(each, SshError)]
+        return [str(each) for each in answers.values() if isinstance(each, SshError)]
 
     def logs(self, run: RunDirectory) -> list[Path]:
         """Return the ranks' logs, then those of the torchruns and the launchers."""
@@ -371,7 +371,7 @@ class SshEngine(Engine):
 
     def measure_link(self, first: str, second: str) -> LinkReport:
         """Measure the link between two free hosts."""
-        return measure_links(self.hosts, first, second, _any_port())
+        return measure_links(self.hosts, first, second, _random_port())
 
     # Overridden by the engine for hosts without a shared folder.
 
@@ -418,7 +418,7 @@ class SshEngine(Engine):
         Raises:
             SshError: Names the hosts that failed.
         """
-        head, port = self.hosts.address_of(start.hosts[0]), _any_port()
+        head, port = self.hosts.address_of(start.hosts[0]), _random_port()
         run_dir = Path(start.run_dir) if start.run_dir else run.path.resolve()
         wanted = {}
         for node, name in enumerate(start.hosts):
@@ -432,9 +432,9 @@ class SshEngine(Engine):
             variables = _for_notifying() if node == 0 else {}
             host = self.hosts.by_name[name]
             wanted[name] = scripts.start(host, run_dir, start.tag, node, command, variables)
-        said = self.hosts.on_each(wanted, START_LIMIT_S)
+        answers = self.hosts.on_each(wanted, START_LIMIT_S)
         self.hosts.forget()
-        if failed := [str(each) for each in said.values() if isinstance(each, SshError)]:
+        if failed := [str(each) for each in answers.values() if isinstance(each, SshError)]:
             self.reap(start)
             raise SshError("; ".join(failed))
 
@@ -442,7 +442,7 @@ class SshEngine(Engine):
         return true_status(run, lambda run, status: self.is_alive(run, status.handle))
 
 
-def _any_port() -> int:
+def _random_port() -> int:
     return FIRST_PORT + secrets.randbelow(NUM_PORTS)
 
 
@@ -463,7 +463,7 @@ def _has_ended(run: RunDirectory, start: Start) -> bool:
     return recorded is not None and recorded.handle == start.handle and recorded.ended_unix_s is not None
 
 
-def _last_words(run: RunDirectory) -> str:
+def _last_log_line(run: RunDirectory) -> str:
     """Return the last line of the first host's launcher log."""
     try:
         lines = (run.logs / "supervisor.log").read_text(encoding="utf-8", errors="replace").splitlines()

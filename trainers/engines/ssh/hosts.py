@@ -66,11 +66,11 @@ def ask_facts(
     )
     asked_at = time.time()
     try:
-        said = ssh.ask(host, script, limit_s=LIMIT_S)
-        read = scripts.read_capacity(said)
+        output = ssh.ask(host, script, limit_s=LIMIT_S)
+        read = scripts.read_capacity(output)
     except (SshError, ValueError) as error:
         return HostReport(name=host.name, is_reachable=False, problems=(str(error),))
-    rows = [line.partition(" ") for line in said.splitlines()]
+    rows = [line.partition(" ") for line in output.splitlines()]
     values = {key: value.strip() for key, _, value in rows}
     report = HostReport(
         name=host.name,
@@ -113,10 +113,10 @@ def make_token(runs_dir: Path) -> tuple[Path, str]:
     return path, token
 
 
-def _clock_off_s(said: str, asked_at: float, answered_at: float) -> float | None:
+def _clock_off_s(output: str, asked_at: float, answered_at: float) -> float | None:
     """Return the minimum offset of a host's clock, which was read between the two times; positive: ahead."""
     try:
-        clock = float(said)
+        clock = float(output)
     except ValueError:
         return None
     if asked_at <= clock <= answered_at:
@@ -326,15 +326,15 @@ class Hosts:
 
     def capacities(self) -> Mapping[str, HostCapacity | SshError]:
         """Return the resources of each host, or the error that occurred when asking."""
-        return self._of_all(lambda name: self._capacities[name].get())
+        return self._for_each(lambda name: self._capacities[name].get())
 
     def users(self) -> Mapping[str, str | SshError]:
         """Return the run of each host (empty: none), or the error that occurred when asking."""
-        return self._of_all(lambda name: Path(self._states[name].get()[1]).name)
+        return self._for_each(lambda name: Path(self._states[name].get()[1]).name)
 
     def launchers(self) -> Mapping[str, tuple[str, str] | SshError]:
         """Return tag and run folder of each host's launcher; both are empty if none lives."""
-        return self._of_all(lambda name: self._states[name].get())
+        return self._for_each(lambda name: self._states[name].get())
 
     def report(self, runs_dir: Path) -> Sequence[HostReport]:
         """Return the report of each host, with mismatches between them.
@@ -345,7 +345,7 @@ class Hosts:
         users = self.users()
         path, token = make_token(runs_dir.resolve())
         try:
-            found = self._of_all(
+            found = self._for_each(
                 lambda name: ask_facts(
                     self._ssh, self.by_name[name], users[name], path, token, is_shared=self._is_shared
                 )
@@ -371,7 +371,7 @@ class Hosts:
 
     def on_each(self, scripts_by_name: Mapping[str, str], limit_s: float) -> Mapping[str, str | SshError]:
         """Run one script per host in parallel; return the outputs or errors."""
-        return self._of_all(
+        return self._for_each(
             lambda name: self._ssh.ask(self.by_name[name], scripts_by_name[name], limit_s=limit_s),
             list(scripts_by_name),
         )
@@ -385,7 +385,7 @@ class Hosts:
         host = self.by_name[name]
         return host.address or self._ssh.address_of(host)
 
-    def _of_all(
+    def _for_each(
         self, ask: Callable[[str], Answer], names: Sequence[str] | None = None
     ) -> Mapping[str, Answer | SshError]:
         def one(name: str) -> Answer | SshError:

@@ -48,7 +48,7 @@ class LostHosts:
         self._read_status = read_status
         self._reap = reap
         self._watched: set[str] = set()
-        self._said: set[str] = set()
+        self._recorded: set[str] = set()
         self._lock = threading.Lock()
 
     def watch(self, run: RunDirectory, start: Start) -> None:
@@ -111,10 +111,10 @@ class LostHosts:
         message = f"Node 0 ({name}) is lost: it does not answer by SSH, and reports nothing any more."
         hint = f"{HINT} {diagnosis.what_is_kept(run, None)}"
         cause = Cause(code=NODE_LOST, message=message, hint=hint)
-        if start.tag not in self._said:  # otherwise only the status could not be written last time
+        if start.tag not in self._recorded:  # otherwise only the status could not be written last time
             diagnosis.append_final_events(
                 run, diagnosis.causes_of_end("failed", message, cause, (), is_said=False)
             )
-            self._said.add(start.tag)
+            self._recorded.add(start.tag)
         status = replace(recorded, state="failed", error=f"{message} {hint}")
         run.write_status(replace(status, ended_unix_s=now_unix_s()))

@@ -111,16 +111,16 @@ def capacity() -> str:
     return _CAPACITY
 
 
-def read_capacity(said: str) -> HostCapacity:
+def read_capacity(output: str) -> HostCapacity:
     """Parse the output of the `capacity` script.
 
     Raises:
         ValueError: If it is invalid.
     """
-    rows = [line.partition(" ") for line in said.splitlines()]
+    rows = [line.partition(" ") for line in output.splitlines()]
     values = {key: value for key, _, value in rows if key in ("cores", "memory_kib")}
     if not values.get("cores", "").isdecimal() or not values.get("memory_kib", "").isdecimal():
-        raise ValueError(f"it says {json.dumps(said[:200])} of its cores and memory")
+        raise ValueError(f"it says {json.dumps(output[:200])} of its cores and memory")
     gpus = []
     for key, _, value in rows:
         memory, _, name = value.partition(", ")

@@ -127,9 +127,9 @@ class Rsync:
                     if say_percent is not None and (found := _PERCENT.findall(read)):
                         say_percent(int(found[-1]))
             errors.seek(0)
-            said = errors.read().decode("utf-8", "replace")
+            stderr = errors.read().decode("utf-8", "replace")
         if process.returncode not in (0, _VANISHED):
-            raise _error(host, process.returncode, said)
+            raise _error(host, process.returncode, stderr)
 
 
 def _name(host: SshHost) -> str:
@@ -138,10 +138,10 @@ def _name(host: SshHost) -> str:
     return f"{user}{at}[{name}]" if ":" in name else host.name
 
 
-def _error(host: SshHost, code: int, said: str) -> SshError:
-    lines = [line for line in said.strip().splitlines() if not line.startswith("rsync error:")]
+def _error(host: SshHost, code: int, stderr: str) -> SshError:
+    lines = [line for line in stderr.strip().splitlines() if not line.startswith("rsync error:")]
     words = lines[0].strip() if lines else f"rsync ended with {code}"
-    if code == _NOT_THERE or "rsync: command not found" in said or "rsync: not found" in said:
+    if code == _NOT_THERE or "rsync: command not found" in stderr or "rsync: not found" in stderr:
         return SshError(f"{host.name} has no rsync: install it there")
     if code in _NO_CONNECTION:
         return UnreachableError(f"the connection to {host.name} is lost: {words}")
@@ -275,7 +275,7 @@ class Copies:
                 raise CancelledError(STOPPED_BEFORE)
             say(f"Starting on {host.name} …")
             start_there()
-            _note(run, start, "starting")
+            _record_start(run, start, "starting")
             self.mirror(run, start)
         except (OSError, ValueError) as error:
             with contextlib.suppress(OSError):
@@ -284,7 +284,7 @@ class Copies:
             is_stopped = journey.is_cancelled.is_set()
             words = STOPPED_BEFORE if is_stopped else f"It could not be started: {explain(error)}."
             try:
-                _note(run, start, "stopped" if is_stopped else "failed", words)
+                _record_start(run, start, "stopped" if is_stopped else "failed", words)
             except (OSError, ValueError) as failed:
                 log.warning("that %s was not started could not be written: %s", run.run_id, explain(failed))
         finally:
@@ -292,7 +292,7 @@ class Copies:
                 del self._journeys[start.tag]
 
 
-def _note(run: RunDirectory, start: Start, state: events.State, error: str | None = None) -> None:
+def _record_start(run: RunDirectory, start: Start, state: events.State, error: str | None = None) -> None:
     """Record that a run starts, or why it does not, unless another start owns it."""
     lock = run.acquire_lock()
     try:
@@ -368,7 +368,7 @@ def bring_code(
         OSError: If a file cannot be read here.
     """
     config = run.read_config()
-    paths = {name: str(path) for name in PATH_FIELDS if (path := _path_here(config, name)) is not None}
+    paths = {name: str(path) for name in PATH_FIELDS if (path := _existing_path(config, name)) is not None}
     folders = [layout.code, layout.run(run.run_id), *map(layout.data, paths.values())]
     ssh.ask(host, scripts.filled(_MAKE_ROOM, folders=shlex.join(folders)))
 
@@ -400,7 +400,7 @@ def bring_code(
         rsync.send(host, [str(file)], f"{layout.run(run.run_id)}/{run.config.name}")
 
 
-def _path_here(config: Config, name: str) -> Path | None:
+def _existing_path(config: Config, name: str) -> Path | None:
     """Return a field's path if it exists here; a missing path is reported by training."""
     value = getattr(config, name)
     path = Path(value).expanduser().absolute() if value else None
@@ -508,8 +508,8 @@ class Mirror:
             ValueError: If its answer is invalid.
         """
         script = scripts.filled(_LOOK, state=scripts.state(), run=shlex.quote(self._start.run_dir))
-        said, _, status = self._ssh.ask(self._host, script).partition("status\n")
-        lines = said.splitlines()
+        listing, _, status = self._ssh.ask(self._host, script).partition("status\n")
+        lines = listing.splitlines()
         raw = json_files.parse_json(status) if status else None
         is_ours = isinstance(raw, dict) and raw.get("handle") == self._start.handle
         return Look(
