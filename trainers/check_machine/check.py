@@ -52,7 +52,7 @@ class Wanted:
     Attributes:
         device: `auto`, `cpu` or `cuda`.
         num_ranks: None: all free GPUs, or two CPU ranks.
-        except_gpus: UUIDs of GPUs that must not be used.
+        except_gpus: UUIDs of GPUs to exclude.
         job_limit_s: Time after which a job counts as hanging.
     """
 

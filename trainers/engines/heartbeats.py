@@ -156,7 +156,7 @@ class Place:
         if step is not None:
             self._numbers[_STEP] = step
         self._numbers[_DOING] = doing
-        # The counter is last: a reader that sees a new count also sees its activity and step.
+        # The counter is written last, after the activity and the step that belong to it.
         self._numbers[_COUNT] += 1
 
     @property

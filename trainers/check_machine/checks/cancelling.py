@@ -16,7 +16,7 @@ class CancelledError(Exception):
 
 
 class TooLateError(Exception):
-    """A deadline has passed; the message names what is missing."""
+    """A deadline has passed; the message names the missing condition."""
 
 
 class Patience:

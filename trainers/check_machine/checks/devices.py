@@ -76,7 +76,7 @@ def usable(gpus: GpusNow, uuids: Sequence[str]) -> GpusNow:
 
 
 def _reason_in_use(gpu: VisibleGpu) -> str | None:
-    """Return why a GPU must not be used, or None. The text does not name the owners of its processes."""
+    """Return why a GPU is not idle, or None. The text does not name the owners of its processes."""
     if gpu.handle is None:
         return "cannot be asked who uses it"
     if hardware.is_divided(gpu.handle):

@@ -149,7 +149,7 @@ class Job:
         return min(ours, key=lambda child: (child.create_time(), child.pid)).pid if ours else None
 
     def end(self) -> list[int]:
-        """Kill all processes of the job; return the pids of those that survived."""
+        """Kill all processes of the job; return the pids of survivors."""
         self._tree.kill()
         if self._tree.survivors():
             return [process.pid for process in self._tree.survivors()]

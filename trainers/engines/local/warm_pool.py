@@ -52,7 +52,7 @@ IS_WARM = "TRAINERS_WARM"
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """The run that warm ranks shall train.
+    """The run to be trained by warm ranks.
 
     Attributes:
         ticket: Token of the queue ticket; None: started from a terminal.

@@ -15,7 +15,7 @@ from trainers.files import private_files
 
 
 def main() -> None:
-    """Send the run a stop with a save, and record that it shall restart if restarts are left."""
+    """Send the run a stop with a save, and record the reason for a restart if restarts are left."""
     parser = argparse.ArgumentParser(description="Have a run save and end, because its job soon ends.")
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--start", required=True, metavar="NAME")

@@ -306,7 +306,7 @@ def _end_in_place_of_head(part: Part, lost: str, stops: StopRequests) -> None:
 
 
 class Head:
-    """Node 0, as another node hears it.
+    """Node 0, from another node's perspective.
 
     Args:
         can_hear: True if this node's last report could be written. Otherwise silence proves nothing.

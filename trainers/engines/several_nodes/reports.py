@@ -75,7 +75,7 @@ class HeardNode:
 
 
 class RanksOfNodes(Ranks):
-    """The ranks of all nodes, as node 0 sees them.
+    """The ranks of all nodes, from node 0's perspective.
 
     Args:
         local: The ranks of this machine; only those of node 0 have heartbeats in it.

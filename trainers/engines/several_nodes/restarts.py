@@ -168,7 +168,7 @@ def _signs_of_life(run: RunDirectory) -> list[object]:
 
 LEAVING = "leaving"
 TOLD_TO_END = "told-to-end"
-# Plain files for a shell script: the job shall be restarted; how long the rest may take to end.
+# Plain files for a shell script: a request to restart the job, and the seconds that the rest has to end.
 AGAIN = "again"
 OVER = "over"
 NOT_SAID = "The job was started again; its last start has not written why."
@@ -237,7 +237,7 @@ def close_start(
     by_system: bool,
     others_end_within_s: float,
 ) -> None:
-    """Order the end of a start on all nodes, and request the next one if the run shall continue.
+    """Order the end of a start on all nodes, and request the next one if the run continues.
 
     Args:
         asks_again: True if the engine restarts the run only on request.
@@ -307,7 +307,7 @@ def take_over(
         is_stop_asked: True if a stop was requested during this start.
 
     Returns:
-        True if the run shall be restarted; None if another node has done all this, or the run has ended.
+        True if the run will be restarted; None if another node has done all this, or the run has ended.
 
     Raises:
         OSError: If the run's files cannot be written.
@@ -395,7 +395,7 @@ def step_to_resume_from(run: RunDirectory) -> int | None:
 
 
 def has_ended(run: RunDirectory) -> bool:
-    """True if the run's end was recorded before its engine restarted it, so that it shall not continue."""
+    """True if the run's end was recorded before its engine restarted it: the restart must exit."""
     recorded = status_file.read(run.status)
     if recorded is None or recorded.state not in events.ENDED_STATES:
         return False
