@@ -248,7 +248,7 @@ def note_gpu() -> None:
 
 
 def answer_when_asked(say: Callable[[], bytes]) -> None:
-    """Answer the supervisor's request, if any, with this rank's collectives. Thread-safe."""
+    """Answer the supervisor's request, if any, with this rank's collectives. Callable from any thread."""
     if _place.is_asked:
         _place.answer(say())
 

@@ -91,7 +91,7 @@ class LocalEngine(Engine):
         )
 
     def check(self, config: Config) -> list[Problem]:
-        """Return the values that one machine cannot satisfy. The plan checks the number of ranks."""
+        """Return the problems of a configuration on one machine. The plan checks the number of ranks."""
         if config.num_nodes == 1:
             return []
         return [Problem(field="num_nodes", value=config.num_nodes, allowed="1: this engine has one machine")]

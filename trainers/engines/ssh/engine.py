@@ -264,7 +264,7 @@ class SshEngine(Engine):
         )
 
     def check(self, config: Config) -> list[Problem]:
-        """Return the values that the hosts currently cannot satisfy. A host trains one run at a time."""
+        """Return the problems of a configuration on the hosts that are free now."""
         most = self._most_hosts()
         if config.num_nodes > most:
             allowed = f"{'1 to ' if most > 1 else ''}{most}: {self._why_no_more}"
