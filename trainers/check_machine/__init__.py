@@ -1,1 +1,1 @@
-"""Checks whether this machine trains correctly, with short real jobs, one after the other."""
+"""The machine check: short real jobs, one after another, that show whether this machine trains correctly."""

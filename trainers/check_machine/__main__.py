@@ -1,11 +1,12 @@
-"""Checks whether this machine trains correctly, with short real jobs.
+"""Checks with short real jobs whether this machine trains correctly.
 
     python -m trainers.check_machine [--runs-dir RUNS] [--ranks N] [--device auto|cpu|cuda]
                                      [--except-gpus UUID,...] [--job-limit SECONDS] [--json]
 
-Every strategy that fits, a checkpoint, a killed rank, an exact resume and Stop; all-reduces; driver, wheel
-and card; the disk of the runs. Only idle GPUs, else CPU ranks. Ctrl-C cancels. It exits with 0 when all
-passed, 1 when not, 2 when it could not begin, 130 when it was cancelled.
+Checks the GPU driver, the torch build and the GPUs, the disk of the runs, all-reduces, and for DDP a
+checkpoint, a killed rank, a bit-exact resume and Stop; then each other strategy that fits. Uses idle GPUs
+only, otherwise CPU ranks. Ctrl-C cancels. Exit code: 0: all checks passed, 1: not all passed, 2: could not
+begin, 130: cancelled.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ FEWEST_RANKS_ANYWHERE = 4
 
 
 def main() -> None:
-    """Run the check, print its findings, and exit with whether all passed."""
+    """Run the check, print its findings, and exit with the code for the result."""
     options = _options()
     runs_dir = options.runs_dir.resolve()
     private_files.begin(runs_dir)
@@ -83,10 +84,11 @@ def _options() -> argparse.Namespace:
 
 
 def _uuids(text: str) -> tuple[str, ...]:
-    """Return the UUIDs of a list.
+    """Parse a list of UUIDs.
 
     Raises:
-        ArgumentTypeError: when one is no UUID: an index may mean another GPU to whoever wrote it.
+        ArgumentTypeError: If an entry is not a UUID. An index is ambiguous: it depends on
+            CUDA_VISIBLE_DEVICES.
     """
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
@@ -96,13 +98,13 @@ def _uuids(text: str) -> tuple[str, ...]:
 
 
 class _Text:
-    """Prints a table as it grows."""
+    """Prints findings as rows of a table."""
 
     def __init__(self) -> None:
         self._device: str | None = None
 
     def tell(self, state: dict[str, Any], finding: Finding | None) -> None:
-        """Print the new findings."""
+        """Print the device once, then each new finding."""
         if state["device"] is not None and self._device is None:
             self._device = state["device"]
             print(f"Checking on {self._device}.", flush=True)
@@ -118,14 +120,14 @@ class _Text:
 
 
 class _Json:
-    """Prints the whole state as a line of JSON at each change."""
+    """Prints the complete state as one line of JSON after each change."""
 
     def tell(self, state: dict[str, Any], _finding: Finding | None) -> None:
         """Print the state."""
         print(json.dumps(state), flush=True)
 
     def end(self, _state: dict[str, Any], _report: Path) -> None:
-        """Do nothing: the last line already has everything."""
+        """Do nothing: the last line already contains everything."""
 
 
 if __name__ == "__main__":

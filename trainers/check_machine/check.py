@@ -1,4 +1,4 @@
-"""The whole check: the order of its parts, its progress, and its stored result."""
+"""The machine check: order of its parts, progress, and stored result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from trainers.contract.rundir import RunDirectory, is_run_id
 from trainers.machine import cuda_environment
 from trainers.machine.os_errors import explain
 
-# The longest text from outside in a finding; logs are in the file.
+# Maximum length of external text in a finding; complete logs are in the report.
 MOST_SAID_CHARS = 1_000
 _FIRST = {
     "driver": "Driver, wheel and card",
@@ -52,8 +52,8 @@ class Wanted:
     Attributes:
         device: `auto`, `cpu` or `cuda`.
         num_ranks: None: all free GPUs, or two CPU ranks.
-        except_gpus: UUIDs of GPUs to be left alone.
-        job_limit_s: after which a job counts as hung.
+        except_gpus: UUIDs of GPUs to exclude.
+        job_limit_s: Time after which a job counts as hanging.
     """
 
     check_id: str
@@ -67,7 +67,7 @@ class Check:
     """One check of this machine, from its first job to its stored result.
 
     Args:
-        tell: called with the whole state whenever something has changed.
+        tell: Called with the complete state after each change.
     """
 
     def __init__(
@@ -88,18 +88,18 @@ class Check:
         self._started_unix_s = time.time()
         self._started = time.monotonic()
         self._had_company = False
-        self._last: dict[str, Any] | None = None
+        self._last_check: dict[str, Any] | None = None
         self._state = "running"
-        self._not_kept = ""
+        self._storing_error = ""
         self._versions = report.versions()
         self._known = Known.here(runs_dir)
 
     def run(self) -> bool:
-        """Check everything; return whether all passed.
+        """Run all checks; return True if all passed.
 
         Raises:
-            ValueError: when another check is running, or the requested devices are not available.
-            OSError: when the folder of a check cannot be made.
+            ValueError: If another check is running, or the requested devices are not available.
+            OSError: If the check's folder cannot be created.
         """
         self._runs_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         with alone(self._files):
@@ -111,11 +111,11 @@ class Check:
             except CancelledError:
                 self._cancel()
             finally:
-                if self._state == "running":  # an internal error, between two checks
+                if self._state == "running":  # an internal error between two checks
                     self._state = "failed"
                 # After the jobs' folder is removed, which frees space on a full disk.
                 if self._has_begun():
-                    self._keep()
+                    self._store()
         self._tell(self.to_json(), None)
         return self._state == "done" and all_passed(list(self._findings.values()))
 
@@ -124,16 +124,16 @@ class Check:
             finding.seconds is not None or finding.state == "cancelled" for finding in self._findings.values()
         )
 
-    def _keep(self) -> None:
-        """Store the findings; if that fails, add the reason to them."""
+    def _store(self) -> None:
+        """Store the findings; if that fails, add the reason to the summary."""
         text = report.write(self.to_json(), list(self._findings.values()))
         try:
             self._files.keep(self.to_json(with_logs=True), text)
         except OSError as error:
-            self._not_kept = f" It could not be kept: {error.strerror}."
+            self._storing_error = f" It could not be kept: {error.strerror}."
 
     def to_json(self, *, with_logs: bool = False) -> dict[str, Any]:
-        """Return the check as the page and scripts see it."""
+        """Return the state of the check for the page and for scripts."""
         findings = list(self._findings.values())
         now = next((finding.title for finding in findings if finding.state == "running"), None)
         return {
@@ -146,14 +146,14 @@ class Check:
             "had_company": self._had_company,
             "started_unix_s": self._started_unix_s,
             "took_s": time.monotonic() - self._started,
-            "compared_with_unix_s": None if self._last is None else self._last["started_unix_s"],
-            "summary": summary(findings) + self._not_kept,
+            "compared_with_unix_s": None if self._last_check is None else self._last_check["started_unix_s"],
+            "summary": summary(findings) + self._storing_error,
             "versions": self._versions,
-            "findings": [_json_of(finding, with_log=with_logs) for finding in findings],
+            "findings": [_finding_json(finding, with_log=with_logs) for finding in findings],
         }
 
     def _checks(self, folder: Path) -> Generator[tuple[str, Callable[[], Outcome]]]:
-        """Yield each check with its id; the strategies are known after the first one."""
+        """Yield each check with its ID. The strategies are known after the first one."""
         yield "driver", self._check_driver
         yield "file_system", partial(disk.check_file_system, folder)
         yield "disk", partial(disk.check_disk, folder, self._patience)
@@ -194,7 +194,7 @@ class Check:
         self._devices = devices.choose(
             self._wanted.device, self._wanted.num_ranks, usable, verdict.why_no_gpu
         )
-        self._last = _last_like(self._files.read(), self._devices)
+        self._last_check = _last_like(self._files.read(), self._devices)
         for strategy in self._other_strategies():
             name = f"strategy_{strategy['name']}"
             self._findings[name] = Finding(id=name, title=f"Strategy {strategy['label']}")
@@ -205,7 +205,7 @@ class Check:
         return Outcome.failed(verdict.words, verdict.hint, said=verdict.said)
 
     def _why_no_jobs(self) -> str | None:
-        """Say why no job is started, or None."""
+        """Return why no job can be started, or None."""
         if self._devices is None:
             return "Which devices can be used was not found out."
         if self._findings["disk"].state == "failed":
@@ -231,7 +231,7 @@ class Check:
         return Bench(folder, on, self._patience, limit_s).guarded(check)
 
     def _carry_out(self, name: str, check: Callable[[], Outcome]) -> None:
-        """Run one check, and record its outcome and duration."""
+        """Run one check and record its outcome and duration."""
         self._findings[name] = replace(self._findings[name], state="running")
         self._tell(self.to_json(), None)
         started = time.monotonic()
@@ -241,7 +241,7 @@ class Check:
             raise
         except OSError as error:
             outcome = disk.failure(error)
-        except Exception as error:  # noqa: BLE001 - one check's fault, in a plugin say, is a finding among others
+        except Exception as error:  # noqa: BLE001 - a fault in one check, such as a plugin's, is a finding
             words = "The check itself went wrong:"
             said = f"{type(error).__name__}: {explain(error)}"
             log = traceback.format_exc()
@@ -256,7 +256,7 @@ class Check:
             log=scrub(outcome.log, self._known),
             seconds=time.monotonic() - started,
         )
-        finding = replace(finding, compared=self._compared(finding))
+        finding = replace(finding, compared=self._comparison(finding))
         self._findings[name] = finding
         self._tell(self.to_json(), finding)
 
@@ -266,24 +266,24 @@ class Check:
             if finding.state in ("waiting", "running"):
                 self._findings[name] = replace(finding, state="cancelled")
 
-    def _compared(self, finding: Finding) -> str:
-        """Describe how a finding differs from the last check on as many devices of this kind."""
+    def _comparison(self, finding: Finding) -> str:
+        """Describe how a finding differs from the last check on the same number of devices of this kind."""
         self._had_company = self._had_company or does_a_run_go_on(self._runs_dir)
-        if self._last is None:
+        if self._last_check is None:
             return ""
-        before = next((found for found in self._last["findings"] if found["id"] == finding.id), None)
-        were_both_alone = not self._had_company and self._last.get("had_company") is False
+        before = next((found for found in self._last_check["findings"] if found["id"] == finding.id), None)
+        were_both_alone = not self._had_company and self._last_check.get("had_company") is False
         return compare(finding, before, are_times_comparable=were_both_alone)
 
 
 def does_a_run_go_on(runs_dir: Path) -> bool:
-    """Tell whether a run is live: its processes share the machine with the check."""
+    """True if a run is live: its processes share the machine with the check."""
     folders = (path for path in runs_dir.iterdir() if is_run_id(path.name))
     return any(RunDirectory(path).is_locked() for path in folders if path.is_dir())
 
 
 def _last_like(kept: list[dict[str, Any]], on: Devices) -> dict[str, Any] | None:
-    """Return the newest whole check on as many devices of this kind."""
+    """Return the latest complete check on the same number of devices of this kind."""
     like = [
         check
         for check in kept
@@ -293,7 +293,7 @@ def _last_like(kept: list[dict[str, Any]], on: Devices) -> dict[str, Any] | None
     return like[-1] if like else None
 
 
-def _json_of(finding: Finding, *, with_log: bool) -> dict[str, Any]:
+def _finding_json(finding: Finding, *, with_log: bool) -> dict[str, Any]:
     found = finding.to_json()
     if not with_log:
         del found["log"]

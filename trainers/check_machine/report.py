@@ -1,4 +1,4 @@
-"""The report of the machine check, without names and paths."""
+"""The report of the machine check, without names and paths, for bug reports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STATE_WIDTH = 21
 
 
 def line(finding: Finding) -> str:
-    """Return the lines of one finding: what it is, whether it passed, its seconds and words."""
+    """Return the lines of one finding: state, title, duration, texts and values."""
     sign, words = SIGNS[finding.state]
     took = "" if finding.seconds is None else f"{finding.seconds:.1f} s"
     first = f"{sign} {words:<{_STATE_WIDTH}}{finding.title:<{_TITLE_WIDTH}}{took:>8}"
@@ -50,16 +50,16 @@ def value_in_words(value: Value) -> str:
     return f"{value.value:.2g}"
 
 
-# Shorter values are words such as "1", "xterm" or "cpu", which are everywhere.
+# Shorter values are common words such as "1", "xterm" or "cpu".
 SHORTEST_VALUE = 6
 SHORTEST_NAME = 2
-# They identify no person: standard accounts, and words of every log.
+# Words that identify no one: standard accounts, and common words in logs.
 ACCOUNTS = ("admin", "debian", "docker", "ec2-user", "fedora", "nobody", "root", "runner", "ubuntu", "user")
 WORDS = ("cpu", "cuda", "gpu", "linux", "localhost", "python", "rank", "torch")
 NOBODYS_NAMES = frozenset(ACCOUNTS + WORDS)
 LOWEST_PERSON_UID = 1000
 
-# Versions, which occur in environments too.
+# Version numbers, which also occur as values of environment variables.
 _VERSION = re.compile(r"v?\d{1,4}(?:\.\d{1,4}){1,3}(?:\+[a-z]+\d*)?")
 _HOMES = re.compile(
     r"(?<![\w.])(?:/[\w.-]+)*/(?:homes?\d*|[Uu]sers)/[^\s/:\"',;)\]]+|(?<![\w.])/root(?![\w.-])"
@@ -70,22 +70,22 @@ _ADDRESSES = re.compile(
     r"\b(?!127\.0\.0\.1\b)(?:\d{1,3}\.){3}\d{1,3}(?![.\d])"
     r"|(?<![\w:-])(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}(?![\w:-])"
 )
-# What looks like IPv6 may be a time or C++: Python's own parser decides.
+# Text that resembles IPv6 may be a time or C++: Python's parser decides.
 _MAYBE_IPV6 = re.compile(
     r"(?<![\w:.])[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}(?:(?:\.\d{1,3}){3})?(?:%\w+)?(?![\w:])"
 )
 _DOMAINS = re.compile(r"\bNAME(?:\.[a-z][\w-]*)+")
-_MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")  # not at each letter of a long word
+_MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")  # no attempt inside a word
 
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What must not be in a file that is sent to others.
+    """Private data to be removed from a report.
 
     Attributes:
-        folders: each with its placeholder; the longest is replaced first.
-        names: of people and of this machine.
-        values: of the environment.
+        folders: Path to placeholder; the longest path is replaced first.
+        names: Names of users and of this machine.
+        values: Values of environment variables.
     """
 
     folders: Mapping[str, str]
@@ -94,7 +94,7 @@ class Known:
 
     @staticmethod
     def here(runs_dir: Path) -> Known:
-        """Return what identifies this user, this machine and this checkout."""
+        """Return the data that identifies this user, this machine and this checkout."""
         folders = dict.fromkeys({sys.prefix, sys.base_prefix} - {"/", "/usr"}, "PYTHON")
         places = {runs_dir: "RUNS", REPOSITORY: "PROJECT"}
         with contextlib.suppress(RuntimeError):  # a container with a numeric user has no home
@@ -104,7 +104,7 @@ class Known:
         host = socket.gethostname()
         names = [os.environ.get(name, "") for name in ("USER", "LOGNAME")] + [host, host.partition(".")[0]]
         entries = pwd.getpwall()
-        with contextlib.suppress(KeyError):  # a directory service lists no users, but resolves a single one
+        with contextlib.suppress(KeyError):  # a directory service may not list users
             entries.append(pwd.getpwuid(os.getuid()))
         for entry in entries:
             if entry.pw_uid >= LOWEST_PERSON_UID or entry.pw_uid == os.getuid():
@@ -114,7 +114,7 @@ class Known:
 
 
 def scrub(text: str, known: Known) -> str:
-    """Return a text from outside without what identifies people and this checkout."""
+    """Return external text without the data that identifies users, the machine and this checkout."""
     for folder in sorted(known.folders, key=len, reverse=True):
         if len(folder) > 1:
             text = re.sub(rf"{re.escape(folder)}(?![\w.-])", known.folders[folder], text)
@@ -134,7 +134,7 @@ def scrub(text: str, known: Known) -> str:
 
 def _without_ipv6(found: re.Match[str]) -> str:
     text = found[0]
-    colon = ":" if text.endswith(":") and not text.endswith("::") else ""  # of the sentence around it
+    colon = ":" if text.endswith(":") and not text.endswith("::") else ""  # of the sentence
     try:
         address = ipaddress.IPv6Address(text.removesuffix(colon))
     except ValueError:
@@ -151,7 +151,7 @@ _LINE = "=" * 78
 
 
 def versions() -> dict[str, str | None]:
-    """Return the versions of all software in use; None for what is not installed."""
+    """Return the versions of all relevant software; None: not installed."""
     driver, cuda = hardware.driver_versions()
     found: dict[str, str | None] = {"Python": platform.python_version()}
     for package in PACKAGES:
@@ -174,7 +174,7 @@ def _system() -> str:
 
 
 def write(check: Mapping[str, Any], findings: list[Finding]) -> str:
-    """Return the file's text; text from outside was already scrubbed."""
+    """Return the text of the report. External text in it must already be scrubbed."""
     started = datetime.fromtimestamp(check["started_unix_s"], tz=UTC)
     about = f"Checked {started:%Y-%m-%d %H:%M} UTC, {check['took_s']:.0f} s, on {check['device']}"
     at_work = [f"{name}: {version or 'none'}" for name, version in check["versions"].items()]

@@ -1,6 +1,6 @@
-"""The work folder of a check, beside the runs: on their disk, but not in the list of runs.
+"""The work folder of a check. It is next to the runs: on their disk, but not in the list of runs.
 
-The lock beside it is held by the running check. The next check removes what a killed one left.
+The running check holds a lock next to it. The next check removes what a killed one left.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def alone(files: CheckFiles) -> Iterator[None]:
     """Hold the lock that excludes other checks of this runs directory.
 
     Raises:
-        ValueError: when another check is running, or the folder is another user's.
-        OSError: when it cannot be made.
+        ValueError: If another check is running, or the folder belongs to another user.
+        OSError: If the folder cannot be created.
     """
     private_files.make_folder(files.folder)
     lock = private_files.open_lock(files.lock)
@@ -39,10 +39,10 @@ def alone(files: CheckFiles) -> Iterator[None]:
 
 @contextlib.contextmanager
 def scratch(files: CheckFiles) -> Iterator[Path]:
-    """Yield an empty work folder, and remove it afterwards; requires the lock of `alone`.
+    """Yield an empty work folder and remove it afterwards. Requires the lock of `alone`.
 
     Raises:
-        OSError: when it cannot be made.
+        OSError: If it cannot be created.
     """
     plain_files.remove(files.work)
     files.work.mkdir(mode=0o700)

@@ -1,1 +1,1 @@
-"""How a run is started, watched and ended."""
+"""Engines: the ways to start, watch and end a run."""

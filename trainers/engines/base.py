@@ -1,4 +1,4 @@
-"""What an engine offers, and the state of a run as reported."""
+"""The engine interface and the state of a run."""
 
 from __future__ import annotations
 
@@ -26,12 +26,15 @@ from trainers.contract.status import (
 
 LAUNCH_GRACE_S = 20.0
 
-# Tells whether somebody looks after the run of this status; None where that cannot be found out.
+# True if a process (launcher, job or supervisor) owns the run of this status; None if that is unknown.
 IsAlive = Callable[[RunDirectory, Status], bool | None]
 
 
 def true_status(run: RunDirectory, is_alive: IsAlive) -> Status:
-    """Return the run's true state: a live one only while its engine says so, or it waits."""
+    """Return the run's actual state.
+
+    A live state is reported only while the engine confirms it or the run is queued; otherwise it is "lost".
+    """
     if run.queued.exists() and (waiting := _waiting_status(run, is_alive)) is not None:
         return waiting
     try:
@@ -48,22 +51,23 @@ def _recorded_status(run: RunDirectory, is_alive: IsAlive) -> Status:
     if recorded.state in events.LIVE_STATES and is_alive(run, recorded) is not False:
         return recorded
     if recorded.state not in events.LIVE_STATES:
-        # Locked all the same: somebody trains it again by hand, and only the events know.
+        # The lock is held although the status has ended: the run is being trained again from a terminal,
+        # and only the event log knows its state.
         newest = events.last_state(run.events) if run.is_locked() else None
         return recorded if newest is None else replace(recorded, state=newest)
-    # Whoever looked after it may have ended between the two reads: what was written last is what counts.
+    # The owner may have ended between the two reads above. Read again: the last write counts.
     recorded = status_file.read(run.status) or recorded
     if recorded.state not in events.LIVE_STATES:
         return recorded
-    said = events.last(run.events)
-    if said is not None and said["kind"] == "state" and said["state"] in events.ENDED_STATES:
-        # The run had its last word; only the status could not be written any more.
-        return replace(recorded, state=said["state"])
+    last = events.last(run.events)
+    if last is not None and last["kind"] == "state" and last["state"] in events.ENDED_STATES:
+        # The run wrote its final event, but its status file could no longer be written.
+        return replace(recorded, state=last["state"])
     return replace(recorded, state="lost", error=_lost_message(run))
 
 
 def _waiting_status(run: RunDirectory, is_alive: IsAlive) -> Status | None:
-    """Return the status of a run with a ticket; None when it was taken from the line a moment ago."""
+    """Return the status of a run that has a ticket, or None if it has just left the queue."""
     with contextlib.suppress(StatusError):
         recorded = status_file.read(run.status)
         if recorded is not None and recorded.state in events.LIVE_STATES and is_alive(run, recorded):
@@ -72,7 +76,7 @@ def _waiting_status(run: RunDirectory, is_alive: IsAlive) -> Status | None:
 
 
 def _state_without_status(run: RunDirectory) -> Status:
-    """A run that no engine has written down: just created, or started by hand."""
+    """Return the state of a run without a status file: just created, or started from a terminal."""
     newest = events.last_state(run.events)
     if run.is_locked():
         return Status(state=newest or "starting")
@@ -80,7 +84,7 @@ def _state_without_status(run: RunDirectory) -> Status:
         is_lost = newest in events.LIVE_STATES
         return Status(state="lost", error=_lost_message(run)) if is_lost else Status(state=newest)
     age_s = time.time() - run.config.stat().st_mtime if run.config.exists() else LAUNCH_GRACE_S
-    # A file from the future (the clock was set back) is not new for ever.
+    # abs(): after the clock was set back, the file's time is in the future and would count as new for hours.
     if abs(age_s) < LAUNCH_GRACE_S:
         return Status(state="queued")
     return Status(state="lost", error=_lost_message(run))
@@ -96,17 +100,17 @@ THIS_MACHINE = "this machine"
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """What an engine can give one run, as far as it is known now.
+    """What an engine can give one run, as currently known.
 
     Attributes:
-        num_gpus: on each node that can be used.
-        most_gpus_per_run: of each node; None: all. Of MIG instances a run gets one.
-        gpu_memory_bytes, memory_bytes: of the smallest GPU or MIG instance, and of a node.
-        gpu_capability: the lowest compute capability, such as (7, 5).
-        gpu_free_bytes: of each GPU, in no order; empty where it is not known.
-        cpu_has_bf16: the CPU multiplies bf16 numbers itself; None: not known.
-        place: what has them, for a sentence.
-        has_more_ranks_than_cores: CPU ranks may share a core.
+        num_gpus: Per usable node.
+        most_gpus_per_run: Per node; None: all. A run gets one MIG instance at most.
+        gpu_memory_bytes, memory_bytes: Of the smallest GPU or MIG instance, and of a node.
+        gpu_capability: The lowest compute capability, such as (7, 5).
+        gpu_free_bytes: Per GPU, in no order; empty if unknown.
+        cpu_has_bf16: True if the CPU multiplies bf16 natively; None if unknown.
+        place: Noun phrase for messages, such as "this machine".
+        has_more_ranks_than_cores: True if CPU ranks may share a core.
     """
 
     num_nodes: int
@@ -125,7 +129,7 @@ class Capacity:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """One value of a field, and what is said of it in a list to choose from."""
+    """One value of a field and its label in a list."""
 
     value: str
     words: str
@@ -133,11 +137,11 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class AskedField:
-    """How a form asks for a field that says where a run trains.
+    """How a form offers a field that selects where a run trains.
 
     Attributes:
-        choices: all that can be chosen; none: anything may be typed.
-        is_several: any number of the choices, joined by line ends.
+        choices: All allowed values; empty: free text.
+        is_several: True if any number of choices may be selected, joined by newlines.
     """
 
     default: Any = None
@@ -147,15 +151,16 @@ class AskedField:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineJob:
-    """A job of the person in an engine's own queue, of this page or not.
+    """A job of the current user in an engine's own queue, started by this page or not.
 
     Attributes:
-        number: by which the engine knows it.
-        handle: as the status of a run names it.
-        state, why: in words; why it waits, or empty.
-        is_waiting: it has not begun.
-        place, num_waiting: among those that wait for the same nodes, 1 being the next; None: not known.
-        starts_unix_s: when it has begun; of one that waits, when it probably will.
+        number: The engine's job ID.
+        handle: As in the status file of a run.
+        state, why: Texts for display; `why` is the reason for waiting, or empty.
+        is_waiting: True if the job has not started.
+        place, num_waiting: Position (1 is next) among the jobs that wait for the same nodes, and their
+            number; None if unknown.
+        starts_unix_s: When the job started, or the estimated start of a waiting job.
     """
 
     number: str
@@ -175,11 +180,11 @@ class EngineJob:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineQueue:
-    """An engine's own queue, as far as it is the person's.
+    """The current user's part of an engine's own queue.
 
     Attributes:
-        name: of the engine, in a sentence.
-        silent_since_unix_s: nothing newer is known; None while it answers.
+        name: Name of the engine for messages.
+        silent_since_unix_s: When the engine stopped answering; None while it answers.
     """
 
     name: str
@@ -189,16 +194,16 @@ class EngineQueue:
 
 @dataclass(frozen=True, kw_only=True)
 class HostReport:
-    """One of the machines of an engine; None where something is not known.
+    """State of one host of an engine. None means unknown.
 
     Attributes:
-        run_id: the run that it trains; empty: none.
-        gpu_users: names of those whose programs are on its GPUs now.
-        torch: its version there.
-        code: a sum of this project's code there.
-        clock_off_s: by how much its clock is at least ahead of this machine's.
-        sees_runs: whether it sees the folder of the runs; None also where it is not to.
-        problems: in words, with what to do.
+        run_id: The run that trains on it; empty: none.
+        gpu_users: Names of the users with processes on its GPUs.
+        torch: Version of torch on the host.
+        code: Checksum of this project's code on the host.
+        clock_off_s: Lower bound of how far its clock is ahead of this machine's.
+        sees_runs: True if it sees the folder of the runs; None also if it does not need to.
+        problems: Messages, each with a remedy.
     """
 
     name: str
@@ -215,19 +220,19 @@ class HostReport:
     problems: tuple[str, ...] = ()
 
     def with_problems(self, problems: Sequence[str]) -> HostReport:
-        """Return it with more problems."""
+        """Return a copy with additional problems."""
         return replace(self, problems=(*self.problems, *problems))
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinkReport:
-    """What an all-reduce between two machines of an engine was measured to take.
+    """Measured all-reduce performance between two hosts of an engine.
 
     Attributes:
-        hosts: the names of the two.
-        bytes_per_s: gradients that pass, those of the largest tensor; None: it was not measured.
-        latency_s: the smallest tensor's time.
-        problem: in words, with what to do; empty: all is as it should be.
+        hosts: Names of the two hosts.
+        bytes_per_s: Gradient throughput of the largest tensor; None: not measured.
+        latency_s: Time of the smallest tensor.
+        problem: Message with a remedy; empty: none.
     """
 
     hosts: tuple[str, str]
@@ -237,87 +242,87 @@ class LinkReport:
     problem: str = ""
 
 
-# An engine takes a run that it was given within this time, or the start has failed.
+# An engine must take ownership of a run within this time; otherwise the start has failed.
 HANDSHAKE_S = 20.0
 
 
 class StartError(RuntimeError):
-    """A run did not come up; says why."""
+    """A run failed to start; the message gives the reason."""
 
 
 class Launch(ABC):
-    """One start of a run, from the order to its end."""
+    """One start of a run, from the request to its end."""
 
     @abstractmethod
     def wait_until_owned(self) -> None:
-        """Wait until the engine has taken the run: from then on its status says what becomes of it.
+        """Wait until the engine owns the run; from then on the status file records its state.
 
         Raises:
-            StartError: when it cannot.
+            StartError: If the engine cannot take the run.
         """
 
     @abstractmethod
     def wait_for_end(self) -> None:
-        """Wait until nothing of this start is left."""
+        """Wait until no process of this start remains."""
 
 
 class Engine(ABC):
-    """One way to run jobs; safe to be called by several threads."""
+    """One way to run jobs. Thread-safe."""
 
     name: ClassVar[str]
-    # It decides by itself when a run starts, so the page's queue hands each on at once.
+    # The engine schedules runs itself, so the page's queue submits each run immediately.
     has_queue: ClassVar[bool] = False
-    # A run is submitted as a script.
+    # Runs are submitted as a script.
     has_scripts: ClassVar[bool] = False
-    # Where a run waits that it has taken, in words.
+    # Where a submitted run waits, as a phrase for messages.
     waits_where: ClassVar[str] = "in the cluster's queue"
-    # It knows the machines of its runs by name, and reports on them.
+    # The engine knows its hosts by name and reports on them.
     has_hosts: ClassVar[bool] = False
-    # It can kill a single rank, for who wants to see what becomes of the others.
+    # The engine can kill a single rank, to demonstrate how the other ranks react.
     kills_ranks: ClassVar[bool] = False
 
     @abstractmethod
     def capacity(self) -> Capacity:
-        """Return what it can give a run now."""
+        """Return the current capacity for a run."""
 
     @abstractmethod
     def check(self, config: Config) -> list[Problem]:
-        """Return what in a configuration it cannot do, before anything is started."""
+        """Return the problems of a configuration on this engine, before anything is started."""
 
     @abstractmethod
     def start(self, run: RunDirectory, ticket: Ticket) -> Launch:
-        """Start a run that was given what its ticket says.
+        """Start a run with the options of its ticket.
 
         Raises:
-            OSError: when its files cannot be written.
-            ValueError: when it may not be started.
+            OSError: If its files cannot be written.
+            ValueError: If it may not be started.
         """
 
     @abstractmethod
     def is_alive(self, run: RunDirectory, handle: Handle) -> bool | None:
-        """Tell whether somebody looks after a run now; None where that cannot be found out."""
+        """True if a process owns the run; None if that is unknown."""
 
     @abstractmethod
     def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
-        """Have a live run end, after a save where that is asked for; return the command's id.
+        """End a live run, after a checkpoint if `save` is set, and return the command's id.
 
-        Returns at once. What does not obey is ended by force, in the time that the engine promises.
+        Returns immediately. Processes that ignore the command are killed after the engine's grace period.
 
         Raises:
-            OSError: when the run's folder cannot be written.
-            ValueError: when it may not be stopped.
+            OSError: If the run's folder cannot be written.
+            ValueError: If it may not be stopped.
         """
 
     @abstractmethod
     def kill(self, run: RunDirectory) -> None:
-        """End every process of a live run now, without a save; on return its status says so."""
+        """Kill every process of a live run without saving. The status is final when this returns."""
 
     def kill_rank(self, run: RunDirectory, rank: int) -> None:
-        """Kill the process of one rank now (SIGKILL): the run then fails, as it would by itself.
+        """Kill the process of one rank (SIGKILL). The run then fails as if the rank had crashed.
 
         Raises:
-            ValueError: when this engine cannot, or the rank has no process.
-            OSError: when the run's folder cannot be written.
+            ValueError: If this engine does not support it, or the rank has no process.
+            OSError: If the run's folder cannot be written.
         """
         del run, rank
         raise ValueError(
@@ -326,127 +331,129 @@ class Engine(ABC):
 
     @abstractmethod
     def logs(self, run: RunDirectory) -> list[Path]:
-        """Return what the run's processes have written, rank 0 first."""
+        """Return the log files of the run's processes, rank 0 first."""
 
     @abstractmethod
     def command(self, config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
-        """Return the command that does the same by hand, in the project's folder.
+        """Return the equivalent shell command, to be run in the project's folder.
 
-        It makes a new run in `run_dir`; with `resume_step` it resumes the one that is there.
+        It creates a new run in `run_dir`; with `resume_step` it resumes the existing one.
         """
 
     def script_of(self, run: RunDirectory) -> str | None:
-        """Return the script that a run was submitted with; None where there is none."""
+        """Return the script that submitted the run, or None."""
         del run
         return None
 
     def is_waiting(self, handle: Handle) -> bool:
-        """Tell whether a run that it has taken waits to be started, for the first time or again."""
+        """True if a submitted run waits to be started or restarted."""
         del handle
         return False
 
-    # An engine that has more than one place for a run. Most have one.
+    # For engines with more than one place to run. Most have one.
 
     def capacity_for(self, config: Config) -> Capacity:
-        """Return what it can give a run of this configuration, which may name a place."""
+        """Return the current capacity for a run of this configuration, which may name a place."""
         del config
         return self.capacity()
 
     def asks(self) -> Mapping[str, AskedField]:
-        """Return the fields that say where a run trains and that a person may choose, by name."""
+        """Return the fields, by name, with which a user selects where a run trains."""
         return {}
 
     def choices(self, config: Config) -> Mapping[str, tuple[Choice, ...]]:
-        """Return what can be chosen now in those of these fields whose choices change."""
+        """Return the current choices of those fields whose choices change over time."""
         del config
         return {}
 
     def script(self, config: Config, run_dir: Path, resume_step: int | None = None) -> str | None:
-        """Return the job of a run as the script that would be submitted; None where there is none.
+        """Return the job script that would be submitted for a run, or None if the engine uses none.
 
         Raises:
-            ValueError: when a value cannot stand in a script.
+            ValueError: If a value cannot be written in a script.
         """
         del config, run_dir, resume_step
         return None
 
     def why_it_waits(self, handle: Handle) -> str | None:
-        """Return in words why a run that it has taken waits; None where no run waits for it."""
+        """Return why a submitted run waits, as text; None if runs never wait for this engine."""
         del handle
         return None
 
     def silence(self, handle: Handle) -> str | None:
-        """Return in words since when nothing is known of a live run's processes; None: they are known of."""
+        """Return since when a live run's processes have not reported, as text; None if they report."""
         del handle
         return None
 
     def detail(self, handle: Handle) -> str | None:
-        """Return in a few words why the processes of a live run stand still; None: they do not."""
+        """Return a short reason why a live run's processes are suspended; None if they are not."""
         del handle
         return None
 
     def ended_status(self, run: RunDirectory, status: Status) -> Status:
-        """Return the status of a run that has ended, completed by what this engine knows of its end.
+        """Return the status of an ended run, completed with what the engine knows about the end.
 
         Args:
-            status: `lost` if the run wrote no end itself.
+            status: `lost` if the run recorded no end.
         """
         del run
         return status
 
     def queue(self) -> EngineQueue | None:
-        """Return the person's jobs in its own queue; None where it has none of its own."""
+        """Return the current user's jobs in the engine's queue; None if it has no queue."""
         return None
 
     def place_of(self, handle: Handle) -> str | None:
-        """Return in words where in its own queue a run waits; None where that is not known."""
+        """Return a run's position in the engine's queue, as text; None if unknown."""
         del handle
         return None
 
     def starts_at(self, handle: Handle) -> float | None:
-        """Return when a run that waits will probably start; None where that is not known."""
+        """Return the estimated start of a waiting run (Unix time in s); None if unknown."""
         del handle
         return None
 
     def host_reports(self, runs_dir: Path) -> Sequence[HostReport] | None:
-        """Return what its machines have and whether they fit together, in seconds; None: it names none.
+        """Return the state of each host and any mismatch between them; None if the engine has no hosts.
+
+        Takes seconds.
 
         Raises:
-            OSError: when the folder of the runs takes no file.
+            OSError: If the folder of the runs is not writable.
         """
         del runs_dir
         return None
 
     def links(self) -> Sequence[tuple[str, str]]:
-        """Return the pairs of machines between which it can measure; none: it names no machines."""
+        """Return the pairs of hosts that `measure_link` accepts."""
         return ()
 
     def measure_link(self, first: str, second: str) -> LinkReport:
-        """Measure real all-reduces between two of its machines, which takes some seconds.
+        """Measure real all-reduces between two hosts. Takes seconds.
 
         Raises:
-            ValueError: when it has no such machines.
+            ValueError: If the engine has no such hosts.
         """
         raise ValueError(f"{self.name} names no machines, so none that are {first} and {second}")
 
-    # What an engine may keep ready, so that a run starts sooner. Most keep nothing.
+    # For engines that keep processes warm, so that a run starts sooner. Most keep none.
 
     def begin(self) -> None:  # noqa: B027
-        """Keep ready from now on what is expected, until `close`."""
+        """Start keeping processes ready for the expected runs, until `close`."""
 
     def close(self) -> None:  # noqa: B027
-        """Let go what is kept ready."""
+        """Release everything kept ready."""
 
     def expect(self, num_ranks: int) -> None:  # noqa: B027
-        """Hear that somebody may soon start a run of so many ranks."""
+        """Note that a run with this number of ranks may start soon."""
 
     def note_running(self, is_anything_running: bool) -> None:  # noqa: B027
-        """Hear whether runs go on: then they have all of the machine."""
+        """Note whether runs are active. Active runs get the entire machine."""
 
     def kept_ready(self) -> Mapping[str, int] | None:
-        """Return how many ranks wait and the bytes they hold in all; None where none do."""
+        """Return the number of warm ranks and their total memory in bytes; None if no rank is warm."""
         return None
 
     def own_processes(self) -> Mapping[int, float]:
-        """Return the processes on this machine that belong to no run yet, with when each was started."""
+        """Return the processes of this machine that belong to no run yet: pid to start time."""
         return {}

@@ -1,4 +1,12 @@
-"""Heartbeats of ranks in shared memory."""
+"""Heartbeats of ranks in shared memory.
+
+The supervisor creates one memory file. Ranks find it through the environment variable named `ADDRESS` and map
+it. Layout, for N ranks: N places of `_NUMBERS` 64-bit integers, then N buffers of `MAX_ANSWER_BYTES`.
+No locks are needed, because each number has one writer: the supervisor writes `_ASKED`, the rank writes the
+rest. A heartbeat is three stores into mapped memory: cheap enough for several per step.
+
+The second half of the file compares the ranks' answers, to find the rank that blocks a collective.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +28,7 @@ from trainers.machine.host import MemoryFile
 
 ADDRESS = "TRAINERS_HEARTBEATS"
 
-# What a rank may be doing, in words that fit into "at step 7, …".
+# Activities of a rank, worded to follow "at step 7, …".
 DOING = (
     "starting",
     "building the job",
@@ -48,21 +56,25 @@ DOING = (
     STANDING_BY,
 ) = range(len(DOING))
 
-# A rank that computes or reads without a beat is not idle; but nobody waits for it for ever.
+# A busy rank (computing or reading) may be silent for this multiple of `hang_limit_s`.
 BUSY_FACTOR = 30
 
 _COUNT, _PID, _STEP, _DOING, _ON_GPU, _ASKED, _ANSWERED, _ANSWER_BYTES = range(8)
 _NUMBERS = 8
 _PLACE_BYTES = _NUMBERS * 8
-# What a rank may say of the collectives it is in; a few hundred bytes for each process group.
+# The maximum size of an answer. Each process group takes a few hundred bytes.
 MAX_ANSWER_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Beat:
-    """A rank's newest beat; `step` is the last one it has done, `doing` a place in `DOING`.
+    """The latest heartbeat of a rank.
 
-    `is_on_gpu`: while it waits for its GPU, and so for others, it takes a whole core: that is no work.
+    Attributes:
+        step: The last completed step.
+        doing: Index into `DOING`.
+        is_on_gpu: True if the rank drives a GPU. Waiting for a GPU is busy waiting: it uses a core
+            completely, so CPU time proves no progress.
     """
 
     count: int
@@ -73,12 +85,12 @@ class Beat:
 
     @property
     def words(self) -> str:
-        """Say what the rank was doing."""
+        """Activity of the rank, as text."""
         return DOING[self.doing] if self.doing < len(DOING) else DOING[STARTING]
 
 
 class Board:
-    """The supervisor's side: every rank's place, to be read."""
+    """The supervisor's side: reads the place of every rank."""
 
     def __init__(self, num_ranks: int) -> None:
         self._file = MemoryFile("heartbeats", num_ranks * (_PLACE_BYTES + MAX_ANSWER_BYTES))
@@ -89,11 +101,11 @@ class Board:
 
     @property
     def address(self) -> str:
-        """Where the ranks find it, as long as this process lives; it is gone with it."""
+        """Path under which ranks open the memory file. It is valid while this process lives."""
         return self._file.address
 
     def read(self, rank: int) -> Beat | None:
-        """Return a rank's newest beat; None before its first."""
+        """Return a rank's latest heartbeat; None before its first."""
         start = rank * _NUMBERS
         numbers = self._numbers[start : start + _NUMBERS]
         if numbers[_COUNT] == 0:
@@ -107,28 +119,28 @@ class Board:
         )
 
     def ask(self) -> None:
-        """Ask every rank which collectives it is in."""
+        """Ask every rank for the collectives it is in. Ranks poll the request number."""
         self._num_asked += 1
         for rank in range(self.num_ranks):
             self._numbers[rank * _NUMBERS + _ASKED] = self._num_asked
 
     def answer(self, rank: int) -> bytes | None:
-        """Return what a rank says to the newest question; None: not yet, and perhaps never."""
+        """Return a rank's answer to the latest request, or None. A stuck rank never answers."""
         numbers = self._numbers[rank * _NUMBERS : (rank + 1) * _NUMBERS]
         if self._num_asked == 0 or numbers[_ANSWERED] != self._num_asked:
             return None
-        room = _room_for_answer(self._bytes, self.num_ranks, rank)
+        room = _buffer_of_answer(self._bytes, self.num_ranks, rank)
         return bytes(room[: numbers[_ANSWER_BYTES]])
 
 
 class Place:
-    """A rank's side: its own place, to be written."""
+    """A rank's side: writes its own place."""
 
     def __init__(self, address: str | None, rank: int) -> None:
-        """Find this rank's place; without an address the beats go nowhere.
+        """Map this rank's place. Without an address, heartbeats are discarded.
 
         Raises:
-            OSError: when there is no board at this address.
+            OSError: If the memory file does not exist.
         """
         if address is None:
             board, num_ranks, rank = memoryview(bytearray(_PLACE_BYTES + MAX_ANSWER_BYTES)), 1, 0
@@ -136,52 +148,54 @@ class Place:
             board = memoryview(host.map_file(address))
             num_ranks = len(board) // (_PLACE_BYTES + MAX_ANSWER_BYTES)
         self._numbers = board[rank * _PLACE_BYTES : (rank + 1) * _PLACE_BYTES].cast("Q")
-        self._room = _room_for_answer(board, num_ranks, rank)
+        self._answer_buffer = _buffer_of_answer(board, num_ranks, rank)
         self._numbers[_PID] = os.getpid()
 
     def beat(self, doing: int, step: int | None = None) -> None:
-        """Say that this rank goes on."""
+        """Record a heartbeat."""
         if step is not None:
             self._numbers[_STEP] = step
         self._numbers[_DOING] = doing
+        # The counter is written last, after the activity and the step that belong to it.
         self._numbers[_COUNT] += 1
 
     @property
     def doing(self) -> int:
-        """What the newest beat said."""
+        """Activity in the latest heartbeat: index into `DOING`."""
         return self._numbers[_DOING]
 
     def note_gpu(self) -> None:
-        """Say that this rank drives a GPU."""
+        """Record that this rank drives a GPU."""
         self._numbers[_ON_GPU] = 1
 
     @property
     def is_asked(self) -> bool:
-        """Whether the supervisor waits for an answer."""
+        """True if the supervisor waits for an answer."""
         return self._numbers[_ASKED] != self._numbers[_ANSWERED]
 
-    def answer(self, said: bytes) -> None:
-        """Answer the supervisor's newest question; what is too long for its room is not said."""
+    def answer(self, reply: bytes) -> None:
+        """Answer the supervisor's latest request. An answer that exceeds the buffer is sent empty."""
         asked = self._numbers[_ASKED]
-        said = said if len(said) <= MAX_ANSWER_BYTES else b""
-        self._room[: len(said)] = said
-        self._numbers[_ANSWER_BYTES] = len(said)
+        reply = reply if len(reply) <= MAX_ANSWER_BYTES else b""
+        self._answer_buffer[: len(reply)] = reply
+        self._numbers[_ANSWER_BYTES] = len(reply)
+        # The request number is last: it marks the answer above as complete.
         self._numbers[_ANSWERED] = asked
 
 
-def _room_for_answer(board: memoryview, num_ranks: int, rank: int) -> memoryview:
+def _buffer_of_answer(board: memoryview, num_ranks: int, rank: int) -> memoryview:
     start = num_ranks * _PLACE_BYTES + rank * MAX_ANSWER_BYTES
     return board[start : start + MAX_ANSWER_BYTES]
 
 
 def can_be_watched() -> bool:
-    """Tell whether this system has what the board needs: Linux does."""
+    """True if this system has memory files, as Linux does."""
     return host.is_in_memory()
 
 
 STACKS_SIGNAL = signal.SIGUSR2
 UNWATCHED_PATIENCE = timedelta(seconds=60)
-# One rank may find in a cache what another compiles: an evaluation's shapes, an uneven last batch.
+# With `compile`, one rank may load from a cache what another compiles, for example for an uneven last batch.
 COMPILERS_PATIENCE = timedelta(minutes=10)
 FOR_EVER = timedelta(days=30)
 
@@ -190,23 +204,26 @@ _place = Place(None, 0)
 
 
 def begin_heartbeats() -> None:
-    """Beat from now on to the supervisor, where there is one, and let it look at this rank's stacks."""
+    """Send heartbeats to the supervisor, if there is one, and let it read this rank's stacks."""
     global _place
     address = os.environ.get(ADDRESS)
     _place = Place(address, int(os.environ["RANK"]))
     write_heartbeat(STARTING)
-    # On this signal every thread's stack goes into the rank's log, also while it stands in compiled code.
+    # This signal writes the stacks of all threads to the rank's log, even from inside compiled code.
     faulthandler.register(STACKS_SIGNAL, file=sys.stderr.fileno(), all_threads=True)
     if address is not None and sys.platform.startswith("linux"):
-        # Where a process may be read by its ancestors only (Yama), the supervisor's helper may do so too.
+        # Under Yama's ptrace restriction only ancestors may read a process, but py-spy is another child of
+        # the supervisor. This allows the supervisor and its descendants. Its pid is in the address,
+        # /proc/PID/fd/N.
         supervisor_pid = int(address.split("/")[2])
         ctypes.CDLL(None).prctl(_PR_SET_PTRACER, supervisor_pid, 0, 0, 0)
 
 
 def silence_limit(config: Config) -> timedelta:
-    """Return how long a rank waits for the others before it gives up by itself.
+    """Return how long a rank waits in a collective before it aborts.
 
-    Where a supervisor listens, it finds a hang sooner, says more, and knows a long step for what it is.
+    Under a supervisor the limit is long: the supervisor finds a hang sooner, diagnoses it, and does not
+    mistake a long step for a hang.
     """
     if ADDRESS not in os.environ:
         return COMPILERS_PATIENCE if config.compile else UNWATCHED_PATIENCE
@@ -216,33 +233,33 @@ def silence_limit(config: Config) -> timedelta:
 
 
 def write_heartbeat(doing: int, step: int | None = None) -> None:
-    """Say that this rank goes on: with what, and the newest step it has done."""
+    """Record a heartbeat: the current activity, and the last completed step."""
     _place.beat(doing, step)
 
 
 def describe_activity() -> str:
-    """Return what this rank is doing, in the words of `DOING`."""
+    """Return this rank's activity, as worded in `DOING`."""
     return DOING[_place.doing]
 
 
 def note_gpu() -> None:
-    """Say that this rank drives a GPU: waiting for it looks like work."""
+    """Record that this rank drives a GPU, where waiting takes CPU time as if it were work."""
     _place.note_gpu()
 
 
 def answer_when_asked(say: Callable[[], bytes]) -> None:
-    """Tell the supervisor, when it asks, which collectives this rank is in; any thread may call it."""
+    """Answer the supervisor's request, if any, with this rank's collectives. Callable from any thread."""
     if _place.is_asked:
         _place.answer(say())
 
 
-# These take tensors of one size on all ranks.
+# Collectives whose tensors have the same size on all ranks.
 _SAME_SIZE = ("all-reduce", "broadcast")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Collective:
-    """One collective: its number in its process group, and what it is given."""
+    """One collective: its sequence number in its process group, and its tensor."""
 
     number: int
     name: str
@@ -250,23 +267,23 @@ class Collective:
     num_bytes: int = 0
 
     def __str__(self) -> str:
-        about = f" ({self.dtype}, {_size(self.num_bytes)})" if self.dtype else ""
+        about = f" ({self.dtype}, {_size_text(self.num_bytes)})" if self.dtype else ""
         return f"{self.name} {self.number}{about}"
 
     def fits(self, other: Collective) -> bool:
-        """Tell whether both ranks mean the same."""
+        """True if both ranks are in the same collective: same operation and, where required, same size."""
         is_same_size = self.name not in _SAME_SIZE or self.num_bytes == other.num_bytes
         return self.name == other.name and is_same_size
 
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """A process group as one of its ranks knows it.
+    """One rank's view of a process group.
 
     Attributes:
-        ranks: of the whole job; they belong to it.
-        newest: the last collective that this rank has entered.
-        unfinished: the first one that it has entered and not left.
+        ranks: Global ranks of its members.
+        newest: The last collective that this rank has entered.
+        unfinished: The first collective that it has entered and not left.
     """
 
     name: str
@@ -277,31 +294,31 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a rank says when it is asked.
+    """A rank's answer to a request of the supervisor.
 
     Attributes:
-        groups: its process groups; none where torch cannot say.
-        gradients_done: of how many backward passes its GPU has the gradients; None where that is not known.
+        groups: Its process groups; empty if torch cannot list them.
+        gradients_done: Number of backward passes whose gradients its GPU has computed; None if unknown.
     """
 
     groups: tuple[Group, ...] = ()
     gradients_done: int | None = None
 
 
-# What each rank says that has answered.
+# The views of the ranks that have answered.
 Views = Mapping[int, Sequence[Group]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gap:
-    """A collective that cannot end: who waits in what, and who never came."""
+    """A collective that cannot finish: the ranks inside it, and the ranks that never entered it."""
 
     waiting: Mapping[int, Collective]
     missing: tuple[int, ...]
 
     @property
     def is_mismatch(self) -> bool:
-        """Tell whether those who came mean different things."""
+        """True if the ranks inside are in different collectives."""
         first, *others = self.waiting.values()
         return not all(first.fits(other) for other in others)
 
@@ -310,21 +327,23 @@ class Gap:
             return "; ".join(f"rank {rank} is in {what}" for rank, what in sorted(self.waiting.items()))
         what = next(iter(self.waiting.values()))
         wait = "waits" if len(self.waiting) == 1 else "wait"
-        return f"{_ranks(self.missing)} never entered {what}, in which {_ranks(self.waiting)} {wait}"
+        return (
+            f"{_ranks_text(self.missing)} never entered {what}, in which {_ranks_text(self.waiting)} {wait}"
+        )
 
 
 def to_bytes(answer: Answer) -> bytes:
-    """Return what a rank says."""
+    """Serialize an answer."""
     return json.dumps(asdict(answer)).encode()
 
 
-def from_bytes(said: bytes) -> Answer | None:
-    """Return what a rank has said; None where it could not, or it makes no sense."""
+def from_bytes(reply: bytes) -> Answer | None:
+    """Parse an answer; None if it is empty or invalid."""
     try:
-        raw = parse_json(said)
+        raw = parse_json(reply)
         done = raw["gradients_done"]
         return Answer(
-            groups=tuple(_group(group) for group in raw["groups"]),
+            groups=tuple(_parse_group(group) for group in raw["groups"]),
             gradients_done=None if done is None else int(done),
         )
     except (ValueError, LookupError, TypeError):
@@ -332,7 +351,7 @@ def from_bytes(said: bytes) -> Answer | None:
 
 
 def behind_on_gpu(answers: Mapping[int, Answer]) -> tuple[int, ...]:
-    """Return the ranks whose GPUs have not computed gradients that other GPUs have."""
+    """Return the ranks whose GPUs have computed fewer gradients than other GPUs."""
     known = {
         rank: answer.gradients_done for rank, answer in answers.items() if answer.gradients_done is not None
     }
@@ -340,9 +359,14 @@ def behind_on_gpu(answers: Mapping[int, Answer]) -> tuple[int, ...]:
 
 
 def gaps(views: Views) -> tuple[Gap, ...]:
-    """Return the collectives that cannot end as things stand; a rank that says nothing is not missing."""
+    """Return the collectives that cannot finish in the current state.
+
+    Ranks are compared by the sequence number that torch gives each collective of a process group: the lowest
+    unfinished number blocks the group, and a rank whose latest number is lower has not entered it. A rank
+    that did not answer is not reported as missing.
+    """
     found = []
-    for name, ranks in sorted({(group.name, group.ranks) for said in views.values() for group in said}):
+    for name, ranks in sorted({(group.name, group.ranks) for groups in views.values() for group in groups}):
         inside = {
             rank: next((group for group in views[rank] if (group.name, group.ranks) == (name, ranks)), None)
             for rank in ranks
@@ -354,7 +378,7 @@ def gaps(views: Views) -> tuple[Gap, ...]:
         number = min(what.number for what in unfinished.values())
         gap = Gap(
             waiting={rank: what for rank, what in unfinished.items() if what.number == number},
-            missing=tuple(rank for rank, group in inside.items() if _newest_number(group) < number),
+            missing=tuple(rank for rank, group in inside.items() if _latest_number(group) < number),
         )
         if gap.missing or gap.is_mismatch:
             found.append(gap)
@@ -362,12 +386,12 @@ def gaps(views: Views) -> tuple[Gap, ...]:
 
 
 def is_in_one(rank: int, views: Views) -> bool:
-    """Tell whether a rank has entered a collective and not left it."""
+    """True if the rank has entered a collective and not left it."""
     return any(group.unfinished is not None for group in views.get(rank, ()))
 
 
 def blamed_ranks(found: Sequence[Gap]) -> tuple[int, ...]:
-    """Return the few ranks that the many wait for; none where it is not the many."""
+    """Return the minority of ranks that block the majority; empty without a majority."""
     guilty: set[int] = set()
     for gap in found:
         if not gap.is_mismatch:
@@ -383,11 +407,11 @@ def _num_fitting(what: Collective, gap: Gap) -> int:
     return sum(what.fits(other) for other in gap.waiting.values())
 
 
-def _newest_number(group: Group | None) -> int:
+def _latest_number(group: Group | None) -> int:
     return -1 if group is None or group.newest is None else group.newest.number
 
 
-def _group(raw: Mapping[str, Any]) -> Group:
+def _parse_group(raw: Mapping[str, Any]) -> Group:
     return Group(
         name=str(raw["name"]),
         ranks=tuple(int(rank) for rank in raw["ranks"]),
@@ -396,12 +420,12 @@ def _group(raw: Mapping[str, Any]) -> Group:
     )
 
 
-def _ranks(ranks: Iterable[int]) -> str:
+def _ranks_text(ranks: Iterable[int]) -> str:
     names = [str(rank) for rank in sorted(ranks)]
     return f"rank {names[0]}" if len(names) == 1 else f"ranks {', '.join(names[:-1])} and {names[-1]}"
 
 
-def _size(num_bytes: int) -> str:
+def _size_text(num_bytes: int) -> str:
     if num_bytes < 1000:
         return f"{num_bytes} bytes"
     return f"{num_bytes / 1e3:.1f} kB" if num_bytes < 1e6 else f"{num_bytes / 1e6:.1f} MB"

@@ -1,4 +1,4 @@
-"""Which engine a run belongs to, and what has become of the run."""
+"""The engine and the actual state of a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def engine_of(run: RunDirectory) -> Engine:
     """Return the engine that started a run.
 
     Raises:
-        UnknownEngineError: when this program has none of that name.
+        UnknownEngineError: If no engine of that name is registered.
     """
     with contextlib.suppress(StatusError):
         recorded = status_file.read(run.status)
@@ -28,7 +28,7 @@ def engine_of(run: RunDirectory) -> Engine:
 
 
 def engine_to_ask(run: RunDirectory) -> Engine:
-    """Return a run's engine; where it is unknown here, the one by which the run would resume."""
+    """Return the run's engine; if it is not registered, the engine that would resume the run."""
     try:
         return engine_of(run)
     except UnknownEngineError:
@@ -36,13 +36,16 @@ def engine_to_ask(run: RunDirectory) -> Engine:
 
 
 def read_status(run: RunDirectory) -> Status:
-    """Return the run's true state: a live one only while its engine says so, or it waits."""
+    """Return the run's actual state.
+
+    A live state is reported only while the engine confirms it or the run is queued; otherwise it is "lost".
+    """
     status = true_status(run, _is_alive)
     if status.state == "lost" and not registry.is_known(status.engine):
         words = f"It was started by the engine {status.engine}, which this program does not have"
         return replace(status, error=f"{words}: what has become of it cannot be found out here.")
     if status.state in (*events.LIVE_STATES, "stopped") and registry.is_known(status.engine):
-        # An engine that starts a run again by itself, after a node failed, has it wait again without a word.
+        # After a node failure, an engine may requeue the run without changing its status.
         is_waiting = registry.named(status.engine).is_waiting(status.handle)
         if is_waiting:
             return replace(status, state="queued")
@@ -52,27 +55,27 @@ def read_status(run: RunDirectory) -> Status:
 
 
 def silence(status: Status, run: RunDirectory | None = None) -> str | None:
-    """Return since when nothing is known of a live run's processes, as text; None: they are known of.
+    """Return since when a live run's processes have not reported, as text; None if they report.
 
     Args:
-        run: looks also whether its first node still reports.
+        run: If given, also check the reports of its first node.
     """
     if status.state not in events.LIVE_STATES or not registry.is_known(status.engine):
         return None
-    said = registry.named(status.engine).silence(status.handle)
+    text = registry.named(status.engine).silence(status.handle)
     is_at_work = run is not None and status.state != "queued" and status.engine != LOCAL
-    return said or (restarts.silence_of_first_node(run) if run is not None and is_at_work else None)
+    return text or (restarts.silence_of_first_node(run) if run is not None and is_at_work else None)
 
 
 def detail(status: Status) -> str | None:
-    """Return in a few words why the processes of a live run stand still; None: they do not."""
+    """Return a short reason why a live run's processes are suspended; None if they are not."""
     if status.state not in events.LIVE_STATES or not registry.is_known(status.engine):
         return None
     return registry.named(status.engine).detail(status.handle)
 
 
 def is_alive(run: RunDirectory) -> bool:
-    """Tell whether somebody looks after a run, or trains it by hand."""
+    """True if an engine owns the run or it is being trained from a terminal."""
     if run.is_locked():
         return True
     with contextlib.suppress(StatusError):
@@ -86,4 +89,4 @@ def _is_alive(run: RunDirectory, recorded: Status) -> bool | None:
     try:
         return registry.named(recorded.engine).is_alive(run, recorded.handle)
     except UnknownEngineError:
-        return False  # an engine of another program: nobody here could follow or end it
+        return False  # unknown engine: this program can neither watch nor end the run

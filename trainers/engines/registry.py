@@ -1,4 +1,4 @@
-"""The engines by name."""
+"""Registry of engines by name."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ _ENGINES: dict[str, Engine] = {LocalEngine.name: LocalEngine()}
 
 
 class UnknownEngineError(ValueError):
-    """There is no engine of this name here."""
+    """No engine of this name is registered."""
 
 
 def register(engine: Engine) -> None:
-    """Make an engine known: runs whose status names it are its own from now on."""
+    """Register an engine. It owns all runs whose status names it."""
     _ENGINES[engine.name] = engine
 
 
 def is_known(name: str) -> bool:
-    """Tell whether there is an engine of this name here."""
+    """True if an engine of this name is registered."""
     return name in _ENGINES
 
 
@@ -26,7 +26,7 @@ def named(name: str) -> Engine:
     """Return the engine of this name.
 
     Raises:
-        UnknownEngineError: when there is none.
+        UnknownEngineError: If it is not registered.
     """
     if not is_known(name):
         known = ", ".join(sorted(_ENGINES))

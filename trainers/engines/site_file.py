@@ -1,9 +1,9 @@
-"""The site file (`--site site.toml`): what an administrator says once of the place where runs train.
+"""The site file (`--site site.toml`): an administrator's description of the place where runs train.
 
-Each engine reads a table of its own name, whose keys are the fields of a dataclass. The type of a field says
-what is allowed: `bool`, `int`, `float`, `str`, `tuple[T, ...]` for a list, another dataclass for a table, and
-`T | None` for what may be left out, as may everything with a default. A dataclass whose `SHORT` names one of
-its fields may also be written as that field's text alone.
+Each engine reads the table of its name. Its keys are the fields of a dataclass, and the type of a field
+defines the allowed values: `bool`, `int`, `float`, `str`, `tuple[T, ...]` for a list, another dataclass for a
+table. `T | None` and fields with a default are optional. A dataclass whose `SHORT` names one of its fields
+may be written as the text of that field alone.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ Shape = TypeVar("Shape")
 
 
 class SiteError(ValueError):
-    """A site file that cannot be used; names the file, the key, its value and what is allowed."""
+    """An invalid site file; names the file, the key, its value and the allowed values."""
 
 
 def read(file: Path, table: str, shape: type[Shape]) -> Shape:
-    """Return one table of a site file; where it is not there, its defaults.
+    """Return one table of a site file; its defaults if the table is missing.
 
     Args:
-        table: one of `TABLES`.
-        shape: a dataclass; a ValueError of its `__post_init__` is told with the key of its table.
+        table: One of `TABLES`.
+        shape: A dataclass. A ValueError of its `__post_init__` is reported with the key of its table.
 
     Raises:
-        SiteError: when the file cannot be read, or something in it is unknown or wrong.
+        SiteError: If the file cannot be read, or has unknown keys or invalid values.
     """
     assert table in TABLES
     try:
         with file.open("rb") as opened:
-            said = opened.read(MAX_BYTES + 1)
-        if len(said) > MAX_BYTES:
+            content = opened.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
             raise SiteError(f"{file} has more than {MAX_BYTES:,} bytes: it is no site file")
-        raw = tomllib.loads(said.decode("utf-8"))
+        raw = tomllib.loads(content.decode("utf-8"))
     except OSError as error:
         raise SiteError(f"{file} cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
@@ -56,7 +56,7 @@ def read(file: Path, table: str, shape: type[Shape]) -> Shape:
         raise SiteError(f"{file} is not TOML: {error}") from error
     for name in raw:
         if name not in TABLES:
-            raise SiteError(f"{file} has {_shown(name)}, but allowed is: {_nearest(name, TABLES)}")
+            raise SiteError(f"{file} has {_shorten(name)}, but allowed is: {_known_names(name, TABLES)}")
     value = raw.get(table, {})
     made: Shape = _Reader(file).table(table, value, shape)
     return made
@@ -69,24 +69,24 @@ class _Reader:
     file: Path
 
     def table(self, key: str, value: Any, shape: type[Any]) -> Any:
-        """Return a dataclass made of a table.
+        """Return a dataclass built from a table.
 
         Args:
-            key: where the table is, as it is written in the file.
+            key: Path of the table, as written in the file.
         """
         if not isinstance(value, Mapping):
-            raise self._wrong(key, value, _allowed(shape))
+            raise self._value_error(key, value, _allowed_text(shape))
         hints = typing.get_type_hints(shape)
         fields = {field.name: field for field in dataclasses.fields(shape)}
         for name in value:
             if name not in fields:
                 raise SiteError(
-                    f"{self.file} has {_shown(name)} in [{key}], but allowed is: "
-                    f"{_nearest(name, tuple(fields))}"
+                    f"{self.file} has {_shorten(name)} in [{key}], but allowed is: "
+                    f"{_known_names(name, tuple(fields))}"
                 )
         missing = [name for name, field in fields.items() if _is_required(field) and name not in value]
         if missing:
-            raise SiteError(f"{self.file} lacks {key}.{missing[0]}: {_allowed(hints[missing[0]])}")
+            raise SiteError(f"{self.file} lacks {key}.{missing[0]}: {_allowed_text(hints[missing[0]])}")
         found = {name: self.value(f"{key}.{name}", each, hints[name]) for name, each in value.items()}
         try:
             return shape(**found)
@@ -96,7 +96,7 @@ class _Reader:
             raise SiteError(f"{self.file}, [{key}]: {error}") from error
 
     def value(self, key: str, value: Any, hint: Any) -> Any:
-        """Return a value as its field's type."""
+        """Return a value converted to its field's type."""
         kind = _without_none(hint)
         if dataclasses.is_dataclass(kind):
             if isinstance(value, str) and hasattr(kind, SHORT):
@@ -104,20 +104,20 @@ class _Reader:
             return self.table(key, value, typing.cast("type[Any]", kind))
         if typing.get_origin(kind) is tuple:
             if not isinstance(value, list):
-                raise self._wrong(key, value, _allowed(hint))
+                raise self._value_error(key, value, _allowed_text(hint))
             of = typing.get_args(kind)[0]
             return tuple(self.value(f"{key}[{number}]", each, of) for number, each in enumerate(value, 1))
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
-        # In Python true is a number.
+        # bool is a subclass of int in Python.
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise self._wrong(key, value, _allowed(hint))
+            raise self._value_error(key, value, _allowed_text(hint))
         if isinstance(value, float) and not math.isfinite(value):
-            raise self._wrong(key, value, _allowed(hint))
+            raise self._value_error(key, value, _allowed_text(hint))
         return value
 
-    def _wrong(self, key: str, value: Any, allowed: str) -> SiteError:
-        return SiteError(f"{self.file}: {key} is {_shown(value)}, but allowed is: {allowed}")
+    def _value_error(self, key: str, value: Any, allowed: str) -> SiteError:
+        return SiteError(f"{self.file}: {key} is {_shorten(value)}, but allowed is: {allowed}")
 
 
 def _is_required(field: dataclasses.Field[Any]) -> bool:
@@ -130,21 +130,21 @@ def _without_none(hint: Any) -> Any:
     return hint
 
 
-def _allowed(hint: Any) -> str:
-    """Say in words what a field of this type accepts."""
+def _allowed_text(hint: Any) -> str:
+    """Describe the values that a type accepts."""
     kind = _without_none(hint)
     if dataclasses.is_dataclass(kind):
         return f"{_KINDS[str]} or a table" if hasattr(kind, SHORT) else "a table"
     if typing.get_origin(kind) is tuple:
-        return f"a list in brackets, each {_allowed(typing.get_args(kind)[0])}"
+        return f"a list in brackets, each {_allowed_text(typing.get_args(kind)[0])}"
     return _KINDS[kind]
 
 
-def _nearest(name: str, known: Sequence[str]) -> str:
+def _known_names(name: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(name[:MAX_SHOWN], known, n=1)
     return f"{', '.join(known)}" + (f" (did you mean {close[0]}?)" if close else "")
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     shown = repr(value)
     return shown if len(shown) <= MAX_SHOWN else shown[: MAX_SHOWN - 1] + "…"

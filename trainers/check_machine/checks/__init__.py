@@ -1,1 +1,1 @@
-"""The checks, one file each, and the short real jobs they start."""
+"""The individual checks, one file each, and the short real jobs that they start."""

@@ -1,4 +1,4 @@
-"""The all-reduce check: runs the program of the communication check, and judges its results."""
+"""The check of all-reduces: runs the communication check for a short time and judges its results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from trainers.machine import environment
 from trainers.machine.processes import ProcessTree
 
 FEWEST_RANKS = 2
-# Enough for a comparison with the last time; the communication check takes longer and is more precise.
+# Enough for a comparison with the last check. The complete communication check is longer and more precise.
 SECONDS_PER_SIZE = 0.15
 
 MODULE = "trainers.check_communication"
@@ -42,19 +42,19 @@ def check_all_reduce(
     patience: Patience,
     limit_s: float,
 ) -> Outcome:
-    """Run all-reduces of all sizes between the ranks, and check that every sum is right.
+    """Run all-reduces of all sizes between the ranks, and check that every sum is correct.
 
     Raises:
-        CancelledError: when somebody ended the check.
+        CancelledError: If a user cancels the check.
     """
     options = ("--device", device, "--seconds-per-size", str(SECONDS_PER_SIZE))
     arguments = torchrun_arguments(num_ranks, MODULE, *options)
     hint = hint_for(device, num_ranks)
-    said, log = folder / "lines.jsonl", folder / "all_reduce.log"
+    output, log = folder / "lines.jsonl", folder / "all_reduce.log"
     rendezvous = RendezvousFiles()
     lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
     more = {**torchrun_options(folder / "torchrun"), **rendezvous.environment, **variables}
-    with said.open("wb") as stdout, log.open("wb") as stderr:
+    with output.open("wb") as stdout, log.open("wb") as stderr:
         process = subprocess.Popen(
             [*lifeline, *torchrun_program(), *arguments],
             cwd=REPOSITORY,
@@ -80,11 +80,11 @@ def check_all_reduce(
         tree.kill()
         process.wait()
         rendezvous.close()
-    return judge(read_json_lines(said), process.returncode, log_ends([log]), hint)
+    return judge(read_json_lines(output), process.returncode, log_ends([log]), hint)
 
 
 def hint_for(device: str, num_ranks: int) -> str:
-    """Return what to do if the all-reduce fails: the same by hand, with all sizes."""
+    """Return the remedy for a failed all-reduce: the shell command for the complete measurement."""
     by_hand = shlex.join(literal_command(torchrun_arguments(num_ranks, MODULE, "--device", device)))
     hint = f"See what it says by hand: {by_hand}."
     if device == "cpu":
@@ -99,10 +99,10 @@ def judge(lines: list[dict[str, Any]], exit_code: int, log: str, hint: str) -> O
     """Return the outcome of the measurements.
 
     Args:
-        lines: what the ranks printed.
-        exit_code: torchrun's.
-        log: the end of what it said.
-        hint: what to do where they failed.
+        lines: Output of the ranks.
+        exit_code: Exit code of torchrun.
+        log: End of its log.
+        hint: Remedy for a failure.
     """
     errors = [line for line in lines if "error" in line]
     measured = [line for line in lines if "error" not in line]

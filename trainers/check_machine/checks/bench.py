@@ -1,4 +1,4 @@
-"""Shared by the checks that train: the devices, the folder, and the current job."""
+"""The test bench for checks that train: devices, folder, and the current job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Bench:
     """Runs jobs one at a time in the folder of a check, and leaves none running.
 
     Args:
-        limit_s: how long one job may take in all.
+        limit_s: Maximum duration of a job.
     """
 
     def __init__(self, folder: Path, devices: Devices, patience: Patience, limit_s: float) -> None:
@@ -42,7 +42,7 @@ class Bench:
         return self._begin(run, step)
 
     def done(self) -> None:
-        """End the current job, if there is one."""
+        """End the current job, if any."""
         if self.job is not None:
             self.job.end()
             self.job = None
@@ -51,7 +51,7 @@ class Bench:
         """End the job, and return a failure with the end of its logs.
 
         Args:
-            said: its own error text, shown after the words.
+            said: The job's own error, shown after the words.
         """
         job, log = self.job, ""
         self.done()
@@ -60,12 +60,12 @@ class Bench:
         return Outcome.failed(words, REPORT_HINT, said=said, log=log)
 
     def guarded(self, check: Callable[[], Outcome]) -> Outcome:
-        """Run a check; a job that fails or hangs is ended and reported.
+        """Run a check; end and report a job that fails or hangs.
 
         Raises:
-            CancelledError: when somebody ended the check.
+            CancelledError: If a user cancels the check.
         """
-        if (taken := self._taken_meanwhile()) is not None:
+        if (taken := self._new_gpu_user()) is not None:
             return Outcome.not_checked(f"Left alone: {taken}.", GPUS_TAKEN_HINT)
         try:
             return check()
@@ -78,26 +78,26 @@ class Bench:
         self.job = Job(run, variables, self._patience, limit_s=self._limit_s, resume_step=resume_step)
         return self.job
 
-    def _taken_meanwhile(self) -> str | None:
-        """Report a new user of a GPU between two jobs; during a job its own processes are there.
+    def _new_gpu_user(self) -> str | None:
+        """Return a text about a new user of a GPU, or None. During a job, its own processes are on the GPUs.
 
         Raises:
-            CancelledError: when somebody ended the check.
+            CancelledError: If a user cancels the check.
         """
         if self.job is not None or self.devices.kind == "cpu":
             return None
         deadline = time.monotonic() + TEARDOWN_S
         try:
-            self._patience.wait("free GPUs", lambda: self._why_not_free() is None, deadline)
+            self._patience.wait("free GPUs", lambda: self._gpu_user() is None, deadline)
         except TooLateError:
-            return self._why_not_free()
+            return self._gpu_user()
         return None
 
-    def _why_not_free(self) -> str | None:
+    def _gpu_user(self) -> str | None:
         return gpus.taken_meanwhile(self.devices, gpus.sample())
 
 
 def fault_of(run: RunDirectory, step: int) -> str | None:
-    """Return what is wrong with the checkpoint of a step, or None."""
+    """Return the fault of a step's checkpoint, or None."""
     found = next((item for item in run.list_checkpoints() if item.step == step), None)
     return f"there is none of step {step:,}" if found is None else manifests.find_fault(found)

@@ -1,4 +1,4 @@
-"""Cancellable waiting: each wait polls whether the check was cancelled."""
+"""Cancellable waiting."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ Result = TypeVar("Result")
 
 
 class CancelledError(Exception):
-    """Somebody ended the check."""
+    """A user has cancelled the check."""
 
 
 class TooLateError(Exception):
-    """A deadline has passed; says what was not done."""
+    """A deadline has passed; the message names the missing condition."""
 
 
 class Patience:
-    """Waits until a condition, the deadline of a job, or a cancellation."""
+    """Waits for a condition, a deadline or a cancellation."""
 
     def __init__(self) -> None:
         # Not an Event: a signal handler could interrupt the thread that holds its lock, and deadlock.
         self.is_cancelled = False
 
     def cancel(self) -> None:
-        """Cancel the check at its next poll; may be called by a signal handler."""
+        """Cancel the check at its next poll. May be called by a signal handler."""
         self.is_cancelled = True
 
     def wait(self, what: str, is_true: Callable[[], Result | None], deadline: float) -> Result:
         """Return the result of `is_true` as soon as it is truthy.
 
         Args:
-            deadline: in seconds of `time.monotonic`.
+            deadline: In seconds of `time.monotonic`.
 
         Raises:
-            CancelledError: when somebody ended the check.
-            TooLateError: when the deadline has passed.
+            CancelledError: If a user cancels the check.
+            TooLateError: If the deadline has passed.
         """
         while True:
             if self.is_cancelled:

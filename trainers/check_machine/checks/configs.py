@@ -1,4 +1,4 @@
-"""The configurations of a check's jobs: one small network for all strategies, and the same global batches."""
+"""Configurations of a check's jobs: one small network and the same global batch for all strategies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NEVER = 10**9
 _USUAL = {
     "num_epochs": 100_000,
     "seed": 0,
-    # The same bits every time, on GPUs too.
+    # Bit-identical results, also on GPUs.
     "deterministic": True,
     "eval_every_steps": NEVER,
     "checkpoint_every_steps": NEVER,
@@ -37,7 +37,7 @@ def strategy_config(strategy: Strategy, devices: Devices, num_ranks: int) -> Con
     """Return the configuration of a strategy's job, with the same global batch as DDP.
 
     Args:
-        strategy: as the probe describes it, with what it can train.
+        strategy: As reported by the probe, with the network that it can train.
     """
     dataset, model = strategy["trains"]
     config = config_module.parse(
@@ -58,7 +58,7 @@ def strategy_config(strategy: Strategy, devices: Devices, num_ranks: int) -> Con
 def ranks_for(sharing: RanksPerReplica, num_devices: int) -> int | None:
     """Return the number of ranks for a strategy; None if there are too few devices.
 
-    If ranks share one copy of the model, two are enough, and any model can be split in two.
+    If ranks share one copy of the model, two ranks are enough, and any model can be split in two.
     """
     if sharing == "one":
         return num_devices
@@ -68,5 +68,5 @@ def ranks_for(sharing: RanksPerReplica, num_devices: int) -> int | None:
 
 
 def can_compare(strategy: Strategy) -> bool:
-    """Tell whether a strategy trains the network that DDP does."""
+    """True if a strategy trains the same network as the DDP jobs."""
     return tuple(strategy["trains"]) == (DATASET, MODEL)

@@ -1,4 +1,4 @@
-"""Which devices a check may use: idle GPUs, else CPU ranks."""
+"""The devices of a check: idle GPUs, otherwise CPU ranks."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ Kind = Literal["cuda", "cpu"]
 
 CPU_RANKS = 2
 MOST_GPUS = 8
-# If the driver lists no processes (in a container), memory in use shows that the GPU is used.
+# If the driver lists no processes (in a container), this share of memory in use shows that a GPU is used.
 UNSEEN_USE_SHARE = 0.05
 
 
 class UnavailableError(ValueError):
-    """The requested devices are not available; says why."""
+    """The requested devices are not available; the message gives the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Devices:
-    """What the jobs of a check run on.
+    """The devices of a check's jobs.
 
     Attributes:
-        uuids: of the GPUs, as CUDA_VISIBLE_DEVICES takes them; empty for CPU ranks.
-        words: what they are and why, for people.
+        uuids: UUIDs of the GPUs for CUDA_VISIBLE_DEVICES; empty for CPU ranks.
+        words: Devices and reason for the choice, for display.
     """
 
     kind: Kind
@@ -37,37 +37,37 @@ class Devices:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of the jobs: they see no other GPUs."""
+        """Environment of the jobs, in which only these GPUs are visible."""
         return cuda_environment.only(self.uuids)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpusNow:
-    """The idle GPUs, and in words why each of the others is left alone."""
+    """The idle GPUs, and for each other GPU the reason why it is not used, as text."""
 
     free: tuple[VisibleGpu, ...] = ()
     in_use: tuple[str, ...] = ()
 
 
 def sample(except_gpus: Collection[str] = ()) -> GpusNow:
-    """Sample who uses which GPU.
+    """Return which GPUs are idle now.
 
     Args:
-        except_gpus: UUIDs of GPUs to leave alone even if they look idle: a job is visible on its GPU only
+        except_gpus: UUIDs of GPUs to exclude even if they seem idle: a job becomes visible on its GPU only
             after it has opened it.
     """
     free, in_use = [], []
     for gpu in hardware.visible_gpus():
-        why_not = "is kept for somebody else" if gpu.uuid in except_gpus else _why_not(gpu)
+        why_not = "is kept for somebody else" if gpu.uuid in except_gpus else _reason_in_use(gpu)
         if why_not is None:
             free.append(gpu)
         else:
-            in_use.append(f"{_named(gpu)} {why_not}")
+            in_use.append(f"{_gpu_label(gpu)} {why_not}")
     return GpusNow(free=tuple(free), in_use=tuple(in_use))
 
 
 def usable(gpus: GpusNow, uuids: Sequence[str]) -> GpusNow:
-    """Exclude the GPUs that torch cannot use; of several MIG instances it sees, and names, only one."""
+    """Exclude the GPUs that torch cannot use. Of several MIG instances, torch reports only one."""
     unusable = [gpu for gpu in gpus.free if gpu.uuid not in uuids and not (gpu.is_part and uuids)]
     return GpusNow(
         free=tuple(gpu for gpu in gpus.free if gpu not in unusable),
@@ -75,8 +75,8 @@ def usable(gpus: GpusNow, uuids: Sequence[str]) -> GpusNow:
     )
 
 
-def _why_not(gpu: VisibleGpu) -> str | None:
-    """Return why a GPU is left alone, or None; without naming the owners of its processes."""
+def _reason_in_use(gpu: VisibleGpu) -> str | None:
+    """Return why a GPU is not idle, or None. The text does not name the owners of its processes."""
     if gpu.handle is None:
         return "cannot be asked who uses it"
     if hardware.is_divided(gpu.handle):
@@ -84,7 +84,7 @@ def _why_not(gpu: VisibleGpu) -> str | None:
     found = hardware.gpu_processes(gpu.handle)
     if found is None:
         return "does not say who uses it"
-    # A desktop leaves enough memory, and many machines have it on their only GPU.
+    # Graphics processes do not count: a desktop leaves enough memory, and often runs on the only GPU.
     if any(not process.draws for process in found):
         return "is in use"
     used, total = hardware.memory_held_bytes(gpu.handle), hardware.read_gpu(gpu.handle).memory_total_bytes
@@ -93,8 +93,8 @@ def _why_not(gpu: VisibleGpu) -> str | None:
     return None
 
 
-def _named(gpu: VisibleGpu) -> str:
-    """Return a GPU's name for people: its index; for a MIG instance that of its GPU."""
+def _gpu_label(gpu: VisibleGpu) -> str:
+    """Return a GPU's name for display: its index; for a MIG instance the index of its GPU."""
     if not gpu.is_part or hardware.is_divided(gpu.handle):
         return f"GPU {gpu.index}"
     whole = hardware.gpu_divided_into(gpu.uuid)
@@ -105,36 +105,36 @@ def _named(gpu: VisibleGpu) -> str:
 
 
 def choose(wanted: str, num_ranks: int | None, gpus: GpusNow, why_no_gpu: str | None) -> Devices:
-    """Return what the jobs run on.
+    """Choose the devices of the jobs.
 
     Args:
         wanted: `auto`, `cpu` or `cuda`.
-        num_ranks: how many ranks; None: all free GPUs, or two on the CPU.
-        why_no_gpu: why torch cannot use the GPUs there are; None where it can.
+        num_ranks: None: all free GPUs, or two CPU ranks.
+        why_no_gpu: Why torch cannot use the GPUs; None if it can.
 
     Raises:
-        UnavailableError: when what is wanted cannot be had.
+        UnavailableError: If the requested devices are not available.
     """
     whole = tuple(gpu for gpu in gpus.free if not gpu.is_part)
-    # NCCL refuses ranks on MIG instances, so that one of them is used, by one rank.
+    # NCCL refuses ranks on several MIG instances, so only one instance is used, by one rank.
     free = (whole[:MOST_GPUS] or gpus.free[:1]) if why_no_gpu is None else ()
     if wanted == "cuda" and len(free) < (num_ranks or 1):
         raise UnavailableError(
-            f"{_counted(num_ranks or 1, 'GPU')} wanted, but {len(free)} can be used: "
+            f"{_count_text(num_ranks or 1, 'GPU')} wanted, but {len(free)} can be used: "
             f"{why_no_gpu or in_words(gpus.in_use) or 'none was found'}"
         )
     if wanted != "cpu" and free and len(free) >= (num_ranks or 1):
         taken = free[: num_ranks or len(free)]
         numbers = ", ".join(str(gpu.index) for gpu in taken)
-        words = f"{_counted(len(taken), 'GPU')} ({numbers})"
+        words = f"{_count_text(len(taken), 'GPU')} ({numbers})"
         if gpus.in_use:
             words += f"; left alone: {in_words(gpus.in_use)}"
         return Devices(kind="cuda", num_ranks=len(taken), uuids=tuple(gpu.uuid for gpu in taken), words=words)
     ranks = num_ranks or CPU_RANKS
-    words = _counted(ranks, "CPU rank")
+    words = _count_text(ranks, "CPU rank")
     reason = why_no_gpu or in_words(gpus.in_use)
     if wanted != "cpu" and free:
-        words += f", because so many were asked for and only {_counted(len(free), 'GPU')} can be used"
+        words += f", because so many were asked for and only {_count_text(len(free), 'GPU')} can be used"
         words += f": {reason}" if reason else ""
     elif wanted != "cpu" and reason:
         words += f", because no GPU can be used: {reason}"
@@ -142,7 +142,7 @@ def choose(wanted: str, num_ranks: int | None, gpus: GpusNow, why_no_gpu: str | 
 
 
 def taken_meanwhile(devices: Devices, gpus: GpusNow) -> str | None:
-    """Report a new user of a GPU of the check since its last job, or None."""
+    """Return a text about a GPU of the check that has a new user since the last job, or None."""
     free = {gpu.uuid for gpu in gpus.free}
     if all(uuid in free for uuid in devices.uuids):
         return None
@@ -154,5 +154,5 @@ def in_words(parts: Sequence[str]) -> str:
     return ", ".join(parts)
 
 
-def _counted(number: int, what: str) -> str:
+def _count_text(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"

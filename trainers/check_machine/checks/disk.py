@@ -1,4 +1,4 @@
-"""The runs directory: the speed of its disk, and whether its file system supports what runs need."""
+"""The checks of the runs directory: speed of its disk, and required features of its file system."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ BLOCK_BYTES = 4 * 2**20
 MOST_BYTES = 256 * 2**20
 MOST_S = 2.0
 NUM_SMALL_FILES = 20
-# Several times what the jobs of a check write; with less free, nothing is measured and no job is started.
+# Several times what a check's jobs write. With less free space nothing is measured and no job starts.
 LEAST_FREE_BYTES = 128 * 2**20
 FREE_SPACE_HINT = "Free some space there, or keep the runs on another disk: --runs-dir."
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-# Below it a checkpoint of a small model takes so long that saving shows in training.
+# Below this speed, saving a checkpoint of even a small model delays training visibly.
 SLOW_BYTES_PER_S = 50e6
 SLOW_SMALL_FILE_S = 0.25
 
 
 def check_file_system(folder: Path) -> Outcome:
-    """Test what runs need: exclusive locks, permissions, atomic replacement of a file."""
+    """Test the features that runs need: exclusive locks, permissions, atomic replacement of a file."""
     problems = []
     lock = folder / "a.lock"
     first, second = (os.open(lock, os.O_RDWR | os.O_CREAT, 0o600) for _ in range(2))
@@ -63,11 +63,11 @@ def check_file_system(folder: Path) -> Outcome:
 
 
 def check_disk(folder: Path, patience: Patience) -> Outcome:
-    """Measure writing, reading and the cost of one small file, with fsync.
+    """Measure writing, reading, and the time to replace a small file, with fsync.
 
     Raises:
-        CancelledError: when somebody ended the check.
-        OSError: when the disk cannot be written.
+        CancelledError: If a user cancels the check.
+        OSError: If the disk cannot be written.
     """
     free_bytes = shutil.disk_usage(folder).free
     if free_bytes < LEAST_FREE_BYTES:
@@ -87,7 +87,7 @@ def check_disk(folder: Path, patience: Patience) -> Outcome:
     written, read = num_bytes / write_s, num_bytes / read_s
     values = (
         Value(name="writing", value=written, unit="bytes/s"),
-        # Reads from the page cache say nothing about the disk.
+        # Reads from the page cache do not measure the disk.
         Value(name="reading", value=read, unit="bytes/s", is_compared=not was_in_memory),
         Value(name="a small file", value=small_file_s, unit="s"),
     )
@@ -102,7 +102,7 @@ def check_disk(folder: Path, patience: Patience) -> Outcome:
 
 
 def failure(error: OSError) -> Outcome:
-    """Return the failure that a file could not be written or read, and what to do."""
+    """Return the outcome for a file that could not be written or read."""
     if error.errno in _NO_SPACE:
         words = "A file could not be written: the disk is full, or its quota is used up."
         return Outcome.failed(words, FREE_SPACE_HINT)
@@ -110,30 +110,30 @@ def failure(error: OSError) -> Outcome:
 
 
 def _write(path: Path, most_bytes: int, patience: Patience) -> tuple[int, float]:
-    """Write for some seconds, or so many bytes, with fsync."""
-    # No file system compresses random bytes.
+    """Write until the time or size limit, with fsync; return the number of bytes and the seconds."""
+    # Random bytes cannot be compressed by the file system.
     block = os.urandom(BLOCK_BYTES)
     num_bytes, started = 0, time.perf_counter()
     with path.open("xb", buffering=0) as file:
         while num_bytes < most_bytes and time.perf_counter() - started < MOST_S:
-            _check_patience(patience)
+            _raise_if_cancelled(patience)
             num_bytes += file.write(block)
             os.fsync(file.fileno())
     return num_bytes, time.perf_counter() - started
 
 
 def _read(path: Path, patience: Patience) -> tuple[float, bool]:
-    """Read the file, from the disk if its cached pages can be dropped; return whether they were cached."""
+    """Read the file; return the seconds, and whether it may have been read from the page cache."""
     was_in_memory = not hasattr(os, "posix_fadvise")
     with path.open("rb", buffering=0) as file:
         if not was_in_memory:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         started = time.perf_counter()
         while file.read(BLOCK_BYTES):
-            _check_patience(patience)
+            _raise_if_cancelled(patience)
     return time.perf_counter() - started, was_in_memory
 
 
-def _check_patience(patience: Patience) -> None:
+def _raise_if_cancelled(patience: Patience) -> None:
     if patience.is_cancelled:
         raise CancelledError

@@ -1,4 +1,4 @@
-"""Driver, wheel and card: what torch and NVML report, and whether they are compatible."""
+"""The check of driver, torch build ("wheel") and GPUs ("cards"): whether they are compatible."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ PROBE = ("-m", "trainers.check_machine.checks.probe")
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """What torch reports, in a separate process.
+    """torch's report, from a separate process.
 
     Attributes:
-        error: why it failed; None if it succeeded.
-        uuids: of the GPUs that torch can use, of those visible to it.
-        left_out: those without kernels in this torch, in words.
-        obstacle: why torch can use none of them, and what to do.
-        strategies: the available strategies, each with what it can train.
+        error: Why the process failed; None if it succeeded.
+        uuids: The visible GPUs that torch can use.
+        left_out: The GPUs for which this torch has no kernels, as text.
+        obstacle: Why torch can use none of them, with a remedy.
+        strategies: The available strategies, each with the network that it can train.
     """
 
     error: str | None = None
@@ -45,7 +45,7 @@ class Probe:
 
 @dataclass(frozen=True, kw_only=True)
 class Nvidia:
-    """What the system reports about NVIDIA cards, with a driver or without."""
+    """The system's report about NVIDIA GPUs, with or without a driver."""
 
     num_cards: int
     problem: str | None
@@ -54,7 +54,7 @@ class Nvidia:
 
     @staticmethod
     def read() -> Nvidia:
-        """Read the cards and the driver of this machine."""
+        """Read the GPUs and the driver of this machine."""
         driver, cuda = hardware.driver_versions()
         cards = max(hardware.num_nvidia_cards(), len(hardware.all_gpus()))
         return Nvidia(num_cards=cards, problem=hardware.nvml_problem(), driver=driver, cuda=cuda)
@@ -62,11 +62,12 @@ class Nvidia:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Whether driver, wheel and card are compatible; None: there is no card.
+    """Whether driver, torch build and GPUs are compatible.
 
     Attributes:
-        said: the text of torch or the driver, shown after the words.
-        why_no_gpu: why torch cannot use a GPU here; None if it can.
+        fits: None if there is no GPU.
+        said: Message of torch or the driver, shown after `words`.
+        why_no_gpu: Why torch cannot use a GPU on this machine; None if it can.
     """
 
     fits: bool | None
@@ -80,11 +81,11 @@ def ask_torch(variables: Mapping[str, str], patience: Patience) -> Probe:
     """Run a process with torch and read its report.
 
     Raises:
-        CancelledError: when somebody ended the check.
+        CancelledError: If a user cancels the check.
     """
     with tempfile.TemporaryDirectory(prefix="ddp-check-") as folder:
-        said, errors = Path(folder) / "said.jsonl", Path(folder) / "errors.log"
-        with said.open("wb") as stdout, errors.open("wb") as stderr:
+        output, errors = Path(folder) / "said.jsonl", Path(folder) / "errors.log"
+        with output.open("wb") as stdout, errors.open("wb") as stderr:
             process = subprocess.Popen(
                 [sys.executable, *PROBE],
                 cwd=REPOSITORY,
@@ -101,8 +102,8 @@ def ask_torch(variables: Mapping[str, str], patience: Patience) -> Probe:
         finally:
             tree.kill()
             process.wait()
-        # Plugins may print and libraries may warn before it and after.
-        answers = [line for line in read_json_lines(said) if "strategies" in line]
+        # Plugins may print and libraries may warn before and after the report.
+        answers = [line for line in read_json_lines(output) if "strategies" in line]
         words = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     if process.returncode != 0 or not answers:
         return Probe(error=words[-1] if words else f"it ended with exit code {process.returncode}.")
@@ -115,10 +116,10 @@ def ask_torch(variables: Mapping[str, str], patience: Patience) -> Probe:
 
 
 def judge(nvidia: Nvidia, probe: Probe, *, num_free: int) -> Verdict:
-    """Return whether driver, wheel and card are compatible.
+    """Return whether driver, torch build and GPUs are compatible.
 
     Args:
-        num_free: how many GPUs were visible to torch; with none, only what needs no CUDA context is known.
+        num_free: Number of GPUs visible to torch. If 0, only facts that need no CUDA context are known.
     """
     if probe.error is not None:
         hint = "Install it again: pip install -r requirements.txt in this checkout's environment."
@@ -147,10 +148,10 @@ def judge(nvidia: Nvidia, probe: Probe, *, num_free: int) -> Verdict:
         hint = "Install a torch that was built for this card: ./run.sh --torch-build auto."
         why_no_gpu = None if probe.uuids else why
         return Verdict(fits=False, words=f"{together}; {why}.", hint=hint, why_no_gpu=why_no_gpu)
-    return Verdict(fits=True, words=f"{together}. Torch can use {_those_free(num_free)}.")
+    return Verdict(fits=True, words=f"{together}. Torch can use {_free_gpus_text(num_free)}.")
 
 
-def _those_free(num_free: int) -> str:
+def _free_gpus_text(num_free: int) -> str:
     return "the one that is free" if num_free == 1 else f"all {num_free} that are free"
 
 

@@ -1,4 +1,4 @@
-"""The findings of a check of the machine: one per check, with its measured values and a comparison."""
+"""The findings of a machine check: one per check, with measured values and a comparison."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 State = Literal["waiting", "running", "passed", "failed", "not_checked", "skipped", "cancelled"]
 Unit = Literal["s", "bytes/s", "loss"]
 
-# A sign and words, so that nothing depends on colour alone.
+# A sign and words, so that meaning does not depend on colour alone.
 SIGNS: Mapping[State, tuple[str, str]] = {
     "waiting": (" ", "waits"),
     "running": (" ", "is being checked"),
@@ -20,15 +20,15 @@ SIGNS: Mapping[State, tuple[str, str]] = {
     "cancelled": ("–", "cancelled"),
 }
 
-# Smaller changes are noise on a machine that does other work too.
+# Smaller changes are noise on a machine that also does other work.
 NOTEWORTHY_FACTOR = 1.3
-# By unit, whether a larger value is faster; other units have no direction.
+# True if a larger value is faster. Other units have no direction.
 MORE_IS_FASTER: Mapping[Unit, bool] = {"bytes/s": True, "s": False}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
-    """One measured number; `is_compared`: with that of the last check."""
+    """One measured number. `is_compared`: True if it is compared with the last check's."""
 
     name: str
     value: float
@@ -41,12 +41,12 @@ class Finding:
     """One check and its outcome.
 
     Attributes:
-        words: what was found, in a sentence.
-        hint: what to do; empty where nothing is to be done.
-        values: what was measured.
-        seconds: how long it took; None while it has not ended.
-        compared: how it was last time, in words; empty where there is nothing to compare with.
-        log: the end of what the processes said; only of what failed.
+        words: The result, as a sentence.
+        hint: Remedy; empty if none is needed.
+        values: Measured values.
+        seconds: Duration; None until the check has ended.
+        compared: Comparison with the last check, as text; empty if there is nothing to compare with.
+        log: End of the processes' output; only for failures.
     """
 
     id: str
@@ -60,17 +60,17 @@ class Finding:
     log: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the finding as JSON values."""
         return asdict(self) | {"values": [asdict(value) for value in self.values]}
 
 
 def all_passed(findings: Sequence[Finding]) -> bool:
-    """Tell whether all checks passed that apply to this machine."""
+    """True if all checks that apply to this machine passed."""
     return all(finding.state in ("passed", "skipped") for finding in findings)
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """Summarise all checks in a sentence."""
+    """Summarize all checks in a sentence."""
     count = {state: sum(finding.state == state for finding in findings) for state in ("passed", "failed")}
     open_ones = sum(finding.state in ("not_checked", "cancelled") for finding in findings)
     skipped = sum(finding.state == "skipped" for finding in findings)
@@ -82,11 +82,11 @@ def summary(findings: Sequence[Finding]) -> str:
 
 
 def compare(finding: Finding, last: Mapping[str, Any] | None, *, are_times_comparable: bool) -> str:
-    """Describe how a finding differs from that of the last check.
+    """Describe how a finding differs from the last check's.
 
     Args:
-        last: that one's JSON; None where there was none.
-        are_times_comparable: both had the machine to themselves.
+        last: The last finding as JSON; None if there was none.
+        are_times_comparable: True if no run was active during either check.
     """
     ended = ("passed", "failed")
     if last is None or finding.state not in ended or last.get("state") not in ended:
@@ -101,7 +101,7 @@ def compare(finding: Finding, last: Mapping[str, Any] | None, *, are_times_compa
 
 
 def _largest_change(values: Sequence[Value], last: Mapping[str, Any]) -> str:
-    """Name the measured value that changed most, if the change is large enough."""
+    """Describe the measured value with the largest change, if that is noteworthy."""
     before = {value.get("name"): value.get("value") for value in last.get("values", [])}
     changes = []
     for value in values:

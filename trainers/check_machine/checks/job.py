@@ -1,4 +1,4 @@
-"""One short real job: a run with its usual supervisor, which is ended in any case."""
+"""One short real job: a run with its usual supervisor. The job is always ended."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 
 
 class JobError(Exception):
-    """A job failed; says what happened, and in `said` the job's own error."""
+    """A job failed; `said` is the job's own error."""
 
     def __init__(self, words: str, said: str = "") -> None:
         super().__init__(words)
@@ -39,7 +39,7 @@ class Job:
     """A run in the scratch folder of a check.
 
     Args:
-        limit_s: how long it may take in all; then it is killed.
+        limit_s: Maximum duration; then the job is killed.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class Job:
             self._process = subprocess.Popen(
                 command,
                 cwd=REPOSITORY,
-                # Losses of several starts are compared bit by bit, and the number of threads that a run
-                # chooses by itself depends on the load when it starts.
+                # One thread: losses of several starts are compared bit by bit, and the number of threads that
+                # a run would choose depends on the machine's load at its start.
                 env=environment.for_a_child({threads.GIVEN: "1", **variables}),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -77,7 +77,7 @@ class Job:
 
     @property
     def losses(self) -> dict[int, float | None]:
-        """The loss of each step of this start of the run so far; None stands for NaN."""
+        """Loss of each step of this start so far; None: NaN."""
         return {event["step"]: event["loss"] for event in self.events("step")}
 
     def events(self, kind: str) -> list[Event]:
@@ -93,17 +93,17 @@ class Job:
         """Wait until this step is reported.
 
         Raises:
-            JobError: when the job ends before, or hangs.
-            CancelledError: when somebody ended the check.
+            JobError: If the job ends before it, or hangs.
+            CancelledError: If a user cancels the check.
         """
         self._wait(f"step {step:,}", lambda: any(known >= step for known in self.losses))
 
     def ask(self, name: str, **arguments: Any) -> Event:
-        """Give a command and return its answer.
+        """Send a command and return its answer.
 
         Raises:
-            JobError: when it is refused or not answered.
-            CancelledError: when somebody ended the check.
+            JobError: If it is refused or not answered.
+            CancelledError: If a user cancels the check.
         """
         asked = self.run.append_command(name, **arguments)
 
@@ -119,8 +119,8 @@ class Job:
         """Wait for the event of a step's checkpoint, and return it.
 
         Raises:
-            JobError: when the job ends before, or hangs.
-            CancelledError: when somebody ended the check.
+            JobError: If the job ends before it, or hangs.
+            CancelledError: If a user cancels the check.
         """
 
         def saved() -> Event | None:
@@ -129,17 +129,17 @@ class Job:
         return self._wait(f"the checkpoint of step {step:,}", saved)
 
     def wait_for_end(self) -> Status:
-        """Wait until the job ends by itself, and return how it ended.
+        """Wait until the job ends, and return its final status.
 
         Raises:
-            JobError: when it does not end.
-            CancelledError: when somebody ended the check.
+            JobError: If it does not end.
+            CancelledError: If a user cancels the check.
         """
         self._wait("its end", lambda: self._process.poll() is not None, may_end=True)
         return liveness.read_status(self.run)
 
     def rank_pid(self, rank: int) -> int | None:
-        """Return the pid of a rank: the oldest process whose output is its log; None if that is hidden."""
+        """Return the pid of a rank, the oldest process that writes to its log; None if not visible."""
         log = self.run.rank_log(rank)
         try:
             below = psutil.Process(self._process.pid).children(recursive=True)
@@ -149,7 +149,7 @@ class Job:
         return min(ours, key=lambda child: (child.create_time(), child.pid)).pid if ours else None
 
     def end(self) -> list[int]:
-        """Kill all of its processes; return the pids of those that could not be killed."""
+        """Kill all processes of the job; return the pids of survivors."""
         self._tree.kill()
         if self._tree.survivors():
             return [process.pid for process in self._tree.survivors()]
@@ -166,7 +166,7 @@ class Job:
             has_ended = self._process.poll() is not None
             found = is_true()
             if not found and has_ended and not may_end:
-                raise JobError(f"The job ended before {what}:", self._why_it_ended())
+                raise JobError(f"The job ended before {what}:", self._end_reason())
             return found
 
         try:
@@ -176,20 +176,20 @@ class Job:
                 f"The job hung: {what} had not come when its {self._limit_s:g} s were over. It was ended."
             ) from None
 
-    def _why_it_ended(self) -> str:
+    def _end_reason(self) -> str:
         status = liveness.read_status(self.run)
         return status.error or f"it is {status.state} (exit code {status.exit_code})."
 
 
 def create(folder: Path, config: Config) -> RunDirectory:
-    """Make the run of a job in a check's scratch folder."""
+    """Create the run of a job in a check's scratch folder."""
     return rundir.create(folder, config)
 
 
 def log_ends(paths: list[Path]) -> str:
-    """Return the last whole lines of some logs, each below its name; what cannot be read is left out.
+    """Return the last complete lines of some logs, each with a heading; unreadable logs are omitted.
 
-    Half a line may contain half a path or name, which the scrubbing would not recognise.
+    An incomplete line may contain part of a path or name, which scrubbing would not recognize.
     """
     found = []
     for path in paths:

@@ -1,4 +1,4 @@
-"""The outcome of one check, before it is recorded with its time and compared."""
+"""The outcome of one check, before it becomes a finding with duration and comparison."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Outcome:
     """The outcome of a check; the fields are those of a finding.
 
     Attributes:
-        said: text from outside, shown after the words: an error, the driver. It is scrubbed, like the log.
+        said: External text, shown after the words: an error or a driver's message. Scrubbed, like the log.
     """
 
     state: State
@@ -31,12 +31,12 @@ class Outcome:
 
     @staticmethod
     def failed(words: str, hint: str, *, said: str = "", log: str = "") -> Outcome:
-        """Return a failed check, and what to do."""
+        """Return a failed check with a remedy."""
         return Outcome(state="failed", words=words, said=said, hint=hint, log=log)
 
     @staticmethod
     def not_checked(words: str, hint: str = "") -> Outcome:
-        """Return a check that could not be carried out."""
+        """Return a check that could not be run."""
         return Outcome(state="not_checked", words=words, hint=hint)
 
     @staticmethod

@@ -1,8 +1,8 @@
-"""What torch reports about this machine, as one line of JSON; run in a separate process.
+"""Prints torch's report about this machine as one line of JSON, in a separate process.
 
     python -m trainers.check_machine.checks.probe
 
-It starts CUDA, so only idle GPUs are visible to it.
+It initializes CUDA, so only idle GPUs may be visible to it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from trainers.data.dataset import DataOptions
 from trainers.parallel import usable_gpus
 from trainers.plugins import catalog
 
-# A small network for each strategy: the first one that it can train.
+# Small networks; each strategy uses the first one that it can train.
 CANDIDATES = (("digits", "vit"), ("austen", "gpt"))
 
 
 def describe() -> dict[str, Any]:
-    """Return torch's version, the GPUs it can use or why none, and what each strategy can train."""
+    """Return torch's version, the GPUs that it can use or why none, and the network for each strategy."""
     gpus = {name: value for name, value in usable_gpus.describe().items() if name != "watched_paths"}
     return {"torch": torch.__version__, "cuda": torch.version.cuda, **gpus, "strategies": _strategies()}
 
@@ -54,5 +54,5 @@ def _network(dataset: str, model: str) -> torch.nn.Module:
 
 
 if __name__ == "__main__":
-    # On a line of its own, whatever else is printed.
+    # On its own line, whatever else is printed.
     print(f"\n{json.dumps(describe())}", flush=True)

@@ -1,4 +1,4 @@
-"""Every strategy that fits the devices: a few steps compared with DDP, a stop and a whole checkpoint."""
+"""The check of each strategy that fits the devices: first losses against DDP's, Stop, and a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from trainers.check_machine.checks.findings import Value
 from trainers.check_machine.checks.outcome import Outcome
 from trainers.check_machine.checks.training import NUM_STEPS, Losses
 
-# Later steps differ through rounding alone.
+# Losses of later steps differ because rounding differences accumulate.
 STEPS_COMPARED = 10
-# Losses begin at about 2.3; rounding differences are far smaller than this.
+# Losses start at about 2.3; rounding differences are far smaller than this.
 MOST_DIFFERENCE = 0.01
 
 
@@ -22,12 +22,12 @@ def check_strategy(bench: Bench, strategy: Strategy, ddp_losses: Losses) -> Outc
     """Train with a strategy, and stop with a save.
 
     Args:
-        strategy: as the probe describes it.
-        ddp_losses: of the same network on the same global batches; empty where they are not known.
+        strategy: As reported by the probe.
+        ddp_losses: Losses of the same network with the same global batches; empty if unknown.
 
     Raises:
-        JobError: when the job fails or hangs.
-        CancelledError: when somebody ended the check.
+        JobError: If the job fails or hangs.
+        CancelledError: If a user cancels the check.
     """
     if strategy["trains"] is None:
         return Outcome.not_checked("None of the small models can be trained with it.")
@@ -61,7 +61,7 @@ def check_strategy(bench: Bench, strategy: Strategy, ddp_losses: Losses) -> Outc
 
 
 def largest_difference(losses: Losses, ddp_losses: Losses) -> float | None:
-    """Return the largest difference between the losses of the first steps; None without any to compare."""
+    """Return the largest difference between the first losses; None if no step can be compared."""
     pairs = [(losses.get(step), ddp_losses.get(step)) for step in range(1, STEPS_COMPARED + 1)]
     return max(
         (abs(one - other) for one, other in pairs if one is not None and other is not None), default=None

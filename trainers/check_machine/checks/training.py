@@ -1,4 +1,4 @@
-"""The checks of DDP: saving, a killed rank, an exact resume, Stop."""
+"""The checks of DDP: checkpoint, killed rank, bit-exact resume, Stop."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Losses = Mapping[int, float | None]
 
 
 class DdpChecks:
-    """One DDP run that is saved, killed, resumed and stopped, and the same run undisturbed.
+    """One DDP run that is saved, killed, resumed and stopped, and an identical undisturbed run.
 
     Attributes:
-        losses: of the undisturbed run, by step.
+        losses: Losses of the undisturbed run, by step.
     """
 
     def __init__(self, bench: Bench) -> None:
@@ -36,7 +36,7 @@ class DdpChecks:
         self._disturbed: list[Losses] = []
 
     def checkpoint(self) -> Outcome:
-        """Start, and save while it trains."""
+        """Start the run, and save a checkpoint during training."""
         started = time.monotonic()
         job = self._bench.start(ddp_config(self._bench.devices))
         self._run = job.run
@@ -54,7 +54,7 @@ class DdpChecks:
         return Outcome.passed(words, values=values)
 
     def kill(self) -> Outcome:
-        """Kill a rank of that job with SIGKILL; check that it is named, and that no process is left."""
+        """Kill a rank with SIGKILL; check that the run names it and that no process remains."""
         job = self._bench.job
         if job is None or self._saved_step is None:
             return Outcome.not_checked("The job that was to be killed did not get so far.")
@@ -67,8 +67,8 @@ class DdpChecks:
         status = job.wait_for_end()
         took_s = time.monotonic() - killed
         self._disturbed.append(job.losses)
-        told = (job.events("error") or [{}])[-1]
-        if status.state != "failed" or (told.get("code"), told.get("rank")) != ("rank_killed", rank):
+        error = (job.events("error") or [{}])[-1]
+        if status.state != "failed" or (error.get("code"), error.get("rank")) != ("rank_killed", rank):
             return self._bench.failed(
                 f"Rank {rank} was killed, but the run says:", status.error or status.state
             )
@@ -92,7 +92,7 @@ class DdpChecks:
         return Outcome.passed(f"Went on with step {first:,}, from the checkpoint before the kill.")
 
     def stop(self) -> Outcome:
-        """Stop the resumed job, with a save."""
+        """Stop the resumed job with a save."""
         job = self._bench.job
         if job is None:
             return Outcome.not_checked("There is no job to stop.")
@@ -111,7 +111,7 @@ class DdpChecks:
         return Outcome.passed(words, values=(Value(name="Stop to end", value=took_s, unit="s"),))
 
     def exact(self) -> Outcome:
-        """Train the same without interruption, and compare all losses and weights bit by bit."""
+        """Train without interruption, and compare all losses and weights bit by bit."""
         step = self._stopped_step
         if self._run is None or step is None:
             return Outcome.not_checked(
@@ -136,7 +136,7 @@ class DdpChecks:
 
 
 def first_difference(undisturbed: Losses, others: list[Losses]) -> int | None:
-    """Return the first step at which a loss is not, to the last bit, that of the undisturbed run."""
+    """Return the first step at which a loss differs in any bit from the undisturbed run's, or None."""
     steps = [
         step
         for losses in others
@@ -147,6 +147,6 @@ def first_difference(undisturbed: Losses, others: list[Losses]) -> int | None:
 
 
 def weights_digest(run: RunDirectory, step: int) -> str:
-    """Return the sum of the weights of a whole checkpoint, as its manifest has it."""
+    """Return the checksum of a checkpoint's weights, from its manifest."""
     files = read_json(run.checkpoints / f"step_{step}" / MANIFEST)["files"]
     return str(next(files[name]["sha256"] for name in WEIGHTS if name in files))

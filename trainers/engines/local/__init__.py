@@ -1,1 +1,1 @@
-"""Runs on this machine: torchrun under a supervisor."""
+"""The local engine: torchrun under a supervisor, on this machine."""

@@ -1,4 +1,4 @@
-"""Explains how a run ended, and records it."""
+"""Finds the cause of a run's end, and records it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainers.machine import cuda_environment
 from trainers.machine.environment import now_unix_s
 from trainers.machine.os_errors import explain
 
-# What a healthy rank says when another one has gone: a consequence, never the cause.
+# Errors of a healthy rank after another rank has ended: a consequence, never the cause.
 PEER_ERRORS = re.compile(
     r"connection closed by (remote )?peer|connection reset by peer|broken pipe"
     r"|remote process (has )?exited|ncclRemoteError|connection refused|socket closed"
@@ -30,27 +30,27 @@ PEER_ERRORS = re.compile(
 TIMEOUT_ERRORS = re.compile(
     r"timed out waiting \d+ ?ms|wait timeout after|collective operation timeout", re.IGNORECASE
 )
-# What a rank's own GPU has against what the rank did, or what the GPU suffers from.
+# Errors of a rank's own GPU: caused by the rank's work, or by the GPU itself.
 GPU_ERRORS = re.compile(
     r"(CUDA|CUDA driver|HIP|cuBLAS|cuDNN) error: |CUDA out of memory|device-side assert|illegal memory access"
     r"|uncorrectable ECC|(NCCL error: )?unhandled cuda error|ncclUnhandledCudaError"
     r"|Cuda failure|\bXid\b|CU(BLAS|DNN|SOLVER|SPARSE|RAND|FFT)_|Duplicate GPU detected",
     re.IGNORECASE,
 )
-# Libraries of CUDA have statuses of their own for it: CUBLAS_STATUS_ALLOC_FAILED, CUFFT_ALLOC_FAILED,
+# CUDA's libraries report it with their own status codes: CUBLAS_STATUS_ALLOC_FAILED, CUFFT_ALLOC_FAILED,
 # CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED.
 OUT_OF_MEMORY = re.compile(
     r"out of memory|memoryerror|(can't|cannot) allocate memory|\bCU[A-Z]+_(\w+_)?ALLOC(ATION)?_FAILED\b",
     re.IGNORECASE,
 )
-# NCCL's transport within a machine, and what torch shares between processes.
+# NCCL's transport within a machine, and torch's memory shared between processes.
 SHARED_MEMORY_FULL = re.compile(
     r"shared memory segment /dev/shm.{0,200}(No space left|Cannot allocate)"
     r"|file </torch_.{0,200}No space left|out of shared memory",
     re.IGNORECASE,
 )
 
-# Where a start of the run begins in a log that earlier starts have written to as well.
+# First line of each start of the run, in a log that several starts share.
 _START = re.compile(r"rank \d+: process \d+, rank \d+ of \d+, on ")
 _LONGEST = 300
 
@@ -85,10 +85,10 @@ _GPU_HINTS = (
 
 
 def fatal_words(log_end: str) -> str:
-    """Return what ended a rank that could not say so itself: the first such words of its last start.
+    """Return the fatal error of a rank that left no error file: the first one in the log of its last start.
 
-    What comes later follows from the first: a rank whose peers have gone may fail on its GPU, too.
-    Empty where there are none.
+    Later errors follow from the first: a rank whose peers have ended may fail on its GPU, too. Empty if no
+    known error is found.
     """
     starts = list(_START.finditer(log_end))
     text = log_end[starts[-1].end() :] if starts else log_end
@@ -100,7 +100,7 @@ def fatal_words(log_end: str) -> str:
 
 
 def gpu_hint(message: str) -> str | None:
-    """Say what to do about a GPU's error; None when it is none, or it is about memory that is full."""
+    """Return a remedy for a GPU error; None for other errors and for exhausted memory."""
     if GPU_ERRORS.search(message) is None or OUT_OF_MEMORY.search(message):
         return None
     for words, what, how in _GPU_HINTS:
@@ -110,7 +110,7 @@ def gpu_hint(message: str) -> str | None:
 
 
 def kind_and_hint(message: str) -> tuple[str, str] | None:
-    """Return the code of an error that a rank raised, and what to do; None where only the traceback says."""
+    """Return code and remedy of an error that a rank raised; None if only its traceback explains it."""
     if SHARED_MEMORY_FULL.search(message):
         return "shared_memory_full", (
             "Shared memory (/dev/shm) is full: ranks and loader workers exchange data there. Give it more "
@@ -135,12 +135,12 @@ def shorten_log(message: str) -> str:
 
 
 def with_machine_indices(message: str, indices: Sequence[int | None]) -> str:
-    """Return a message in which GPUs have their index on the machine.
+    """Replace torch's GPU numbers in a message by the machine's indices.
 
-    torch counts within CUDA_VISIBLE_DEVICES ("GPU 0 has a total capacity of", "cuda:0").
+    torch numbers the GPUs within CUDA_VISIBLE_DEVICES ("GPU 0 has a total capacity of", "cuda:0").
 
     Args:
-        indices: of the visible GPUs, in torch's order; None where it is not known.
+        indices: Machine index of each visible GPU, in torch's order; None if unknown.
     """
 
     def of_machine(found: re.Match[str]) -> str:
@@ -151,20 +151,20 @@ def with_machine_indices(message: str, indices: Sequence[int | None]) -> str:
     return _TORCH_INDEX.sub(of_machine, message)
 
 
-# What may also be the noise of a peer that has gone, in words that nobody has foreseen.
+# Exceptions that a peer's end may raise, with any message.
 _OF_A_CONNECTION = re.compile(r"\w*(Runtime|Dist\w*|Connection\w*|Timeout|OS|BrokenPipe|EOF)Error\b")
-# torchrun's own line about a rank that its SIGTERM did not end.
+# torchrun's log line for a rank that it killed because SIGTERM did not end it.
 _KILLED_BY_TORCHRUN = "forcefully exiting via"
-# What is left of a failure whose cause was on another machine, or between two.
+# Errors that are only consequences of a cause on another machine, or between two.
 ONLY_CONSEQUENCES = ("rank_left", "connection_lost", "collective_timeout")
-# What is left of a run that was told to end as a whole.
+# Errors that are possible when the system ends the entire run.
 MAY_BE_OUR_END = (*ONLY_CONSEQUENCES, "node_ended", "rank_terminated", "torchrun_terminated")
 TO_END_A_RUN = "To end a run, use Stop: it saves first."
 TOLD_TO_END = re.compile(r"got signal: (15|2)\b")
 _BARE_KEY_ERROR = re.compile(r"KeyError: (.{1,200})")
 _TAIL_BYTES = 256 * 1024
 _KILLED_CODES = frozenset({"rank_killed", "torchrun_killed"})
-# torch's words of a loader worker that is gone.
+# torch's message for a loader worker that has died.
 _LOST_WORKER = re.compile(r"DataLoader worker \(pid.{0,80}(killed by signal|exited unexpectedly)", re.DOTALL)
 LESS_MEMORY = "Choose a smaller batch, a smaller model, fewer ranks or fewer loader workers."
 
@@ -186,7 +186,7 @@ class Cause:
 
 @dataclass(frozen=True, kw_only=True)
 class _Failure:
-    """What one rank left behind; `exit_code` is negative for a signal, None when torchrun named none."""
+    """The evidence of one rank. `exit_code` is negative for a signal, None if torchrun reported none."""
 
     rank: int
     exit_code: int | None
@@ -210,11 +210,11 @@ def explain_end(
     exit_code: int,
     why_ended: Callable[[int], str] = lambda _rank: "",
 ) -> Cause:
-    """Find the first cause of a failed run; every process of it on this machine has ended.
+    """Return the first cause of a failed run. All its processes on this machine must have ended.
 
     Args:
-        torchrun_log, torchrun_dir: of this machine; on others they have a number behind their names.
-        why_ended: returns why the launcher of a rank's machine has killed it; empty where it has not.
+        torchrun_log, torchrun_dir: Of this machine; those of other machines have a number as suffix.
+        why_ended: Returns why the launcher of a rank's machine has killed it; empty if it has not.
     """
     failures = _failures(run, torchrun_log, torchrun_dir)
     num_machines = _num_machines(run)
@@ -223,24 +223,24 @@ def explain_end(
         folder = torchrun_dir.with_name(f"{torchrun_dir.name}_{node}")
         failures += _failures(run, log, folder, first_rank=node * _num_ranks(run) // num_machines)
     if not failures:
-        return _torchrun_itself(exit_code, torchrun_log)
+        return _torchrun_ended(exit_code, torchrun_log)
     causes = [failure for failure in failures if not failure.is_consequence]
     ended = next((why for rank in range(_num_ranks(run)) if (why := why_ended(rank))), "")
     if ended and all(failure.was_killed for failure in causes):
-        return _ended_by_launcher(ended)
+        return _node_ended(ended)
     if not causes:
-        return _lost_somebody(run, failures, first_failed_rank(_tail(torchrun_log)))
-    first = _first(causes, _tail(torchrun_log))
+        return _peer_lost(run, failures, first_failed_rank(_tail(torchrun_log)))
+    first = _first_failure(causes, _tail(torchrun_log))
     if first.was_killed:
-        return _killed(first, asked=_kills_asked(run))
+        return _rank_killed(first, asked=_kill_requests(run))
     if TIMEOUT_ERRORS.search(first.message):
-        return _timed_out(run, first, failures)
-    return _raised(first, _gpu_indices(run, first.rank))
+        return _collective_timeout(run, first, failures)
+    return _rank_raised(first, _gpu_indices(run, first.rank))
 
 
 def with_lack_of_memory(cause: Cause) -> Cause:
-    """Add to a cause that the kernel has just ended a process of this group for lack of memory."""
-    is_killed = cause.code in _KILLED_CODES and cause.message != _asked_words(cause.rank)
+    """Add to a cause that the kernel has just killed a process of this cgroup for lack of memory."""
+    is_killed = cause.code in _KILLED_CODES and cause.message != _kill_request_message(cause.rank)
     if not is_killed and not _LOST_WORKER.search(cause.message):
         return cause
     return replace(
@@ -250,14 +250,14 @@ def with_lack_of_memory(cause: Cause) -> Cause:
     )
 
 
-def _asked_words(rank: int | None) -> str:
+def _kill_request_message(rank: int | None) -> str:
     return f"Rank {rank} was killed (SIGKILL), as somebody asked on its page."
 
 
-def _first(causes: list[_Failure], torchruns_words: str) -> _Failure:
-    """Return the cause of the others; a killed rank is what its peers stumbled over.
+def _first_failure(causes: list[_Failure], torchruns_words: str) -> _Failure:
+    """Return the failure that caused all others. A killed rank causes the errors of its peers.
 
-    But not one that aborted, or that torchrun killed, because another one had failed.
+    Exception: a rank that aborted, or that torchrun killed, because another rank had raised an error.
     """
     raised = [failure for failure in causes if not failure.was_killed]
     first_rank = first_failed_rank(torchruns_words)
@@ -272,7 +272,7 @@ def _first(causes: list[_Failure], torchruns_words: str) -> _Failure:
 
 
 def signal_name(exit_code: int) -> str:
-    """Return the name of the signal behind a negative exit code."""
+    """Return the name of the signal in a negative exit code."""
     try:
         return signal.Signals(-exit_code).name
     except ValueError:
@@ -282,10 +282,10 @@ def signal_name(exit_code: int) -> str:
 def _failures(
     run: RunDirectory, torchrun_log: Path, torchrun_dir: Path, first_rank: int = 0
 ) -> list[_Failure]:
-    """Return what the ranks of one machine left behind; in its folder they are counted from 0.
+    """Return the failures of one machine's ranks. Its folder counts local ranks from 0.
 
     Args:
-        first_rank: of that machine.
+        first_rank: Global rank of the machine's first rank.
     """
     exit_codes = rank_exit_codes(_tail(torchrun_log), first_rank)
     by_rank = {}
@@ -294,7 +294,7 @@ def _failures(
         by_rank[failure.rank] = failure
     for rank, exit_code in exit_codes.items():
         if rank not in by_rank:
-            # NCCL's watchdog aborts a rank: its words are in the log, not in an error file.
+            # A rank aborted by NCCL's watchdog has no error file; its error is in the log.
             message = fatal_words(_tail(run.rank_log(rank))) if exit_code == -signal.SIGABRT else ""
             by_rank[rank] = _Failure(
                 rank=rank, exit_code=exit_code, message=message, traceback=None, time_unix_s=0.0
@@ -312,21 +312,21 @@ def _read_error_file(path: Path, rank: int, exit_codes: Mapping[int, int]) -> _F
     return _Failure(
         rank=rank,
         exit_code=exit_codes.get(rank),
-        message=_in_words(text),
+        message=_readable_error(text),
         traceback=None if (stack := about.get("py_callstack")) is None else without_advice(str(stack)),
         time_unix_s=float(about.get("timestamp", path.stat().st_mtime)),
     )
 
 
-def _in_words(text: str) -> str:
-    """Return a rank's error for a person; what torch writes of a KeyError is a name alone."""
+def _readable_error(text: str) -> str:
+    """Return a rank's error as a message; torch reports a KeyError as the bare key."""
     if found := _BARE_KEY_ERROR.fullmatch(text.strip()):
         return f"{found[1]} is missing where it was looked up (KeyError)"
     return without_advice(text)
 
 
-def _kills_asked(run: RunDirectory) -> set[int]:
-    """Return the ranks that somebody has asked to be killed since the run's newest start."""
+def _kill_requests(run: RunDirectory) -> set[int]:
+    """Return the ranks that a user has asked to kill since the last start of the run."""
     asked: set[int] = set()
     for event in events.read_all(run.events):
         if event["kind"] == "state" and event["state"] == "starting":
@@ -336,13 +336,13 @@ def _kills_asked(run: RunDirectory) -> set[int]:
     return asked
 
 
-def _killed(failure: _Failure, asked: set[int]) -> Cause:
+def _rank_killed(failure: _Failure, asked: set[int]) -> Cause:
     assert failure.exit_code is not None
     name = signal_name(failure.exit_code)
     if name == "SIGKILL" and failure.rank in asked:
         return Cause(
             code="rank_killed",
-            message=_asked_words(failure.rank),
+            message=_kill_request_message(failure.rank),
             hint="The other ranks were ended with it: a collective needs all of them.",
             rank=failure.rank,
         )
@@ -362,7 +362,7 @@ def _killed(failure: _Failure, asked: set[int]) -> Cause:
     )
 
 
-def _raised(failure: _Failure, gpu_indices: Sequence[int | None]) -> Cause:
+def _rank_raised(failure: _Failure, gpu_indices: Sequence[int | None]) -> Cause:
     message = failure.message or f"it ended with exit code {failure.exit_code} without an error message"
     found = kind_and_hint(message)
     code, hint = found or ("rank_raised", f"The traceback and logs/rank_{failure.rank}.log show where.")
@@ -378,8 +378,8 @@ def _raised(failure: _Failure, gpu_indices: Sequence[int | None]) -> Cause:
     )
 
 
-def _timed_out(run: RunDirectory, failure: _Failure, failures: list[_Failure]) -> Cause:
-    """A collective waited in vain: who did not wait, or stands at the lowest step, did not come."""
+def _collective_timeout(run: RunDirectory, failure: _Failure, failures: list[_Failure]) -> Cause:
+    """Explain a collective's timeout: the rank that did not wait, or has the lowest step, is missing."""
     waited = {item.rank for item in failures if TIMEOUT_ERRORS.search(item.message)}
     absent = [rank for rank in range(_num_ranks(run)) if rank not in waited]
     late = absent[0] if len(absent) == 1 else _rank_behind(run)
@@ -395,10 +395,10 @@ def _timed_out(run: RunDirectory, failure: _Failure, failures: list[_Failure]) -
 
 
 def _gpu_indices(run: RunDirectory, rank: int) -> list[int | None]:
-    """Return the index on the machine of each GPU that a rank sees, in torch's order; empty: not known.
+    """Return the machine index of each GPU that a rank sees, in torch's order; empty if unknown.
 
-    The ranks of a machine see the same GPUs, and rank r of it is on the GPU that torch counts as r. A MIG
-    instance has no index.
+    All ranks of a machine see the same GPUs, and local rank r uses GPU r in torch's order. A MIG instance
+    has no index.
     """
     try:
         ticket, config = commands.read_granted(run), run.read_config()
@@ -419,7 +419,7 @@ def _gpu_indices(run: RunDirectory, rank: int) -> list[int | None]:
 
 
 def _num_machines(run: RunDirectory) -> int:
-    """Return how many machines there were; 1 when the configuration has been damaged meanwhile."""
+    """Return the number of machines; 1 if the configuration has been damaged since the start."""
     try:
         return run.read_config().num_nodes
     except (OSError, ValueError):
@@ -427,7 +427,7 @@ def _num_machines(run: RunDirectory) -> int:
 
 
 def _num_ranks(run: RunDirectory) -> int:
-    """Return how many ranks there were; 0 when the configuration has been damaged meanwhile."""
+    """Return the number of ranks; 0 if the configuration has been damaged since the start."""
     try:
         return run.read_config().world_size
     except (OSError, ValueError):
@@ -445,20 +445,20 @@ def _rank_behind(run: RunDirectory) -> int | None:
     return int(min(steps, key=lambda rank: steps[rank]))
 
 
-def _lost_somebody(run: RunDirectory, failures: list[_Failure], first_rank: int | None) -> Cause:
-    """Each rank only misses another one: who left without an error of its own is the one they miss.
+def _peer_lost(run: RunDirectory, failures: list[_Failure], first_rank: int | None) -> Cause:
+    """Explain an end in which every rank only lost a peer: the lost peer is the rank without an error.
 
     Args:
-        first_rank: the one torchrun saw end first. It then told the others to end, so that their SIGTERM
-            tells nothing.
+        first_rank: The rank that torchrun saw end first. torchrun then sends SIGTERM to the others, so their
+            SIGTERM proves nothing.
     """
     failed = {item.rank for item in failures}
     silent = [rank for rank in range(_num_ranks(run)) if rank not in failed]
     told_to_end = [item.rank for item in failures if item.exit_code == -signal.SIGTERM and not item.message]
     if first_rank is not None and first_rank in told_to_end:
-        return _told_to_end(first_rank)
+        return _rank_terminated(first_rank)
     if len(told_to_end) == 1 and not silent:
-        return _told_to_end(told_to_end[0])
+        return _rank_terminated(told_to_end[0])
     if len(silent) == 1:
         return Cause(
             code="rank_left",
@@ -466,11 +466,11 @@ def _lost_somebody(run: RunDirectory, failures: list[_Failure], first_rank: int 
             hint=f"Nothing else is known of its end; logs/rank_{silent[0]}.log shows its last output.",
             rank=silent[0],
         )
-    return _all_lost_each_other(failures)
+    return _connection_lost(failures)
 
 
-def _ended_by_launcher(why: str) -> Cause:
-    """Blame no rank: the launcher of its machine has killed it."""
+def _node_ended(why: str) -> Cause:
+    """Blame the launcher of a machine, which has killed its ranks, instead of a rank."""
     return Cause(
         code="node_ended",
         message=f"A launcher ended the ranks of its machine: {why}",
@@ -478,7 +478,7 @@ def _ended_by_launcher(why: str) -> Cause:
     )
 
 
-def _told_to_end(rank: int) -> Cause:
+def _rank_terminated(rank: int) -> Cause:
     return Cause(
         code="rank_terminated",
         message=f"Rank {rank} was terminated (SIGTERM) by the system or by someone.",
@@ -487,7 +487,7 @@ def _told_to_end(rank: int) -> Cause:
     )
 
 
-def _all_lost_each_other(failures: list[_Failure]) -> Cause:
+def _connection_lost(failures: list[_Failure]) -> Cause:
     first = min(failures, key=lambda failure: failure.time_unix_s)
     return Cause(
         code="connection_lost",
@@ -498,7 +498,7 @@ def _all_lost_each_other(failures: list[_Failure]) -> Cause:
     )
 
 
-def _torchrun_itself(exit_code: int, torchrun_log: Path) -> Cause:
+def _torchrun_ended(exit_code: int, torchrun_log: Path) -> Cause:
     if exit_code == -signal.SIGTERM or TOLD_TO_END.search(_tail(torchrun_log)):
         return Cause(
             code="torchrun_terminated",
@@ -537,10 +537,10 @@ def _tail(path: Path) -> str:
         return ""
 
 
-# An event's kind and its fields.
+# Kind and fields of an event.
 Words = tuple[str, Mapping[str, Any]]
 
-# Ends that are no failure.
+# Final states that are not failures.
 GOOD_ENDS = ("stopped", "finished")
 GOES_ON = "It goes on when there is room."
 LAST_WORDS_S = 4.0
@@ -548,7 +548,7 @@ RETRY_S = 0.5
 
 
 def append_final_events(run: RunDirectory, words: Sequence[Words]) -> None:
-    """Append events; a full disk is waited for."""
+    """Append events; retry for some seconds while the disk is full."""
     rest = list(words)
     retry_write("the final events", lambda: _append(run, rest))
 
@@ -557,13 +557,13 @@ def append_within_limits(run: RunDirectory, words: Sequence[Words]) -> None:
     """Append events.
 
     Raises:
-        OSError: when the disk does not take all of them.
+        OSError: If the disk is full before all are written.
     """
     _append(run, list(words))
 
 
 def _append(run: RunDirectory, rest: list[Words]) -> None:
-    """Append events and take them from the list; those a full disk does not take stay in it."""
+    """Append events and remove the written ones from the list; on a full disk the rest stays in it."""
     now = now_unix_s()
     file = EventFile(run.events)
     try:
@@ -574,7 +574,7 @@ def _append(run: RunDirectory, rest: list[Words]) -> None:
 
 
 def retry_write(what: str, write: Callable[[], Any], *, within_s: float = LAST_WORDS_S) -> bool:
-    """Write something, again and again for some seconds while the disk does not take it."""
+    """Call `write`, and retry while the disk refuses; return True if it succeeded."""
     deadline = time.monotonic() + within_s
     while True:
         try:
@@ -594,20 +594,20 @@ def retry_write(what: str, write: Callable[[], Any], *, within_s: float = LAST_W
 
 
 def cause_of_left_over(pids: Sequence[int]) -> Cause:
-    """Say that processes could not be ended."""
+    """Return the warning about processes that could not be killed."""
     message = f"Processes of this run could not be ended: {', '.join(map(str, pids))}."
     hint = "They hang in the kernel (a driver or a network disk); the machine may need a restart."
     return Cause(code="processes_left", message=message, hint=hint)
 
 
 def fell_after_its_end(cause: Cause) -> Cause:
-    """Say what befell a run that had done and saved all of its steps."""
+    """Return the warning about a failure after all steps were done and saved."""
     message = f"All steps were done and saved. Then, while its processes ended: {cause.message}"
     return replace(cause, code="fell_after_its_end", message=message, hint="Nothing is lost.")
 
 
 def forced_stop(*, by_system: bool) -> Cause:
-    """Say that a run was ended by force."""
+    """Return the cause of a run that was ended by force."""
     why = (
         "A signal (SIGTERM) asked the run to end"
         if by_system
@@ -618,7 +618,7 @@ def forced_stop(*, by_system: bool) -> Cause:
 
 
 def stop_waits() -> Cause:
-    """Say that a stop request has not been heard, because the ranks are at work."""
+    """Return the warning that a stop request waits because the ranks work."""
     message = "The ranks are still computing a step, so Stop waits for them, at most two minutes."
     hint = "Stop without saving ends the run at once."
     return Cause(code="stop_waits", message=message, hint=hint)
@@ -627,11 +627,11 @@ def stop_waits() -> Cause:
 def causes_of_end(
     state: State, reason: str, cause: Cause | None, unanswered: Sequence[str], *, is_said: bool
 ) -> list[Words]:
-    """Return what is left to say when a run has ended: answers to stop requests, the cause, the state.
+    """Return the remaining events of an ended run: answers to stop requests, the cause, the state.
 
     Args:
-        unanswered: ids of the stop requests that no rank could answer any more.
-        is_said: whether rank 0 has said the state itself; then it is not said twice.
+        unanswered: IDs of the stop requests that no rank can answer any more.
+        is_said: True if rank 0 has recorded the state; then it is not repeated.
     """
     accepted = state == "stopped"
     answer = {"name": "stop", "step": 0, "accepted": accepted, "message": reason, "arguments": None}
@@ -644,18 +644,18 @@ def causes_of_end(
 
 
 def what_is_kept(run: RunDirectory, num_steps: int | None) -> str:
-    """Say from which checkpoint the run can go on: the newest whole one, which is the one that Resume takes.
+    """Return from which checkpoint the run can resume: the latest complete one, as Resume chooses it.
 
     Args:
-        num_steps: the last step of the run, where it is known.
+        num_steps: Last step of the run, if known.
     """
-    there = sorted(run.list_checkpoints(), key=lambda item: (item.saved_unix_s, item.step))
-    if not there:
+    saved = sorted(run.list_checkpoints(), key=lambda item: (item.saved_unix_s, item.step))
+    if not saved:
         return NOTHING_SAVED_HINT
-    whole = manifests.newest_whole(run, sum_bytes=manifests.QUICK_BYTES)
-    if whole is None:
+    latest = manifests.newest_whole(run, sum_bytes=manifests.QUICK_BYTES)
+    if latest is None:
         return "None of its checkpoints is whole: start it again."
-    damaged = "" if whole == there[-1] else f"The checkpoint of step {there[-1].step:,} is damaged. "
-    if num_steps is not None and whole.step >= num_steps:
+    damaged = "" if latest == saved[-1] else f"The checkpoint of step {saved[-1].step:,} is damaged. "
+    if num_steps is not None and latest.step >= num_steps:
         return f"{damaged}All {num_steps:,} steps are done and saved: Resume finishes the run."
-    return f"{damaged}Resume continues from the checkpoint of step {whole.step:,}."
+    return f"{damaged}Resume continues from the checkpoint of step {latest.step:,}."

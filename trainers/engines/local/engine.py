@@ -1,4 +1,4 @@
-"""Runs on this machine: each has a supervisor, which outlives the page; below it torchrun and its ranks."""
+"""The local engine. Each run has a supervisor, which outlives the page; below it, torchrun and the ranks."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ MOST_LAST_WORDS_BYTES = 16 * 1024
 
 
 class LocalLaunch(Launch):
-    """A supervisor that was started for a run."""
+    """The supervisor process of one start."""
 
     def __init__(self, run: RunDirectory, process: subprocess.Popen[bytes]) -> None:
         self.process = process
         self._run = run
 
     def wait_until_owned(self) -> None:
-        """Wait for the supervisor's first status, which says that it holds the lock."""
+        """Wait for the supervisor's first status, written when it holds the lock."""
         deadline = time.monotonic() + HANDSHAKE_S
         while _recorded_pid(self._run) != self.process.pid:
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.process.kill()
                 self.process.wait()
-                words = _last_words(self._run) or "no answer"
+                words = _last_log_line(self._run) or "no answer"
                 raise StartError(f"run {self._run.run_id} could not be started: {words}")
             time.sleep(HANDSHAKE_POLL_S)
 
     def wait_for_end(self) -> None:
-        """Take the exit code of a child: it would stay in the process table as a zombie."""
+        """Wait for the child process, which would otherwise remain as a zombie."""
         self.process.wait()
 
 
 class LocalEngine(Engine):
-    """This machine.
+    """Runs on this machine.
 
     Args:
-        warm_pool: keeps ranks ready; None: every run starts from nothing.
+        warm_pool: Keeps ranks ready; None: every run starts cold.
     """
 
     name = LOCAL
@@ -69,7 +69,7 @@ class LocalEngine(Engine):
         handles = [gpu.handle for gpu in gpus if gpu.handle is not None]
         readings = [hardware.read_gpu(handle) for handle in handles]
         free = [reading.memory_free_bytes for reading in readings if reading.memory_free_bytes is not None]
-        # Of a divided GPU whose instances NVML does not list, a run gets less than NVML reports.
+        # If NVML does not list the instances of a divided GPU, a run gets less memory than NVML reports.
         sizes = [
             None if hardware.is_divided(handle) else reading.memory_total_bytes
             for handle, reading in zip(handles, readings, strict=True)
@@ -91,7 +91,7 @@ class LocalEngine(Engine):
         )
 
     def check(self, config: Config) -> list[Problem]:
-        """Return what one machine cannot do; how many ranks fit on it the page's plan says."""
+        """Return the problems of a configuration on one machine. The plan checks the number of ranks."""
         if config.num_nodes == 1:
             return []
         return [Problem(field="num_nodes", value=config.num_nodes, allowed="1: this engine has one machine")]
@@ -101,14 +101,14 @@ class LocalEngine(Engine):
         return LocalLaunch(run, self.start_supervisor(run, ticket))
 
     def start_supervisor(self, run: RunDirectory, ticket: Ticket) -> subprocess.Popen[bytes]:
-        """Start the supervisor of a run, which of the GPUs sees only those that its ticket grants.
+        """Start a run's supervisor, which sees only the GPUs that the ticket grants.
 
-        Where ranks are ready for it, they and their supervisor take it.
+        If warm ranks are available, their supervisor takes the run.
         """
         grant = ticket.grant
         assert grant is not None, "a run is started when it was given what it needs"
         run_dir = str(run.path.resolve())
-        more = cuda_environment.only(gpu.uuid for gpu in grant.gpus)  # of none on the CPU: it sees none
+        more = cuda_environment.only(gpu.uuid for gpu in grant.gpus)  # none on the CPU: all are hidden
         order = Order(run_dir=run_dir, resume_step=ticket.resume_step, ticket=grant.token, environment=more)
         if self._warm_pool is not None:
             taken = self._warm_pool.take(ticket.num_ranks, order)
@@ -125,7 +125,7 @@ class LocalEngine(Engine):
         if ticket.resume_step is not None:
             command += ["--resume", str(ticket.resume_step)]
         run.logs.mkdir(exist_ok=True)
-        with os.fdopen(open_to_append(_log_of(run)), "ab") as log:
+        with os.fdopen(open_to_append(_supervisor_log(run)), "ab") as log:
             return subprocess.Popen(
                 command,
                 cwd=REPOSITORY,
@@ -137,12 +137,12 @@ class LocalEngine(Engine):
             )
 
     def is_alive(self, run: RunDirectory, handle: Handle) -> bool:
-        """Tell by the lock, never by a process number."""
+        """True if the run's lock is held. A pid could have been reused."""
         del handle
         return run.is_locked()
 
     def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
-        """Have a run end; where its folder takes no command, a stop without saving is a signal."""
+        """End a run. If its folder is not writable, a stop without saving is sent as a signal."""
         try:
             command_id = run.append_command(
                 "stop", save=save, **({"why": why, "anyway": True} if why else {})
@@ -155,7 +155,7 @@ class LocalEngine(Engine):
         return command_id
 
     def kill(self, run: RunDirectory) -> None:
-        """Kill the supervisor and all below it, and say what it cannot say any more."""
+        """Kill the supervisor and its descendants, then write the final events in its place."""
         status = self._status_of(run)
         supervisor = stopping.supervisor_of(run, status)
         if supervisor is not None:
@@ -163,70 +163,70 @@ class LocalEngine(Engine):
             stopping.end_supervisor(run, status, supervisor, self._status_of, message)
 
     def kill_rank(self, run: RunDirectory, rank: int) -> None:
-        """Kill the process of one rank."""
+        """Kill the process of one rank (SIGKILL)."""
         stopping.kill(run, self._status_of(run), rank)
 
     def logs(self, run: RunDirectory) -> list[Path]:
         """Return the ranks' logs, then torchrun's and the supervisor's."""
         ranks = sorted(run.logs.glob("rank_*.log"), key=lambda path: (len(path.name), path.name))
-        others = [run.logs / "torchrun.log", _log_of(run)]
+        others = [run.logs / "torchrun.log", _supervisor_log(run)]
         return [*ranks, *(path for path in others if path.exists())]
 
     def command(self, config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
         """Return the literal torchrun command, with this interpreter's torchrun, for the project's folder."""
-        program = [_as_seen_from_the_project(part) for part in torchrun.torchrun_program()]
+        program = [_relative_to_project(part) for part in torchrun.torchrun_program()]
         return torchrun.torchrun_command(config, run_dir, resume_step, program)
 
     def begin(self) -> None:
-        """Keep ranks ready, where there is a pool for them."""
+        """Start the warm pool, if there is one."""
         if self._warm_pool is not None:
             self._warm_pool.begin()
 
     def close(self) -> None:
-        """Let them go."""
+        """End the warm ranks."""
         if self._warm_pool is not None:
             self._warm_pool.close()
 
     def expect(self, num_ranks: int) -> None:
-        """Have so many ready."""
+        """Prepare this number of warm ranks."""
         if self._warm_pool is not None:
             self._warm_pool.expect(num_ranks)
 
     def note_running(self, is_anything_running: bool) -> None:
-        """Let them go while runs need the machine."""
+        """End the warm ranks while runs use the machine."""
         if self._warm_pool is not None:
             self._warm_pool.note_running(is_anything_running)
 
     def kept_ready(self) -> Mapping[str, int] | None:
-        """Return the ranks that wait and the memory they hold."""
+        """Return the number of warm ranks and their memory."""
         return None if self._warm_pool is None else self._warm_pool.kept_ready()
 
     def own_processes(self) -> Mapping[int, float]:
-        """Return the processes of ranks that wait."""
+        """Return the processes of the warm pool."""
         return {} if self._warm_pool is None else self._warm_pool.processes()
 
     def _status_of(self, run: RunDirectory) -> Status:
         return true_status(run, lambda run, status: self.is_alive(run, status.handle))
 
     def _end_by_signal(self, run: RunDirectory) -> bool:
-        """Tell a run's supervisor to end it; whether there was one, by its number and when it was started."""
-        private_files.require_ours(run.status)  # it names the process
+        """Send SIGTERM to a run's supervisor; False if it has no process."""
+        private_files.require_ours(run.status)  # the status names the process
         status = self._status_of(run)
         if status.pid is None or (found := processes.inspect(status.pid)) is None:
             return False
         if found.started_unix_s != status.pid_start_time:
-            return False  # somebody else has the number now
+            return False  # the pid was reused
         os.kill(status.pid, signal.SIGTERM)
         return True
 
 
-def _as_seen_from_the_project(path: str) -> str:
+def _relative_to_project(path: str) -> str:
     beginning = f"{REPOSITORY}{os.sep}"
     return path.removeprefix(beginning) if os.sep in path else path
 
 
 def _recorded_pid(run: RunDirectory) -> int | None:
-    """Return the process that the status names, whatever has become of it."""
+    """Return the pid in the status file, even if that process has ended."""
     try:
         recorded = status_file.read(run.status)
     except StatusError:
@@ -234,9 +234,9 @@ def _recorded_pid(run: RunDirectory) -> int | None:
     return None if recorded is None else recorded.pid
 
 
-def _last_words(run: RunDirectory) -> str:
+def _last_log_line(run: RunDirectory) -> str:
     try:
-        with open_plain(_log_of(run)) as log:
+        with open_plain(_supervisor_log(run)) as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - MOST_LAST_WORDS_BYTES))
             lines = log.read().decode("utf-8", errors="replace").strip().splitlines()
     except (OSError, ValueError):
@@ -244,5 +244,5 @@ def _last_words(run: RunDirectory) -> str:
     return lines[-1] if lines else ""
 
 
-def _log_of(run: RunDirectory) -> Path:
+def _supervisor_log(run: RunDirectory) -> Path:
     return run.logs / "supervisor.log"

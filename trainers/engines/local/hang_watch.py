@@ -1,4 +1,21 @@
-"""Detects hanging ranks and explains where they wait."""
+"""Hang watch: detects hanging ranks and explains where they wait.
+
+Detection has three stages, from cheap to expensive:
+
+1. About once a second, `RankWatch.update` reads each rank's heartbeat. A rank is *silent* until its counter
+   changes. After `QUIET_FOR_S` of silence its process is sampled too: a silent rank is *idle* if it neither
+   computes, nor waits for a core, nor does I/O.
+2. `find_suspicion` is a pure rule over these times and `hang_limit_s`. Some suspicions are certain; others
+   must be confirmed by the stacks or the collectives of the ranks.
+3. `HangWatch._examine` asks every rank for its collectives and reads its stacks. `culprits_of` then names the
+   ranks that block the run. No culprits: no hang.
+
+Ranks on a GPU need their own rules. A rank that waits for its GPU may spin, which looks like work, or sleep
+although its GPU works. There CPU time proves nothing, and the collectives decide.
+
+Only the time that this process has observed counts (`counted_s`): a suspended machine or supervisor makes no
+rank look silent. The wall clock is not used.
+"""
 
 from __future__ import annotations
 
@@ -17,29 +34,35 @@ from trainers.engines.local.stacks import Ranks, Stacks
 from trainers.machine.os_errors import explain
 from trainers.machine.processes import Effort
 
-# Between two looks more time than this may be ours (stopped, a suspended machine): no rank's silence.
+# The maximum time counted between two checks. More may be this process's own pause (SIGSTOP, a suspended
+# machine), which says nothing about the ranks.
 LONGEST_INTERVAL_S = 2.0
-# A rank that has done nothing for so long is not busy.
+# For a stop request: a rank that has been idle for this long is not busy.
 BUSY_UNTIL_S = 1.0
-# One that has beaten within so long gets on, though it may sleep between its beats, as a GPU's host does. A
-# run that hangs when somebody wants it to stop is forced as early as without that: with
-# `escalation.LIFE_GRACE_S` it makes up `escalation.STOP_GRACE_S`.
+# For a stop request: a rank with a heartbeat within this time makes progress, even if it sleeps between
+# heartbeats, as the host of a GPU does. A hanging run is still stopped as early as without this rule: this
+# time and `stopping.LIFE_GRACE_S` add up to `stopping.STOP_GRACE_S`.
 GETS_ON_UNTIL_S = 5.0
-# A GPU's long steps take about equally long, so its host is given more than the last one took.
+# Long steps on a GPU take about equally long, so its host may be silent for this multiple of the last gap.
 LAST_GAP_FACTOR = 1.5
-# Of a core; a rank that only waits takes one or two hundredths.
+# Share of a core that counts as work. A rank that only waits takes 1% to 2%.
 WORKING_SHARE = 0.15
-# The same, with the time its threads stood in line for a core: one that computes wants one all the time.
+# The same, including the time in which its threads waited for a core: on a crowded machine, a rank that
+# computes wants a core all the time but gets little.
 WANTING_SHARE = 0.6
 WORKING_BYTES_PER_S = 256 * 1024
 
 
 @dataclass
 class RankWatch:
-    """One rank as it was at the last look, and for how long nothing has come from it.
+    """State of one rank at the last check.
 
     Attributes:
-        host: the name of its machine, where there are several.
+        host: Name of its machine, if there are several.
+        silent_s: Time since its last heartbeat.
+        idle_s: Time for which it has been silent and has not worked.
+        last_gap_s: Time between its last two heartbeats.
+        is_gone: True if its process has ended.
     """
 
     rank: int
@@ -52,7 +75,7 @@ class RankWatch:
     is_gone: bool = False
 
     def update(self, beat: Beat | None, effort: Effort | None, passed_s: float) -> None:
-        """Take a look after `passed_s`; effort is None where it was not asked for, or there is none."""
+        """Record a check `passed_s` after the last one; `effort` is None if it was not sampled."""
         before, self.effort = self.effort, effort
         if beat is not None and (self.beat is None or beat.count != self.beat.count):
             self.beat = beat
@@ -68,7 +91,7 @@ class RankWatch:
 
     @property
     def gets_on(self) -> bool:
-        """Tell whether it has beaten a short while ago, or is no later than its GPU's last long step was."""
+        """True if its last heartbeat is recent, or a GPU's step takes no longer than the last one did."""
         gap_s = self.last_gap_s if self.is_on_gpu else 0.0
         return self.beat is not None and self.silent_s < max(GETS_ON_UNTIL_S, LAST_GAP_FACTOR * gap_s)
 
@@ -78,7 +101,7 @@ class RankWatch:
 
     @property
     def counts(self) -> bool:
-        """Tell whether it still takes part."""
+        """True if it still takes part in training."""
         return not self.is_gone and (self.beat is None or self.beat.doing != ENDING)
 
     @property
@@ -88,9 +111,11 @@ class RankWatch:
 
 @dataclass(frozen=True, kw_only=True)
 class Suspicion:
-    """Ranks that may hang; it is certain, or their stacks must say so.
+    """Ranks that may hang.
 
-    `may_be_deadlock`: every rank is silent on its GPU, and their collectives must say so.
+    Attributes:
+        is_certain: True if they hang; otherwise their stacks must confirm it.
+        may_be_deadlock: True if every rank is silent on its GPU; their collectives must confirm it.
     """
 
     ranks: tuple[int, ...]
@@ -99,7 +124,10 @@ class Suspicion:
 
 
 def find_suspicion(watches: Sequence[RankWatch], limit_s: float) -> Suspicion | None:
-    """Say which ranks hang or may hang; None while all is well."""
+    """Return the ranks that hang or may hang, or None.
+
+    Suspended ranks are checked first: they explain why other ranks are idle.
+    """
     taking_part = [watch for watch in watches if watch.counts]
     if all(watch.beat is None for watch in taking_part):
         return None  # torchrun has not started them yet
@@ -108,13 +136,13 @@ def find_suspicion(watches: Sequence[RankWatch], limit_s: float) -> Suspicion | 
         return Suspicion(ranks=tuple(stopped), is_certain=True)
     idle = [watch.rank for watch in taking_part if watch.idle_s >= limit_s]
     everybody = tuple(watch.rank for watch in taking_part)
-    # Hosts sleep while their GPUs are at work on a long step, so there idleness alone says nothing.
+    # Hosts sleep while their GPUs compute a long step, so for them idle time alone proves nothing.
     may_wait_for_gpus = all(watch.is_on_gpu and not watch.is_building for watch in taking_part)
     if len(idle) == len(taking_part) and not may_wait_for_gpus:
         return Suspicion(ranks=everybody, is_certain=True)
     if all(watch.silent_s >= BUSY_FACTOR * limit_s for watch in taking_part):
         return Suspicion(ranks=everybody, is_certain=True)
-    # While a job is built, ranks wait for each other in many ways.
+    # While the job is built, ranks wait for each other in many ways.
     doubtful = [rank for rank in idle if not watches[rank].is_building]
     may_be_deadlock = all(watch.silent_s >= limit_s and watch.is_on_gpu for watch in taking_part)
     if not doubtful and not may_be_deadlock:
@@ -123,7 +151,7 @@ def find_suspicion(watches: Sequence[RankWatch], limit_s: float) -> Suspicion | 
 
 
 def busy_ranks(watches: Sequence[RankWatch]) -> list[RankWatch]:
-    """Return the ranks that work, or beat a while ago; none where one was stopped: the others wait."""
+    """Return the ranks that work or make progress; none if one is suspended: the others wait for it."""
     taking_part = [watch for watch in watches if watch.counts]
     if any(watch.is_stopped for watch in taking_part):
         return []
@@ -135,7 +163,7 @@ def busy_ranks(watches: Sequence[RankWatch]) -> list[RankWatch]:
 
 
 def counted_s(passed_s: float) -> float:
-    """Return how much of the time between two looks counts: not what whoever looks has slept itself."""
+    """Return the part of the time between two checks that counts: without pauses of this process."""
     return min(max(passed_s, 0.0), LONGEST_INTERVAL_S)
 
 
@@ -143,11 +171,11 @@ def _is_at_work(before: Effort | None, now: Effort | None, passed_s: float) -> b
     if now is None or now.is_stopped:
         return False
     if before is None or now.waits_for_disk:
-        return True  # the first look at it says nothing yet
+        return True  # the first sample has nothing to compare with
     cpu_s, io_bytes = now.cpu_s - before.cpu_s, now.io_bytes - before.io_bytes
     wanted_s = now.wanted_s - before.wanted_s
     if cpu_s < 0 or io_bytes < 0:
-        return True  # a child of it has ended
+        return True  # a child has ended and its usage is not included any more
     return (
         cpu_s >= WORKING_SHARE * passed_s
         or wanted_s >= WANTING_SHARE * passed_s
@@ -156,12 +184,12 @@ def _is_at_work(before: Effort | None, now: Effort | None, passed_s: float) -> b
 
 
 CHECK_EVERY_S = 1.0
-# Before that a step is a step: nobody looks at what its process does.
+# Until then a rank counts as being in a step, and its process is not sampled.
 QUIET_FOR_S = 2.0
 MAX_TRACEBACK = 20_000
 MOST_NAMED = 8
 MOST_READ_AT_ONCE = 64
-# A rank hears a question once a second, also while it hangs; one that was stopped does not.
+# A running rank polls for requests once a second, even during a hang; a suspended one does not.
 ANSWER_WITHIN_S = 2.5
 ANSWER_POLL_S = 0.05
 SAME_COLLECTIVES = (
@@ -170,7 +198,11 @@ SAME_COLLECTIVES = (
 
 
 class HangWatch:
-    """Looks about once a second; `check` returns a hang at the moment it is found."""
+    """Watches the ranks of one run; `check` returns each hang once.
+
+    Attributes:
+        found: The current hang, or None.
+    """
 
     def __init__(self, run: RunDirectory, config: Config, ranks: Ranks) -> None:
         self._run = run
@@ -178,22 +210,22 @@ class HangWatch:
         self._ranks = ranks
         self._watches = [RankWatch(rank) for rank in range(ranks.num_ranks)]
         self._checked_at = time.monotonic()
-        self._asked_s = 0.0
+        self._since_examined_s = 0.0
         self.found: Cause | None = None
 
     def check(self) -> Cause | None:
-        """Look when it is time; return a hang once, and again only after the ranks have gone on."""
+        """Check the ranks if it is time; return a new hang, or None until `forget` is called."""
         passed_s = self.follow()
         if passed_s is None:
             return None
         suspicion = find_suspicion(self._watches, self._limit_s)
-        if suspicion is None or self.found is not None or not self._is_time_to_ask(suspicion, passed_s):
+        if suspicion is None or self.found is not None or not self._is_examination_due(suspicion, passed_s):
             return None
         self.found = self._examine(suspicion)
         return self.found
 
     def follow(self) -> float | None:
-        """See what the ranks do, when it is time; return how much time that speaks for."""
+        """Update the watches if it is time; return the time since the last update that counts, or None."""
         now = time.monotonic()
         if now - self._checked_at < CHECK_EVERY_S:
             return None
@@ -203,20 +235,20 @@ class HangWatch:
         return passed_s
 
     def is_at_work(self) -> bool:
-        """Tell whether a rank gets on or works, so that a stop request may still be heard.
+        """True if a rank makes progress or works, so that it may still read a stop request.
 
-        On a GPU one that takes a core may only be waiting: there its stack or its collectives say so, and
-        where its stack cannot be read, it is not at work.
+        A rank on a GPU that uses a core may only be waiting: its stack and its collectives decide. If its
+        stack cannot be read, it counts as waiting.
         """
         busy = busy_ranks(self._watches)
         silent_on_gpu = [watch for watch in busy if watch.is_on_gpu and not watch.gets_on]
         if len(silent_on_gpu) < len(busy):
             return True
         with ThreadPoolExecutor(max_workers=MOST_READ_AT_ONCE) as pool:
-            standing = list(pool.map(self._ranks.stacks_at_once, [watch.rank for watch in silent_on_gpu]))
+            stacks = list(pool.map(self._ranks.stacks_at_once, [watch.rank for watch in silent_on_gpu]))
         may_work = [
             watch
-            for watch, found in zip(silent_on_gpu, standing, strict=True)
+            for watch, found in zip(silent_on_gpu, stacks, strict=True)
             if found is not None and not found.is_waiting
         ]
         if not may_work:
@@ -228,13 +260,13 @@ class HangWatch:
 
     @property
     def has_passed(self) -> bool:
-        """Tell whether every rank has beaten again since the hang was found."""
+        """True if every rank has sent a heartbeat since the hang was found."""
         return self.found is not None and all(
             watch.silent_s < self._limit_s for watch in self._watches if watch.counts
         )
 
     def forget(self) -> None:
-        """Be ready to find the next hang."""
+        """Reset, to find the next hang."""
         self.found = None
 
     def _update(self, watch: RankWatch, passed_s: float) -> None:
@@ -245,63 +277,64 @@ class HangWatch:
         watch.is_gone = reads_effort and used is None
         watch.update(beat, used, passed_s)
 
-    def _is_time_to_ask(self, suspicion: Suspicion, passed_s: float) -> bool:
-        """Ranks that may only be waiting are not asked for their stacks every second."""
-        self._asked_s += passed_s
-        if not suspicion.is_certain and self._asked_s < self._limit_s:
+    def _is_examination_due(self, suspicion: Suspicion, passed_s: float) -> bool:
+        """Limit how often ranks that may only be waiting are examined: reading stacks is slow."""
+        self._since_examined_s += passed_s
+        if not suspicion.is_certain and self._since_examined_s < self._limit_s:
             return False
-        self._asked_s = 0.0
+        self._since_examined_s = 0.0
         return True
 
     def _examine(self, suspicion: Suspicion) -> Cause | None:
+        # Request first: the ranks answer while their stacks are read.
         self._ranks.ask()
         asked_at = time.monotonic()
-        standing = self._stacks()
+        stacks = self._stacks()
         answers = self._answers(asked_at + ANSWER_WITHIN_S)
         views = {rank: answer.groups for rank, answer in answers.items()}
         behind = heartbeats.behind_on_gpu(answers)
-        culprits = culprits_of(suspicion, self._watches, standing, views, behind)
-        # Reading stacks takes seconds: on a busy machine one that was only slow has gone on meanwhile.
-        if not culprits or any(self._has_gone_on(rank) for rank in culprits):
+        culprits = culprits_of(suspicion, self._watches, stacks, views, behind)
+        # Reading stacks takes seconds. A rank that was only slow has sent a heartbeat by now.
+        if not culprits or any(self._has_new_heartbeat(rank) for rank in culprits):
             return None
-        cause = describe(culprits, self._watches, standing, heartbeats.gaps(views), behind)
-        dump = self._keep(cause, standing)
+        cause = describe(culprits, self._watches, stacks, heartbeats.gaps(views), behind)
+        dump = self._save_stacks(cause, stacks)
         where = "" if dump is None else f" Every rank's stack is in logs/{dump.name}."
         return replace(cause, hint=f"{cause.hint}{where}")
 
-    def _has_gone_on(self, rank: int) -> bool:
-        """Tell whether a rank has beaten since the last look."""
+    def _has_new_heartbeat(self, rank: int) -> bool:
+        """True if a rank has sent a heartbeat since the last check."""
         newest, seen = self._ranks.beat(rank), self._watches[rank].beat
         return newest is not None and (seen is None or newest.count != seen.count)
 
     def _stacks(self) -> dict[int, Stacks]:
-        there = [watch.rank for watch in self._watches if watch.beat and not watch.is_gone]
+        ranks = [watch.rank for watch in self._watches if watch.beat and not watch.is_gone]
         with ThreadPoolExecutor(max_workers=MOST_READ_AT_ONCE) as pool:
-            return dict(zip(there, pool.map(self._ranks.stacks, there), strict=True))
+            return dict(zip(ranks, pool.map(self._ranks.stacks, ranks), strict=True))
 
     def _answers(self, deadline: float) -> dict[int, Answer]:
-        """Return what the ranks say; who does not answer in time is left out."""
+        """Return the ranks' answers; a rank that does not answer in time is omitted."""
         answers: dict[int, Answer] = {}
         waited_for = {watch.rank for watch in self._watches if watch.counts and not watch.is_stopped}
         while waited_for:
-            said = {rank: answer for rank in waited_for if (answer := self._ranks.answer(rank)) is not None}
-            answers |= {
-                rank: found for rank, answer in said.items() if (found := heartbeats.from_bytes(answer))
+            replies = {
+                rank: answer for rank in waited_for if (answer := self._ranks.answer(rank)) is not None
             }
-            waited_for -= said.keys()
+            answers |= {
+                rank: found for rank, answer in replies.items() if (found := heartbeats.from_bytes(answer))
+            }
+            waited_for -= replies.keys()
             if time.monotonic() > deadline:
                 break
             time.sleep(ANSWER_POLL_S)
         return answers
 
-    def _keep(self, cause: Cause, standing: Mapping[int, Stacks]) -> Path | None:
+    def _save_stacks(self, cause: Cause, stacks: Mapping[int, Stacks]) -> Path | None:
         path = self._run.logs / time.strftime("hang_%Y%m%d-%H%M%S.txt", time.gmtime())
         parts = [cause.message]
         for watch in self._watches:
-            words = f"===== rank {watch.rank}: {_words(watch)}"
-            parts.append(
-                f"{words}\n{standing[watch.rank].text() if watch.rank in standing else 'It is gone.'}"
-            )
+            words = f"===== rank {watch.rank}: {_activity_text(watch)}"
+            parts.append(f"{words}\n{stacks[watch.rank].text() if watch.rank in stacks else 'It is gone.'}")
         try:
             path.write_text("\n\n".join(parts) + "\n", encoding="utf-8", errors="backslashreplace")
         except OSError as error:
@@ -313,64 +346,69 @@ class HangWatch:
 def culprits_of(
     suspicion: Suspicion,
     watches: Sequence[RankWatch],
-    standing: Mapping[int, Stacks],
+    stacks: Mapping[int, Stacks],
     views: Views | None = None,
     behind_on_gpu: tuple[int, ...] = (),
 ) -> tuple[int, ...]:
-    """Return the ranks the others wait for; all of them where they wait for each other; none: no hang."""
+    """Return the ranks that block the run: all if they wait for each other, none without a hang.
+
+    In order of evidence: suspended ranks; ranks that never started; ranks whose stack is outside of any
+    collective; ranks missing in a collective; GPUs behind the other GPUs. Without such
+    evidence, all suspected ranks are returned if the suspicion is certain.
+    """
     views = views or {}
     stopped = tuple(rank for rank in suspicion.ranks if watches[rank].is_stopped)
     if stopped:
         return stopped
-    known = [rank for rank in suspicion.ranks if rank in standing and standing[rank].threads]
+    known = [rank for rank in suspicion.ranks if rank in stacks and stacks[rank].threads]
     astray = tuple(
-        rank for rank in known if not standing[rank].is_waiting and not _is_held_by_gpu(watches[rank], views)
+        rank for rank in known if not stacks[rank].is_waiting and not _is_held_by_gpu(watches[rank], views)
     )
     gaps = heartbeats.gaps(views)
     if not suspicion.is_certain:
-        is_deadlock = suspicion.may_be_deadlock and _is_deadlock(gaps, standing, views)
-        return astray or (is_deadlock and (heartbeats.blamed_ranks(gaps) or _all_in(gaps))) or ()
+        is_deadlock = suspicion.may_be_deadlock and _is_deadlock(gaps, stacks, views)
+        return astray or (is_deadlock and (heartbeats.blamed_ranks(gaps) or _ranks_in_gaps(gaps))) or ()
     not_begun = tuple(rank for rank in suspicion.ranks if watches[rank].beat is None)
     return not_begun or astray or heartbeats.blamed_ranks(gaps) or behind_on_gpu or suspicion.ranks
 
 
-def _is_deadlock(gaps: Sequence[Gap], standing: Mapping[int, Stacks], views: Views) -> bool:
-    """Tell whether a collective never ends: its ranks mean different things, or who is missing waits, too.
+def _is_deadlock(gaps: Sequence[Gap], stacks: Mapping[int, Stacks], views: Views) -> bool:
+    """True if a collective can never finish: its ranks disagree, or its missing ranks wait in another one.
 
-    One that is missing and waits for nobody may still come.
+    A missing rank that waits for no other rank may still arrive.
     """
     return any(gap.is_mismatch for gap in gaps) or any(
-        all(_waits_for_others(rank, standing, views) for rank in gap.missing) for gap in gaps
+        all(_waits_for_others(rank, stacks, views) for rank in gap.missing) for gap in gaps
     )
 
 
-def _waits_for_others(rank: int, standing: Mapping[int, Stacks], views: Views) -> bool:
-    return rank in standing and standing[rank].is_waiting and heartbeats.is_in_one(rank, views)
+def _waits_for_others(rank: int, stacks: Mapping[int, Stacks], views: Views) -> bool:
+    return rank in stacks and stacks[rank].is_waiting and heartbeats.is_in_one(rank, views)
 
 
 def _is_held_by_gpu(watch: RankWatch, views: Views) -> bool:
-    """Return True if a rank's GPU is in a collective that has not ended: the rank waits wherever it stands.
+    """True if a rank's GPU is in an unfinished collective: the rank waits, wherever its stack is.
 
-    Its host goes on to launch the work of later steps until the launch queue of its GPU is full, then blocks
-    at any line of the model that launches a kernel.
+    Its host continues to launch the work of later steps until the launch queue of its GPU is full, then
+    blocks at any line of the model that launches a kernel.
     """
     return watch.is_on_gpu and heartbeats.is_in_one(watch.rank, views)
 
 
-def _all_in(gaps: Sequence[Gap]) -> tuple[int, ...]:
+def _ranks_in_gaps(gaps: Sequence[Gap]) -> tuple[int, ...]:
     return tuple(sorted({rank for gap in gaps for rank in (*gap.waiting, *gap.missing)}))
 
 
 def describe(
     culprits: Sequence[int],
     watches: Sequence[RankWatch],
-    standing: Mapping[int, Stacks],
+    stacks: Mapping[int, Stacks],
     gaps: Sequence[Gap] = (),
     behind_on_gpu: tuple[int, ...] = (),
 ) -> Cause:
-    """Say in plain words who hangs, since when and where, and what to do."""
+    """Describe a hang for users: which ranks, since when, where, and a remedy."""
     silent_s = min(watches[rank].silent_s for rank in culprits)
-    standing_at = "; ".join(_place(rank, watches, standing) for rank in culprits[:MOST_NAMED])
+    standing_at = "; ".join(_location_text(rank, watches, stacks) for rank in culprits[:MOST_NAMED])
     if watches[culprits[0]].is_stopped:
         why = f"{_ranks(culprits, 'was', 'were')} suspended from outside (SIGSTOP)"
         hint = "Something suspended the process; SIGCONT resumes it."
@@ -382,9 +420,9 @@ def describe(
     elif (
         len(culprits) > 1
         and (gaps or not watches[0].is_on_gpu)
-        and all(rank in standing and standing[rank].is_waiting for rank in culprits)
+        and all(rank in stacks and stacks[rank].is_waiting for rank in culprits)
     ):
-        places = {str(standing[rank].place) for rank in culprits}
+        places = {str(stacks[rank].place) for rank in culprits}
         if gaps:
             why, hint = "the ranks wait for each other in different collectives", SAME_COLLECTIVES
         elif len(places) > 1:
@@ -399,30 +437,30 @@ def describe(
         why = f"{_ranks(culprits, 'is stuck', 'are stuck')}, and the others wait"
         is_mismatch = any(gap.is_mismatch for gap in gaps)
         hint = SAME_COLLECTIVES if is_mismatch else "Check the line it is stuck at."
-    gap_words = [words for gap in gaps[:MOST_NAMED] for words in (str(gap), *_of_gradients(gap, standing))]
+    gap_words = [words for gap in gaps[:MOST_NAMED] for words in (str(gap), *_gradient_gaps(gap, stacks))]
     in_what = "".join(f" {words[0].upper()}{words[1:]}." for words in gap_words if words)
     message = f"The run hangs: {why}. Nothing has been reported for {silent_s:.0f} s: {standing_at}.{in_what}"
-    rank = _behind(culprits, watches)
-    traceback = standing[rank].text()[:MAX_TRACEBACK] if rank in standing else None
+    rank = _slowest(culprits, watches)
+    traceback = stacks[rank].text()[:MAX_TRACEBACK] if rank in stacks else None
     return Cause(code="hang", message=message, hint=hint, rank=rank, traceback=traceback)
 
 
-def _of_gradients(gap: Gap, standing: Mapping[int, Stacks]) -> list[str]:
-    """Return who is missing in the all-reduce of the gradients in shared memory, which torch does not know.
+def _gradient_gaps(gap: Gap, stacks: Mapping[int, Stacks]) -> list[str]:
+    """Return the missing ranks of the gradient all-reduce in shared memory, which torch does not record.
 
-    Alone, the collective that torch does know would name the rank that is kept waiting as the missing one.
+    Without it, the collectives that torch does record would blame the rank that is kept waiting.
     """
     waiting = tuple(sorted(gap.waiting))
-    if gap.is_mismatch or any(rank in standing and standing[rank].is_in_gradients for rank in waiting):
+    if gap.is_mismatch or any(rank in stacks and stacks[rank].is_in_gradients for rank in waiting):
         return []
-    missing = [rank for rank in gap.missing if rank in standing and standing[rank].is_in_gradients]
+    missing = [rank for rank in gap.missing if rank in stacks and stacks[rank].is_in_gradients]
     who = _ranks(waiting[:MOST_NAMED], "never entered", "never entered")
     what = f"{who} the all-reduce of the gradients"
     return [f"{what}, in which rank {rank} waits" for rank in missing[:MOST_NAMED]]
 
 
-def _behind(culprits: Sequence[int], watches: Sequence[RankWatch]) -> int:
-    """Return the rank that has come least far."""
+def _slowest(culprits: Sequence[int], watches: Sequence[RankWatch]) -> int:
+    """Return the rank with the least progress."""
     return min(
         culprits, key=lambda rank: (beat.step, beat.doing) if (beat := watches[rank].beat) else (-1, 0)
     )
@@ -433,14 +471,14 @@ def _ranks(culprits: Sequence[int], one: str, many: str) -> str:
     return f"rank {names} {one}" if len(culprits) == 1 else f"ranks {names} {many}"
 
 
-def _place(rank: int, watches: Sequence[RankWatch], standing: Mapping[int, Stacks]) -> str:
+def _location_text(rank: int, watches: Sequence[RankWatch], stacks: Mapping[int, Stacks]) -> str:
     host = f" ({watches[rank].host})" if watches[rank].host else ""
-    words = f"rank {rank}{host} is {_words(watches[rank])}"
-    place = standing[rank].place if rank in standing else None
+    words = f"rank {rank}{host} is {_activity_text(watches[rank])}"
+    place = stacks[rank].place if rank in stacks else None
     return words if place is None else f"{words}, in {place}"
 
 
-def _words(watch: RankWatch) -> str:
+def _activity_text(watch: RankWatch) -> str:
     if watch.beat is None:
         return "before its first heartbeat"
     return f"at step {watch.beat.step + 1:,}, {watch.beat.words}"

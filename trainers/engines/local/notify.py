@@ -1,10 +1,10 @@
-"""Tells people that a run has ended, over the services named in DDP_NOTIFY_URLS.
+"""Notifies users that a run has ended, over the services in DDP_NOTIFY_URLS.
 
     echo TEXT | python -m trainers.engines.local.notify
 
-The addresses are Apprise URLs, which hold tokens: they stay in the environment, and never get into an
-argument, a log, an event or an error. What sends is a process of its own, so that whatever goes wrong in it,
-or takes long, does the supervisor no harm; it says how it went by its exit code alone.
+The addresses are Apprise URLs, which contain tokens: they stay in the environment and must never appear in an
+argument, a log, an event or an error. A separate process sends, so that an error or a slow service cannot
+harm the supervisor. It reports the result only by its exit code.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _TOO_SLOW = (f"it took longer than {TIME_LIMIT_S:.0f} seconds", "Check the netwo
 
 
 def run_ended(run: RunDirectory, state: State, reason: str) -> Cause | None:
-    """Send one sentence about a run that ended by itself; return what went wrong with that, or None."""
+    """Send one sentence about a run that ended without a stop request; return the problem, or None."""
     if state not in TOLD_STATES or not os.environ.get(VARIABLE, "").split():
         return None
     try:
@@ -71,7 +71,7 @@ def run_ended(run: RunDirectory, state: State, reason: str) -> Cause | None:
 
 
 def sentence(run: RunDirectory, state: State, reason: str) -> str:
-    """Say in one sentence which run ended, how, why, and how good it was."""
+    """Return one sentence with the run's name, final state, reason and best evaluation."""
     best = _best_evaluation(run.events)
     how_good = (
         "" if best is None else f" Best {best[0].replace('_', ' ')}: {best[1]:.4g} at step {best[2]:,}."
@@ -84,7 +84,7 @@ def sentence(run: RunDirectory, state: State, reason: str) -> str:
 
 
 def _best_evaluation(path: Path) -> tuple[str, float, int] | None:
-    """Return name, value and step of the best evaluation; what a resumed run did anew counts as it is now."""
+    """Return name, value and step of the best evaluation; a resume replaces the steps that it repeats."""
     kept: list[dict[str, Any]] = []
     try:
         with path.open("rb") as file:
@@ -104,7 +104,7 @@ def _best_evaluation(path: Path) -> tuple[str, float, int] | None:
 
 
 def send(text: str, addresses: list[str]) -> int:
-    """Send a text to all addresses; return the exit code that says how it went."""
+    """Send a text to all addresses; return the process's exit code."""
     try:
         apprise = importlib.import_module("apprise")
     except ImportError:

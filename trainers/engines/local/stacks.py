@@ -1,4 +1,4 @@
-"""Processes of ranks and their stacks."""
+"""Stacks of the ranks' processes, and the interface to the ranks of a run."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ STACK_POLL_S = 0.1
 
 _THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$")
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.+)$')
-# Where a rank stands that waits for the others: in a collective, or in backward, which has one in it; or for
-# its GPU, whose work has collectives in it.
+# Frames of a rank that waits for the others: in a collective, or in backward, which contains collectives; or
+# waiting for its GPU, whose queued work contains collectives.
 _SHARED_ALL_REDUCE = "/trainers/parallel/shared_all_reduce.py"
 _WAITING_FILES = ("/torch/distributed/", _SHARED_ALL_REDUCE)
-# DDP broadcasts buffers in `_pre_forward`, which lies in torch/nn/parallel.
+# DDP broadcasts buffers in `_pre_forward`, in torch/nn/parallel.
 _WAITING_FUNCTIONS = ("_engine_run_backward", "_pre_forward")
 _GPU_FILES, _GPU_FUNCTIONS = "/torch/cuda/", ("synchronize", "elapsed_time")
-# What reads from the device is compiled: it is no call that a stack shows, but a line.
+# Reads from the device are compiled code and have no Python frame; the source line reveals them.
 _READS_DEVICE = re.compile(r"\.(item|tolist|cpu|synchronize)\(")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """One call: where it stands."""
+    """One frame of a stack."""
 
     file: str
     line: int
@@ -61,12 +61,12 @@ class Frame:
 
     @property
     def reads_device(self) -> bool:
-        """Tell whether its line takes something from the device, and so waits for all the work before it."""
+        """True if its source line reads from the device, and so waits for all queued work."""
         return _READS_DEVICE.search(linecache.getline(self.file, self.line)) is not None
 
     @property
     def is_ours(self) -> bool:
-        """Tell whether it is neither Python's nor a library's."""
+        """True if its code belongs neither to Python nor to a library."""
         libraries = ("/site-packages/", "/dist-packages/", sysconfig.get_path("stdlib"), "<")
         return not any(part in self.file for part in libraries[:2]) and not self.file.startswith(
             libraries[2:]
@@ -75,14 +75,14 @@ class Frame:
 
 @dataclass(frozen=True, kw_only=True)
 class Thread:
-    """One thread's calls, the innermost first."""
+    """The stack of one thread, innermost frame first."""
 
     name: str
     frames: tuple[Frame, ...]
 
     @property
     def is_waiting(self) -> bool:
-        """Tell whether it waits for other ranks: nothing but torch's own is below that call."""
+        """True if it waits for other ranks: a waiting call has only library frames below it."""
         for number, frame in enumerate(self.frames):
             if frame.is_waiting or (number == 0 and frame.reads_device):
                 return True
@@ -91,7 +91,7 @@ class Thread:
         return False
 
     def text(self) -> str:
-        """Return the calls in the order of a traceback: the one it stands in comes last."""
+        """Return the stack in the order of a traceback, innermost call last."""
         lines = [
             f'  File "{frame.file}", line {frame.line}, in {frame.function}' for frame in self.frames[::-1]
         ]
@@ -100,42 +100,42 @@ class Thread:
 
 @dataclass(frozen=True, kw_only=True)
 class Stacks:
-    """All threads of one rank; `source` says by whom they were read, or why they were not."""
+    """The threads of one rank; `source` names how they were read, or why they were not."""
 
     threads: tuple[Thread, ...]
     source: str
 
     @property
     def standing(self) -> Thread | None:
-        """Return the thread that training hangs on: the main one, or the one it waits for to have saved."""
+        """Return the thread that training waits on: the main thread, or the one whose save it waits for."""
         main = self.threads[0] if self.threads else None
         if main is not None and any(frame.function == "join" for frame in main.frames[:3]):
-            return next((thread for thread in self.threads if _saves(thread)), main)
+            return next((thread for thread in self.threads if _is_saving(thread)), main)
         return main
 
     @property
     def place(self) -> Frame | None:
-        """Return the innermost call that is ours or a plugin's."""
+        """Return the innermost frame of this project or a plugin."""
         frames = self.standing.frames if self.standing else ()
         return next((frame for frame in frames if frame.is_ours), frames[0] if frames else None)
 
     @property
     def is_waiting(self) -> bool:
-        """Tell whether it stands where it waits for the other ranks."""
+        """True if training waits for the other ranks."""
         return self.standing is not None and self.standing.is_waiting
 
     @property
     def is_in_gradients(self) -> bool:
-        """True if it stands in the all-reduce of the gradients in shared memory, unknown to torch."""
+        """True if it is in the gradient all-reduce in shared memory, which torch does not record."""
         return self.place is not None and self.place.file.endswith(_SHARED_ALL_REDUCE)
 
     def text(self) -> str:
-        """Return all threads' calls."""
+        """Return the stacks of all threads, as text."""
         return "\n\n".join([self.source, *(thread.text() for thread in self.threads)])
 
 
 def read(pid: int, rank_log: Path) -> Stacks:
-    """Return the stacks of a rank's process."""
+    """Return the stacks of a rank's process: by py-spy, otherwise by faulthandler inside the rank."""
     threads, problem = _by_py_spy(pid)
     if threads:
         return Stacks(threads=threads, source="Read by py-spy.")
@@ -147,12 +147,12 @@ def read(pid: int, rank_log: Path) -> Stacks:
 
 
 def read_at_once(pid: int) -> Stacks | None:
-    """Return the stacks of a rank's process as they can be read without its help; None where they cannot."""
+    """Return the stacks of a rank's process without its cooperation; None if py-spy cannot read them."""
     threads, _ = _by_py_spy(pid)
     return Stacks(threads=threads, source="Read by py-spy.") if threads else None
 
 
-def _saves(thread: Thread) -> bool:
+def _is_saving(thread: Thread) -> bool:
     return any(frame.file.endswith("checkpoint_writer.py") for frame in thread.frames)
 
 
@@ -162,7 +162,7 @@ def _by_py_spy(pid: int) -> tuple[tuple[Thread, ...], str]:
     if program is None:
         return (), "it is not installed"
     problem = ""
-    for _ in range(TRIES):  # the process is not held: a thread that moves meanwhile spoils a look
+    for _ in range(TRIES):  # the process is not paused: a dump fails if a thread moves during it
         command = [program, "dump", "--nonblocking", "--json", "--pid", str(pid)]
         try:
             done = subprocess.run(
@@ -182,7 +182,7 @@ def _by_py_spy(pid: int) -> tuple[tuple[Thread, ...], str]:
 
 
 def threads_of_json(text: str) -> tuple[Thread, ...]:
-    """Return the threads py-spy tells of, the main one first."""
+    """Parse the output of py-spy; main thread first."""
     threads = [
         Thread(
             name=str(raw.get("thread_name") or "a thread"),
@@ -197,7 +197,7 @@ def threads_of_json(text: str) -> tuple[Thread, ...]:
 
 
 def _by_faulthandler(pid: int, rank_log: Path) -> tuple[Thread, ...]:
-    """Ask the rank; its answer is what its log grows by."""
+    """Signal the rank to dump its stacks, and read what its log grows by."""
     try:
         start = rank_log.stat().st_size
         os.kill(pid, STACKS_SIGNAL)
@@ -209,6 +209,7 @@ def _by_faulthandler(pid: int, rank_log: Path) -> tuple[Thread, ...]:
         time.sleep(STACK_POLL_S)
         with contextlib.suppress(OSError):
             before, size = size, rank_log.stat().st_size
+            # Complete when the log has grown and then kept its size for one poll.
             if size > start and size == before:
                 break
     with rank_log.open("rb") as log:
@@ -218,7 +219,7 @@ def _by_faulthandler(pid: int, rank_log: Path) -> tuple[Thread, ...]:
 
 
 def threads_of_faulthandler(lines: Sequence[str]) -> tuple[Thread, ...]:
-    """Return the threads Python's faulthandler tells of; it tells of the main one last."""
+    """Parse the output of Python's faulthandler, which lists the main thread last; main thread first."""
     threads: list[list[Frame]] = []
     for line in lines:
         if _THREAD.match(line):
@@ -233,56 +234,56 @@ def threads_of_faulthandler(lines: Sequence[str]) -> tuple[Thread, ...]:
 
 
 class Ranks(ABC):
-    """The ranks of one run, wherever they are."""
+    """Interface to the ranks of one run, on this machine or on several."""
 
     num_ranks: int
     num_machines = 1
 
     @abstractmethod
     def beat(self, rank: int) -> Beat | None:
-        """Return a rank's newest heartbeat; None before its first."""
+        """Return a rank's latest heartbeat; None before its first."""
 
     @abstractmethod
     def effort(self, rank: int) -> Effort | None:
-        """Return what a rank's process has used so far; None when it is gone."""
+        """Return the resources that a rank's process has used so far; None if it has ended."""
 
     @abstractmethod
     def ask(self) -> None:
-        """Ask every rank which collectives it is in."""
+        """Ask every rank for the collectives it is in."""
 
     @abstractmethod
     def answer(self, rank: int) -> bytes | None:
-        """Return what a rank says to the newest question; None: not yet, and perhaps never."""
+        """Return a rank's answer to the latest request; None if it has not answered."""
 
     @abstractmethod
     def stacks(self, rank: int) -> Stacks:
-        """Return where the threads of a rank stand, after the newest question; takes some seconds."""
+        """Return a rank's stacks, after the latest request. Takes seconds."""
 
     @abstractmethod
     def stacks_at_once(self, rank: int) -> Stacks | None:
-        """Return where they stand as it can be seen without the rank's help; None where it cannot."""
+        """Return a rank's stacks without its cooperation; None if they cannot be read."""
 
     def host(self, rank: int) -> str:
-        """Return the name of a rank's machine; empty where there is only one."""
+        """Return the name of a rank's machine; empty if there is only one."""
         del rank
         return ""
 
     def lost_node(self) -> str:
-        """Say which machine is not heard any more; empty while all are."""
+        """Return which machine has stopped reporting, as text; empty if none has."""
         return ""
 
     def cut_off(self) -> str:
-        """Return which machines cannot reach each other, as they have found out; empty while all can."""
+        """Return which machines have found that they cannot reach each other, as text; empty if none have."""
         return ""
 
     def why_ended(self, rank: int) -> str:
-        """Return why the launcher of a rank's machine has killed it; empty where it has not."""
+        """Return why the launcher of a rank's machine has killed it; empty if it has not."""
         del rank
         return ""
 
 
 class LocalRanks(Ranks):
-    """Those of this machine."""
+    """The ranks of a run on this machine."""
 
     def __init__(self, run: RunDirectory, board: Board) -> None:
         self._run = run
@@ -290,30 +291,30 @@ class LocalRanks(Ranks):
         self.num_ranks = board.num_ranks
 
     def beat(self, rank: int) -> Beat | None:
-        """Read it from the board."""
+        """Return a rank's latest heartbeat; None before its first."""
         return self._board.read(rank)
 
     def effort(self, rank: int) -> Effort | None:
-        """Look at its process."""
+        """Sample a rank's process."""
         beat = self._board.read(rank)
         return None if beat is None else processes.sample_effort(beat.pid)
 
     def ask(self) -> None:
-        """Ask on the board."""
+        """Ask every rank for the collectives it is in."""
         self._board.ask()
 
     def answer(self, rank: int) -> bytes | None:
-        """Read it from the board."""
+        """Return a rank's answer, or None."""
         return self._board.answer(rank)
 
     def stacks(self, rank: int) -> Stacks:
-        """Read them from outside, or have the rank tell them."""
+        """Return a rank's stacks."""
         beat = self._board.read(rank)
         if beat is None:
             return Stacks(threads=(), source="It has not begun.")
         return read(beat.pid, self._run.rank_log(rank))
 
     def stacks_at_once(self, rank: int) -> Stacks | None:
-        """Read them from outside."""
+        """Return a rank's stacks by py-spy, or None."""
         beat = self._board.read(rank)
         return None if beat is None else read_at_once(beat.pid)

@@ -1,4 +1,9 @@
-"""Stops runs, and their processes when the supervisor is gone."""
+"""Ends runs: by request, by force, and from the page if the supervisor fails.
+
+`Escalation` is the rule by which a stop request that is not obeyed becomes SIGTERM, then SIGKILL. `RunGuard`
+applies it inside the supervisor, together with the hang watch. `watch_supervisor` runs in the page and covers
+the supervisor itself: if suspended, it is resumed; if it does not react, it is killed.
+"""
 
 from __future__ import annotations
 
@@ -33,34 +38,38 @@ from trainers.machine.processes import ProcessTree
 
 Action = Literal["wait", "terminate", "kill"]
 
-# From the stop request; with SIGTERM's time and the check after it 15 s are the most.
+# Time from the stop request to SIGTERM. Including SIGTERM and the final check, a stop takes 15 s at most.
 STOP_GRACE_S = 8.0
-# A run that begins to save late gets some more.
+# Time for a run that begins its save late, and its deadline after the stop request.
 SAVE_GRACE_S = 4.0
 LATEST_S = 11.0
 TERM_GRACE_S = 2.0
-# A run at work, that compiles say, is waited for; so long after its last sign of life, and no longer at all.
+# A stop waits for a run that works (compiles, for example): for this time after the last sign of work, but
+# not longer than the maximum after the request.
 LIFE_GRACE_S = 3.0
 LONGEST_WORK_S = 120.0
-# A run that has said its last word and does not end: from then, and from a stop request.
+# For a run that has reported its end and does not exit: limits from its last state, and from a stop request.
 EXIT_GRACE_S = 30.0
 STOPPED_EXIT_S = 9.5
 STOPPED_EXIT_GRACE_S = 5.0
 LATE_EXIT_GRACE_S = 1.5
-# What is written has to reach the disk, during which nothing grows.
+# A checkpoint must reach the disk after the last write; its size does not grow during that time.
 FLUSH_S = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Saving:
-    """The checkpoint that is being written: its bytes so far, and whether a process works on a disk."""
+    """The checkpoint that is being written: bytes so far, and whether a process does disk I/O."""
 
     num_bytes: int = 0
     is_at_disk: bool = False
 
 
 class Escalation:
-    """Turns a stop request that is not obeyed, or an end that hangs, into SIGTERM, then into SIGKILL."""
+    """Escalates an ignored stop request, or an exit that hangs: SIGTERM, then SIGKILL.
+
+    Pure: all times are passed in (monotonic, in s). The deadlines move while the run saves or works.
+    """
 
     def __init__(self, now: float) -> None:
         self._requested_at: float | None = None
@@ -81,39 +90,39 @@ class Escalation:
         return self._terminated_at is not None
 
     def request_stop(self, at: float, *, save: bool) -> None:
-        """Note a stop request; the first one counts, and the first without saving."""
+        """Record a stop request. The first one counts, and the first one without saving."""
         if self._requested_at is None:
             self._requested_at = at
         if not save and self._unsaved_at is None:
             self._unsaved_at = at
 
     def take_back(self) -> None:
-        """Note that a stop was refused, and the run goes on."""
+        """Record that the run refused to stop and continues."""
         self._requested_at = self._unsaved_at = None
         self._alive_at = -math.inf
 
     def state_changed(self, at: float) -> None:
-        """Note that the run is in a new state."""
+        """Record that the run has changed its state."""
         self._changed_at = at
 
     def note_life(self, at: float) -> None:
-        """Note that the run is at work, and so may still come to where it hears the request."""
+        """Record that the run works, and so may still read the request."""
         if self._requested_at is not None and at < self._requested_at + LONGEST_WORK_S:
             self._alive_at = at
 
     def depends_on_life(self, state: State, now: float) -> bool:
-        """Tell whether force will soon be used, unless the run is at work."""
+        """True if SIGTERM is near unless the run works, so that sampling its work is worth the cost."""
         if self._requested_at is None or self._unsaved_at is not None or self.is_forced:
             return False
         since_s = now - self._requested_at
         return state in ("running", "paused") and STOP_GRACE_S - LIFE_GRACE_S <= since_s < LONGEST_WORK_S
 
     def is_overdue(self, now: float) -> bool:
-        """Tell whether the request should have been heard by now."""
+        """True if the run should have obeyed the request by now."""
         return self._requested_at is not None and now > self._requested_at + STOP_GRACE_S
 
     def note_saving(self, saving: Saving, at: float) -> None:
-        """Note how far the checkpoint is that is being written."""
+        """Record the progress of the checkpoint that is being written."""
         if saving.num_bytes != self._saving.num_bytes:
             self._grown_at = self._moved_at = at
         elif saving.num_bytes and saving.is_at_disk and at - self._grown_at < FLUSH_S:
@@ -121,7 +130,7 @@ class Escalation:
         self._saving = saving
 
     def decide(self, state: State, now: float) -> Action:
-        """Say what is to be done now."""
+        """Return the action for this moment; "terminate" is returned once."""
         if self._terminated_at is not None:
             return "kill" if now - self._terminated_at > TERM_GRACE_S else "wait"
         deadline = self._deadline(state)
@@ -142,7 +151,7 @@ class Escalation:
         deadline = max(self._requested_at, self._moved_at) + STOP_GRACE_S
         if state != "stopping":
             return max(deadline, self._alive_at + LIFE_GRACE_S)
-        # One that was at work until it heard the request has its time to save from then.
+        # A run that worked until it read the request gets its time to save from then on.
         is_late = self._changed_at > self._alive_at + LIFE_GRACE_S
         latest = self._requested_at + LATEST_S if is_late else math.inf
         return max(deadline, min(self._changed_at + SAVE_GRACE_S, latest))
@@ -159,12 +168,12 @@ log = logging.getLogger(__name__)
 
 
 def kill(run: RunDirectory, status: Status, rank: int) -> None:
-    """Record in the events that a user asked for it, then kill the process of a rank (SIGKILL).
+    """Kill the process of a rank (SIGKILL) on a user's request, after recording the request as an event.
 
-    The event comes first, so that whoever explains the end finds it. A full disk does not protect the rank.
+    The event comes first, so that the explanation of the end finds it. A full disk does not prevent the kill.
 
     Raises:
-        ValueError: when the run or the rank has no process here.
+        ValueError: If the run or the rank has no process on this machine.
     """
     supervisor = supervisor_of(run, status)
     process = None if supervisor is None else _process_of(run, supervisor, rank)
@@ -183,24 +192,27 @@ def kill(run: RunDirectory, status: Status, rank: int) -> None:
     except OSError as error:
         log.warning("that rank %d is killed could not be recorded: %s", rank, explain(error))
     try:
-        process.kill()  # psutil sees to it that the number is still this process's
+        process.kill()  # psutil verifies that the pid was not reused
     except psutil.NoSuchProcess as error:
         raise ValueError(f"rank {rank} of run {run.run_id} has just ended by itself") from error
 
 
 def _repeats_bits(run: RunDirectory) -> bool:
-    """Return True if Resume is known to compute the same bits."""
+    """True if a resume is known to compute the same bits."""
     try:
         config, ticket = run.read_config(), commands.read_granted(run)
     except (OSError, ValueError):
         return False
-    # Started by hand with device auto, it may be on GPUs.
+    # Started from a terminal with device "auto", the run may use GPUs.
     kind = ticket.kind if ticket is not None else "cpu" if config.device == "cpu" else "cuda"
     return config.repeats_bits(kind)
 
 
 def _process_of(run: RunDirectory, supervisor: psutil.Process, rank: int) -> psutil.Process | None:
-    """Return the process below the supervisor whose output goes to the rank's log, but no child of it."""
+    """Return the topmost process below the supervisor that writes to the rank's log, or None.
+
+    The log identifies the rank. Loader workers write to it, too; they are excluded because their parent does.
+    """
     log = run.rank_log(rank).resolve()
     try:
         below = supervisor.children(recursive=True)
@@ -216,13 +228,13 @@ def _process_of(run: RunDirectory, supervisor: psutil.Process, rank: int) -> psu
     return None
 
 
-# Whoever reads may have been asleep; more than this is the clock that was set, not time that passed.
+# The reader may have been suspended. A longer delay means that the clock was set, not that time has passed.
 MOST_LATE_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class StopRequest:
-    """Somebody wants the run to stop; `late_s`: how long ago that was said."""
+    """A user's request to stop the run; `late_s`: age of the request when it was read."""
 
     id: str
     save: bool
@@ -230,29 +242,29 @@ class StopRequest:
 
 
 class StopRequests:
-    """Reads commands that are appended to a file from `offset` on."""
+    """Reads the commands that are appended to a file after `offset`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.offset = path.stat().st_size if path.exists() else 0
-        self._is_refused = False
+        self._has_reported_foreign_file = False
 
     def read(self) -> list[StopRequest]:
-        """Return the stop requests that have come since the last read."""
+        """Return the stop requests since the last call."""
         try:
             with open_own(self._path) as file:
                 lines, self.offset = read_lines(file, self.offset)
         except FileNotFoundError:
             return []
         except ForeignFileError as error:
-            if not self._is_refused:
+            if not self._has_reported_foreign_file:
                 print(f"commands cannot be read: {error}", flush=True)
-            self._is_refused = True
+            self._has_reported_foreign_file = True
             return []
-        return [found for line in lines.split(b"\n") if (found := _stop_request(line)) is not None]
+        return [found for line in lines.split(b"\n") if (found := _parse_stop_request(line)) is not None]
 
 
-def _stop_request(line: bytes) -> StopRequest | None:
+def _parse_stop_request(line: bytes) -> StopRequest | None:
     try:
         command = parse_json(line)
         if command["name"] != "stop":
@@ -261,7 +273,7 @@ def _stop_request(line: bytes) -> StopRequest | None:
         return StopRequest(
             id=str(command.get("id", "")),
             save=bool(command.get("save", True)),
-            late_s=min(late_s, MOST_LATE_S) if late_s > 0 else 0.0,  # NaN is not above 0
+            late_s=min(late_s, MOST_LATE_S) if late_s > 0 else 0.0,  # false for NaN
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -274,12 +286,12 @@ NODES_CUT_OFF = "nodes_cut_off"
 
 
 class RunGuard:
-    """Reads the stop requests of a run and what its ranks do; `enforce` uses force when it is time.
+    """Reads a run's stop requests and watches its ranks; `enforce` uses force at the deadlines.
 
     Attributes:
-        commands_offset: from where in `commands.jsonl` this start of the run reads.
-        unanswered: ids of the stop requests that the run has not answered yet.
-        fatal: why it was ended, where it hung, or one of its machines was lost.
+        commands_offset: Offset in `commands.jsonl` at which this start of the run begins to read.
+        unanswered: IDs of the stop requests that the run has not answered.
+        fatal: Why the run was ended: a hang or a lost node; None otherwise.
     """
 
     def __init__(self, run: RunDirectory) -> None:
@@ -291,7 +303,7 @@ class RunGuard:
         self._ranks: Ranks | None = None
         self._watch: HangWatch | None = None
         self._waits_on_hang = False
-        self._has_said_it_waits = False
+        self._has_warned_of_wait = False
         self.commands_offset = self._requests.offset
         self.unanswered: list[str] = []
         self.fatal: Cause | None = None
@@ -306,38 +318,38 @@ class RunGuard:
 
     @property
     def was_told_to_end(self) -> bool:
-        """Whether the system asked for the end, by SIGTERM."""
+        """True if the system requested the end (SIGTERM)."""
         return self._escalation.was_told_to_end
 
     def watch_ranks(self, config: Config, ranks: Ranks) -> None:
-        """Watch these ranks from now on."""
+        """Start watching these ranks."""
         self._ranks = ranks
         self._watch = HangWatch(self._run, config, ranks)
         self._waits_on_hang = config.on_hang == "wait"
 
     def tell_to_end(self) -> None:
-        """Note that the system wants the run to end: force is used at once."""
+        """Record that the system requests the end: SIGTERM is sent without delay."""
         self._escalation.was_told_to_end = True
         self._escalation.request_stop(time.monotonic(), save=False)
 
     def read_requests(self) -> None:
-        """Note new stop requests: each sets the time after which force is used."""
+        """Record new stop requests. Each sets a deadline for the use of force."""
         for request in self._requests.read():
             self.unanswered.append(request.id)
             self._escalation.request_stop(time.monotonic() - request.late_s, save=request.save)
 
     def note_events(self, batch: Sequence[Mapping[str, Any]], state: State) -> None:
-        """Note what the run has said since it was in this state: its answers, and its new states."""
+        """Record the run's new events, which followed `state`: answers to requests, and new states."""
         answered = {event["id"] for event in batch if event["kind"] == "command"}
         self.unanswered = [request for request in self.unanswered if request not in answered]
         *earlier, newest = [state, *(event["state"] for event in batch if event["kind"] == "state")]
         if "stopping" in earlier and newest in ("running", "paused"):
-            self._escalation.take_back()  # it could not save, so the stop was refused and it goes on
+            self._escalation.take_back()  # the run could not save, so it refused the stop and continues
         if newest != state:
             self._escalation.state_changed(time.monotonic())
 
     def enforce(self, state: State, torchrun: subprocess.Popen[bytes], tree: ProcessTree) -> None:
-        """Use force where a stop request was not obeyed in time, or where the run hangs."""
+        """Use force if a stop request has timed out, a node is lost, or the run hangs."""
         self._escalate(state, torchrun, tree)
         self._check_for_lost_node(tree)
         self._check_for_hang(state, tree)
@@ -367,7 +379,7 @@ class RunGuard:
         )
 
     def _sample_life(self, state: State, now: float) -> None:
-        """See whether the run is at work, where that decides about force; say once that it is waited for."""
+        """Sample whether the run works, if force depends on it; warn once that the stop waits."""
         is_due = now - self._life_sampled_at >= LIFE_SAMPLE_S
         if self._watch is None or not is_due or not self._escalation.depends_on_life(state, now):
             return
@@ -375,8 +387,8 @@ class RunGuard:
         if not self._watch.is_at_work():
             return
         self._escalation.note_life(now)
-        if self._escalation.is_overdue(now) and not self._has_said_it_waits:
-            self._has_said_it_waits = True
+        if self._escalation.is_overdue(now) and not self._has_warned_of_wait:
+            self._has_warned_of_wait = True
             self._warn(diagnosis.stop_waits())
 
     @property
@@ -384,18 +396,18 @@ class RunGuard:
         return self._ranks is not None and self._ranks.num_machines > 1
 
     def cut_off(self) -> Cause | None:
-        """Return that two machines cannot reach each other, where that was observed lately."""
+        """Return a recently observed network failure between two machines, or None."""
         if self._ranks is None or not (words := self._ranks.cut_off()):
             return None
         hint = "Look at the network between these machines."
         return Cause(code=NODES_CUT_OFF, message=words, hint=hint)
 
     def why_ended(self, rank: int) -> str:
-        """Return why the launcher of a rank's machine has killed it; empty where it has not."""
+        """Return why the launcher of a rank's machine has killed it; empty if it has not."""
         return "" if self._ranks is None else self._ranks.why_ended(rank)
 
     def _check_for_lost_node(self, tree: ProcessTree) -> None:
-        """End a run of several machines when one of them is not heard any more: it never comes back."""
+        """End a run on several machines when one of them stops reporting: its ranks never come back."""
         if self._ranks is None or self.fatal is not None or not (lost := self._ranks.lost_node()):
             return
         hint = "Look whether that machine is up, and whether its network and the shared folder are."
@@ -403,11 +415,12 @@ class RunGuard:
         tree.kill()
 
     def _check_for_hang(self, state: State, tree: ProcessTree) -> None:
-        """End a run that hangs, or say so and go on waiting, as its configuration says."""
+        """End a hanging run, or warn and keep waiting, as `on_hang` in its configuration says."""
         watch = self._watch
         if watch is None or state not in events.LIVE_STATES:
             return
         if self.is_stop_requested:
+            # Keep following: `is_at_work` needs current watches.
             watch.follow()
             return
         found = watch.check()
@@ -425,7 +438,7 @@ class RunGuard:
             self._warn(Cause(code="hang_over", message=message, hint="No action is needed."))
 
     def _warn(self, cause: Cause) -> None:
-        """Add a warning between rank 0's own events; where the disk does not take it, to the log alone."""
+        """Append a warning between rank 0's own events; if the disk is full, print it to the log only."""
         try:
             diagnosis.append_within_limits(self._run, [("warning", cause.fields())])
         except OSError as error:
@@ -436,7 +449,7 @@ class RunGuard:
 
 
 POLL_EVERY_S = 0.25
-# Twenty times a second it looks around; only reading stacks holds it up for some seconds.
+# The supervisor polls twenty times a second; only reading stacks delays it, by some seconds.
 DEAF_AFTER_S = 9.0
 STAYS_STOPPED_S = 1.5
 WATCHED_S = 60.0
@@ -444,7 +457,7 @@ WATCHED_S = 60.0
 DEAF_MESSAGE = "The supervisor of this run did not react to Stop and was killed."
 KILLED_MESSAGE = "The run was killed with all its processes."
 
-# Returns a run's true state.
+# Returns a run's actual state.
 ReadStatus = Callable[[RunDirectory], Status]
 WatchAction = Literal["wait", "continue", "kill"]
 
@@ -454,25 +467,29 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True, kw_only=True)
 class Sight:
-    """A supervisor at one moment; the signs of life change as long as it does anything."""
+    """The supervisor's process at one moment. `signs_of_life` change whenever it does anything."""
 
     is_stopped: bool
     signs_of_life: tuple[float, ...]
 
 
 class Patience:
-    """The rule: what to do with a supervisor, by what is seen of it over time."""
+    """The rule for a supervisor that may be suspended or stuck."""
 
     def __init__(self, now: float) -> None:
-        self._newest: Sight | None = None
+        self._last_sight: Sight | None = None
         self._alive_at = now
         self._continued_at: float | None = None
 
     def judge(self, sight: Sight, now: float) -> WatchAction:
-        """Take a look; say what is to be done."""
-        if self._newest is None or sight.signs_of_life != self._newest.signs_of_life:
+        """Record an observation; return the action for this moment.
+
+        A suspended supervisor is resumed once. It is killed if it is suspended again, or shows no sign of
+        life for `DEAF_AFTER_S`.
+        """
+        if self._last_sight is None or sight.signs_of_life != self._last_sight.signs_of_life:
             self._alive_at = now
-        self._newest = sight
+        self._last_sight = sight
         if sight.is_stopped and self._continued_at is None:
             self._continued_at = now
             return "continue"
@@ -482,7 +499,7 @@ class Patience:
 
 
 def watch_supervisor(run: RunDirectory, read_status: ReadStatus) -> None:
-    """Watch the supervisor of a run that was just told to stop; returns at once."""
+    """Watch the supervisor of a run that has just been sent a stop request. Returns immediately."""
     with _lock:
         is_watched = run.path in _watched
         _watched[run.path] = time.monotonic()
@@ -500,7 +517,7 @@ def _watch(run: RunDirectory, read_status: ReadStatus) -> None:
             supervisor = supervisor_of(run, status)
             if supervisor is None:
                 return
-            action = _inspected(supervisor, lambda sight: patience.judge(sight, time.monotonic()))
+            action = _judge_now(supervisor, lambda sight: patience.judge(sight, time.monotonic()))
             if action == "continue":
                 log.warning("the supervisor of %s was suspended (SIGSTOP): resuming it", run.run_id)
                 supervisor.resume()
@@ -510,7 +527,7 @@ def _watch(run: RunDirectory, read_status: ReadStatus) -> None:
                 return
             time.sleep(POLL_EVERY_S)
     except psutil.NoSuchProcess:
-        return  # it has ended, as it should
+        return  # it has ended, as requested
     except (private_files.ForeignFileError, FileNotFoundError) as error:
         log.warning("the supervisor of %s cannot be watched: %s", run.run_id, error)
     finally:
@@ -519,15 +536,15 @@ def _watch(run: RunDirectory, read_status: ReadStatus) -> None:
 
 
 def supervisor_of(run: RunDirectory, status: Status) -> psutil.Process | None:
-    """Return the process that owns the run; its number alone could be another's by now."""
+    """Return the process that owns the run; its start time is compared, since pids are reused."""
     if status.state not in events.LIVE_STATES or status.pid is None or not run.is_locked():
         return None
-    private_files.require_ours(run.status)  # it names the process
+    private_files.require_ours(run.status)  # the status names the process
     process = psutil.Process(status.pid)
     return process if process.create_time() == status.pid_start_time else None
 
 
-def _inspected(supervisor: psutil.Process, judge: Callable[[Sight], WatchAction]) -> WatchAction:
+def _judge_now(supervisor: psutil.Process, judge: Callable[[Sight], WatchAction]) -> WatchAction:
     with supervisor.oneshot():
         times, switches = supervisor.cpu_times(), supervisor.num_ctx_switches()
         return judge(
@@ -546,18 +563,18 @@ def _inspected(supervisor: psutil.Process, judge: Callable[[Sight], WatchAction]
 def end_supervisor(
     run: RunDirectory, status: Status, supervisor: psutil.Process, read_status: ReadStatus, message: str
 ) -> None:
-    """Kill a supervisor and all below it, and say what it cannot say any more."""
+    """Kill a supervisor and its descendants, then write the final events in its place."""
     ProcessTree(supervisor.pid).kill()
     if read_status(run).state != "lost":
-        return  # the run had its last word
+        return  # the run recorded its end itself
     lock = run.acquire_lock()
     try:
-        _say_last_words(run, status, message)
+        _write_final_events(run, status, message)
     finally:
         os.close(lock)
 
 
-def _say_last_words(run: RunDirectory, status: Status, message: str) -> None:
+def _write_final_events(run: RunDirectory, status: Status, message: str) -> None:
     hint = RESUME_HINT if run.list_checkpoints() else NOTHING_SAVED_HINT
     warning = {"code": "stop_forced", "message": message, "hint": hint, "rank": None, "traceback": None}
     now = time.time()

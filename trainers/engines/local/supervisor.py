@@ -1,4 +1,17 @@
-"""Supervises one run on this machine: torchrun, ranks, endings."""
+"""Supervises one run on this machine, from the start of torchrun to the final status.
+
+The supervisor outlives the page and owns the run while it holds the run's lock. Every `POLL_S` it runs one
+pass of `Supervisor._follow`:
+
+1. note the processes of the run and check that the run's directory still exists;
+2. cut oversized logs and check whether the kernel has killed a process for lack of memory;
+3. read stop requests, then the run's new events, so that an answer never precedes its request;
+4. use force where a stop request has timed out or the run hangs (`RunGuard`);
+5. write the status again if the last write failed.
+
+All processes of the run are descendants: torchrun dies with the supervisor (`lifeline`), and orphans are
+adopted. After torchrun's exit, everything that remains below this process is killed.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +49,14 @@ KEPT_BYTES = 8 * 1024 * 1024
 
 
 class LogCap:
-    """Looks at the logs of one run now and then; a rank that prints without end costs no more than this."""
+    """Limits the size of a run's logs, so that a rank that prints endlessly cannot fill the disk."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._checked_at = 0.0
 
     def check(self) -> None:
-        """Cut the logs that are too long, at most twice a second."""
+        """Cut logs that are too long. Checks at most twice a second."""
         if time.monotonic() - self._checked_at < CHECK_EVERY_S:
             return
         self._checked_at = time.monotonic()
@@ -57,10 +70,11 @@ class LogCap:
 
 
 def cut_log(path: Path) -> None:
-    """Keep the end of a log that somebody goes on writing, and say in it what is missing.
+    """Cut a log to its end while another process appends to it, and note in it how much was removed.
 
-    The writer appends, so it goes on at the new end; what it writes in between the look and the cut is lost.
-    What stays is written over the beginning first: that takes no room, and nothing can get in before it.
+    The writer appends, so it continues at the new end; what it writes between reading and truncating is lost.
+    The kept part is written over the beginning before truncating: this needs no disk space, and nothing can
+    be appended in between.
     """
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -78,9 +92,10 @@ def _is_log(entry: os.DirEntry[str]) -> bool:
 
 
 class RundirWatch:
-    """The directory a run lives in, as it was when the run was started.
+    """Detects that a run's directory was deleted or replaced since the start.
 
-    Without its configuration it is none any more: deleted while it is written to, a part may be left.
+    The directory counts as gone if its config.json is missing: processes that still write may keep other
+    files alive.
     """
 
     def __init__(self, run: RunDirectory) -> None:
@@ -90,7 +105,7 @@ class RundirWatch:
         self._was_gone = False
 
     def is_gone(self) -> bool:
-        """Tell whether two looks in a row, half a second apart, found another directory or none."""
+        """True if two checks in a row, half a second apart, found a different directory or none."""
         now = time.monotonic()
         if now - self._checked_at < CHECK_EVERY_S:
             return False
@@ -105,14 +120,14 @@ class RundirWatch:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError:
-            return self._identity  # a network that does not answer may do so again
+            return self._identity  # a network file system that does not respond may recover
         return about.st_dev, about.st_ino
 
 
 POLL_S = 0.05
-# torchrun on another machine looks at its ranks several times a second, and a shared folder may be slow.
+# torchrun on other machines polls its ranks several times a second, and a shared folder may be slow.
 OTHERS_KNOW_WITHIN_S, OTHERS_POLL_S = 4.0, 0.2
-# Starts torchrun for a run, its configuration, the step to resume from, and where its ranks read commands.
+# Starts torchrun: run, configuration, step to resume from, offset in `commands.jsonl` for the ranks.
 Starter = Callable[[RunDirectory, Config, int | None, int], TorchrunProcess]
 _FOLLOWED = ("state", "command", "plan", "checkpoint")
 
@@ -136,11 +151,11 @@ def supervise(
     """Own a run from its lock to its final events; return torchrun's exit code.
 
     Args:
-        ticket: the place in the queue it is started for; None: started by hand.
-        warm: a torchrun whose ranks are kept ready; it is put away at the end.
+        ticket: Token of the queue ticket; None: started from a terminal.
+        warm: A torchrun with warm ranks; its folder is removed at the end.
 
     Raises:
-        ValueError: when another process owns it, or the ticket is not its own any more.
+        ValueError: If another process owns the run, or the ticket is not valid any more.
     """
     lock = run.acquire_lock()
     try:
@@ -157,13 +172,13 @@ class Supervisor:
     """One start of one run, from launching torchrun to the final status.
 
     Args:
-        start: starts torchrun.
-        job: the engine to which the run belongs and its handle; None: this process of this machine.
-        goes_on: returns why the run is started again after this end; None where it has ended.
-        told_to_end: called when the system asks for the end (SIGTERM), at once.
+        start: Starts torchrun.
+        job: Engine of the run and its handle; None: this process on this machine.
+        goes_on: Returns why the run is restarted after this end; None if it is not.
+        told_to_end: Called immediately when the system requests the end (SIGTERM).
 
     Attributes:
-        cause: why the run has failed or was ended by force, when it was.
+        cause: Why the run failed or was ended by force, or None.
     """
 
     def __init__(
@@ -185,7 +200,7 @@ class Supervisor:
         self._was_warm = False
         self._torchrun_dir = run.logs / torchrun_process.DETAILS
         if run.events.exists():
-            # Cuts off a half line that a crash left, before anybody's place in the file is noted.
+            # Cut off an incomplete line that a crash left, before any offset into the file is taken.
             EventFile(run.events).close()
         self._first_offset = run.events.stat().st_size if run.events.exists() else 0
         self._events_offset = self._first_offset
@@ -194,38 +209,39 @@ class Supervisor:
         self._reason = ""
         self._num_steps: int | None = None
         self.cause: Cause | None = None
-        self._is_all_saved = False
+        self._has_final_checkpoint = False
         self._status_is_saved = False
         engine, handle = job or (LOCAL, _own_handle())
         self._status = Status(state="starting", engine=engine, handle=handle, started_unix_s=now_unix_s())
 
     @property
     def was_told_to_end(self) -> bool:
-        """Whether the system asked for the end, by SIGTERM."""
+        """True if the system requested the end (SIGTERM)."""
         return self._guard.was_told_to_end
 
     @property
     def is_stop_asked(self) -> bool:
-        """Whether a stop was asked for that the run has not obeyed."""
+        """True if a stop was requested that the run has not completed."""
         return bool(self._guard.unanswered) or self._status.state == "stopping"
 
     def run_to_end(self) -> int:
-        """Start torchrun, follow it to its end, write the final events; return its exit code."""
+        """Run torchrun to its end and write the final events; return its exit code."""
         with contextlib.ExitStack() as for_ranks:
             return self._run_to_end(for_ranks)
 
     def _run_to_end(self, for_ranks: contextlib.ExitStack) -> int:
+        # The first status is the handshake: the engine that started this process waits for its pid.
         self._save_status()
         commands.leave_line(self._run)
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._tell_to_end())
+            signal.signal(number, lambda *_: self._handle_sigterm())
         lifeline.adopt_orphans()
         watch = RundirWatch(self._run)
         try:
             private_files.require_ours(self._run.config)
             config = self._run.read_config()
             for_ranks.enter_context(torchrun_process.folder_for_ranks(config.num_workers))
-            torchrun = self._assemble(config).process
+            torchrun = self._start_or_assign(config).process
         except (OSError, ValueError) as error:
             hint = "See logs/torchrun.log and config.json."
             cause = Cause(
@@ -237,33 +253,33 @@ class Supervisor:
             return 1
         tree = ProcessTree(os.getpid(), with_root=False)
         is_there = self._follow(torchrun, tree, watch)
-        if is_there and self._fell_before_it_began():
+        if is_there and self._warm_ranks_ended_early():
             print("warm workers ended before the run began: it starts without them", flush=True)
-            torchrun = self._assemble(config).process
+            torchrun = self._start_or_assign(config).process
             is_there = self._follow(torchrun, tree, watch)
         if not is_there:
             return 1
         self._conclude(torchrun.returncode, [process.pid for process in tree.survivors()])
         return torchrun.returncode
 
-    def _tell_to_end(self) -> None:
+    def _handle_sigterm(self) -> None:
         if not self._guard.was_told_to_end:
             self._told_to_end()
         self._guard.tell_to_end()
 
     def _follow(self, torchrun: subprocess.Popen[bytes], tree: ProcessTree, watch: RundirWatch) -> bool:
-        """Follow torchrun until it has ended, with all below it; False: the run's directory is gone."""
+        """Follow torchrun and its descendants to their end; return False if the run's directory is gone."""
         log_cap = LogCap(self._run.logs)
         while torchrun.poll() is None:
             tree.update()
             if watch.is_gone():
-                # There is nothing to save to, and nowhere to say so but here.
+                # Nothing can be saved, and this log is the only place left for a message.
                 print(f"{self._run.path} is gone, so the run is ended", flush=True)
                 tree.kill()
                 return False
             log_cap.check()
             self._kills.look()
-            # A stop request first, then what the run answers.
+            # Stop requests first, then the run's answers to them.
             self._guard.read_requests()
             self._follow_events()
             self._guard.enforce(self._status.state, torchrun, tree)
@@ -274,15 +290,15 @@ class Supervisor:
         self._follow_events()
         return True
 
-    def _fell_before_it_began(self) -> bool:
-        """Tell whether warm ranks ended before they said a word: one of them was gone already."""
+    def _warm_ranks_ended_early(self) -> bool:
+        """True if warm ranks ended before the run's first event, because one of them was already dead."""
         is_silent = self._events_offset == self._first_offset
         return (
             self._was_warm and is_silent and not self._guard.is_stop_requested and self._guard.fatal is None
         )
 
-    def _assemble(self, config: Config) -> TorchrunProcess:
-        """Start torchrun, or give the run to a warm one."""
+    def _start_or_assign(self, config: Config) -> TorchrunProcess:
+        """Start torchrun, or assign the run to a warm one."""
         warm, self._warm = self._warm, None
         self._was_warm = warm is not None and warm.num_ranks == config.world_size and warm.is_complete
         offset = self._guard.commands_offset
@@ -290,7 +306,7 @@ class Supervisor:
             assembled = warm.begin(self._run, self._resume_step, offset)
         else:
             if warm is not None:
-                ProcessTree(os.getpid(), with_root=False).kill()  # what is left of it
+                ProcessTree(os.getpid(), with_root=False).kill()  # the rest of the warm torchrun
             assembled = self._start(self._run, config, self._resume_step, offset)
         self._torchrun_dir = assembled.details
         if assembled.ranks is not None:
@@ -298,23 +314,23 @@ class Supervisor:
         return assembled
 
     def _follow_events(self) -> None:
-        """Bring `status.json` to the state the run says it is in."""
+        """Update `status.json` to the latest state in the run's events."""
         batch, self._events_offset = events.read(self._run.events, self._events_offset, _FOLLOWED)
         for event in batch:
             if event["kind"] == "plan":
                 self._num_steps = event["num_steps"]
-            # The last of all saves: what was to be done is done, and said before.
-            self._is_all_saved |= event["kind"] == "checkpoint" and event.get("reason") == "end"
+            # The "end" checkpoint is the last save: all steps are done and their events are written.
+            self._has_final_checkpoint |= event["kind"] == "checkpoint" and event.get("reason") == "end"
         self._guard.note_events(batch, self._status.state)
-        said = [event for event in batch if event["kind"] == "state"]
-        if said and said[-1]["state"] != self._status.state:
-            self._status = replace(self._status, state=said[-1]["state"])
-            self._reason = said[-1]["reason"]
+        states = [event for event in batch if event["kind"] == "state"]
+        if states and states[-1]["state"] != self._status.state:
+            self._status = replace(self._status, state=states[-1]["state"])
+            self._reason = states[-1]["reason"]
             if self._status.state in events.LIVE_STATES:
                 self._save_status()
 
     def _save_status(self) -> None:
-        """Write the status; when the disk does not take it, the next round tries again."""
+        """Write the status. If the write fails, the next pass tries again."""
         self._status = replace(self._status, last_seen_unix_s=now_unix_s())
         try:
             self._run.write_status(self._status)
@@ -324,35 +340,35 @@ class Supervisor:
             print(f"status.json could not be written, trying again: {explain(error)}", flush=True)
 
     def _conclude(self, exit_code: int, left_over: Sequence[int] = ()) -> None:
-        """Say what the run ended as, by its own last state and by what was done to it."""
+        """Determine the final state, from the run's own last state and the force that was used."""
         if left_over:
             diagnosis.append_final_events(
                 self._run, [("warning", diagnosis.cause_of_left_over(left_over).fields())]
             )
-        said = self._status.state
+        recorded = self._status.state
         by_system = self._guard.was_told_to_end
-        if said in ("finished", "stopped"):
-            # Rank 0 says so after the last save; a process that crashes on its way out takes nothing back.
-            self._finish(said, exit_code, None)
-        elif self._is_all_saved:
+        if recorded in ("finished", "stopped"):
+            # Rank 0 reports these states after the last save; a later crash during exit does not change them.
+            self._finish(recorded, exit_code, None)
+        elif self._has_final_checkpoint:
             self._finish("finished", exit_code, diagnosis.fell_after_its_end(self._explain(exit_code)))
         elif self._guard.fatal is not None:
             self._finish("failed", exit_code, self._guard.fatal)
-        elif self._guard.is_forced and said == "starting" and not by_system:
+        elif self._guard.is_forced and recorded == "starting" and not by_system:
             self._reason = "Stopped while it was starting: nothing had been trained yet."
             self._finish("stopped", exit_code, None)
         elif self._guard.is_forced:
             self._finish("stopped", exit_code, diagnosis.forced_stop(by_system=by_system))
         else:
             cause = self._explain(exit_code)
-            # Where a whole job is told to end, ranks elsewhere may be gone before the signal comes here.
+            # When the system ends the entire job, remote ranks may exit before the signal arrives here.
             if self._guard.was_told_to_end and cause.code in diagnosis.MAY_BE_OUR_END:
                 self._finish("stopped", exit_code, diagnosis.forced_stop(by_system=True))
             else:
                 self._finish("failed", exit_code, cause)
 
     def _explain(self, exit_code: int) -> Cause:
-        """Find the cause; where other machines have ranks, give them some seconds to write what they know."""
+        """Return the cause of a failure; wait some seconds for evidence from other machines."""
         deadline = time.monotonic() + OTHERS_KNOW_WITHIN_S
         while True:
             log = self._run.logs / torchrun_process.LOG
@@ -370,11 +386,11 @@ class Supervisor:
             time.sleep(OTHERS_POLL_S)
 
     def _finish(self, state: State, exit_code: int, cause: Cause | None) -> None:
-        """Write the final events, where rank 0 has not, then the final status."""
+        """Write the final events, unless rank 0 has, then the final status."""
         self.cause = cause
         why = None if state == "finished" else self._goes_on(state, cause)
         if why is not None:
-            self._say_it_goes_on(cause, why)
+            self._record_restart(cause, why)
             return
         if cause is not None and state != "finished":
             kept = diagnosis.what_is_kept(self._run, self._num_steps)
@@ -396,8 +412,8 @@ class Supervisor:
         if (problem := notify.run_ended(self._run, state, reason)) is not None:
             diagnosis.append_final_events(self._run, [("warning", problem.fields())])
 
-    def _say_it_goes_on(self, cause: Cause | None, why: str) -> None:
-        """Say that the run waits to be started again: one state, not an end first."""
+    def _record_restart(self, cause: Cause | None, why: str) -> None:
+        """Record that the run waits to be restarted: as one state, without an end before it."""
         reason, unanswered = f"{why} {diagnosis.GOES_ON}", self._guard.unanswered
         cause = (
             None if self._guard.was_told_to_end else cause

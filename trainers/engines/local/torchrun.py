@@ -1,7 +1,7 @@
-"""What both halves need to know of torchrun: how to start it, and what its last summary says.
+"""torchrun's command line, environment and output.
 
-On one machine torchrun and its ranks meet in files that nobody else can open. `--standalone` would open a
-store on all interfaces, which answers everybody, and unpickle what it finds there.
+On one machine, torchrun and its ranks rendezvous through files that only this user can open. `--standalone`
+would instead open a store on all interfaces that answers anyone and unpickles what it receives.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from pathlib import Path
 from trainers.contract.config import Config
 from trainers.machine.host import MemoryFile
 
-# Where the ranks of one machine find their store.
+# Environment variable with the path of the ranks' store on one machine.
 STORE = "TRAINERS_STORE"
 
-# Without it torchrun opens a store for its ranks, on all interfaces.
+# Without it, torchrun opens a TCP store for its ranks on all interfaces.
 _NO_PORT = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-# The store only grows, so torchrun says seldom that it lives: on one machine nobody else wants to know.
+# The file store only grows, so keep-alives are rare: on one machine no other node waits for them.
 _RENDEZVOUS = ("--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file,keep_alive_interval=3600")
 
-# torchrun's option for its own folder, as its environment has it.
+# torchrun's option for its log folder, as an environment variable.
 LOG_DIR = "PET_LOG_DIR"
 
 _SUMMARY_RANK = re.compile(
@@ -36,23 +36,23 @@ _FIRST_FAILURE = "Root Cause (first observed failure):"
 
 
 def torchrun_program() -> list[str]:
-    """Return the beginning of a command that starts this interpreter's torchrun."""
+    """Return the command prefix that starts this interpreter's torchrun."""
     beside_python = Path(sys.executable).with_name("torchrun")
     return [str(beside_python)] if beside_python.exists() else [sys.executable, "-m", "torch.distributed.run"]
 
 
 def torchrun_arguments(num_ranks: int | str, module: str, *arguments: str) -> list[str]:
-    """Return the arguments by which torchrun starts a module on ranks of this machine."""
+    """Return torchrun's arguments to start a module on ranks of this machine."""
     return [*_RENDEZVOUS, "--nproc-per-node", str(num_ranks), "-m", module, *arguments]
 
 
 def literal_command(arguments: list[str], program: Sequence[str] = ("torchrun",)) -> list[str]:
-    """Return the command that does the same by hand."""
+    """Return the equivalent shell command."""
     return ["env", *(f"{name}={value}" for name, value in _NO_PORT.items()), *program, *arguments]
 
 
 def shell_words(command: list[str]) -> str:
-    """Return a command as one would type it."""
+    """Return a command quoted for a shell."""
     return shlex.join(command)
 
 
@@ -62,7 +62,7 @@ def torchrun_command(
     resume_step: int | None = None,
     program: Sequence[str] = ("torchrun",),
 ) -> list[str]:
-    """Return the literal command that trains a new run in `run_dir`, or resumes the one that is there."""
+    """Return the literal command that trains a new run in `run_dir`, or resumes the existing one."""
     arguments = worker_arguments(config, run_dir, resume_step)
     if resume_step is None:
         arguments += ["--config", json.dumps(config.changed())]
@@ -70,58 +70,58 @@ def torchrun_command(
 
 
 def worker_arguments(config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
-    """Return torchrun's arguments in the literal command."""
+    """Return torchrun's arguments of the literal command."""
     resume = [] if resume_step is None else ["--resume", str(resume_step)]
     return torchrun_arguments(config.nproc_per_node, "trainers.worker", str(run_dir), *resume)
 
 
 def by_hand(module: str, *arguments: str) -> str:
-    """Return, as one would type it, what starts a module on two ranks of this machine."""
+    """Return the shell command that starts a module on two ranks of this machine."""
     return shlex.join(literal_command(torchrun_arguments(2, module, *arguments)))
 
 
 def torchrun_options(log_dir: Path) -> Mapping[str, str]:
-    """Return options for the environment: so the arguments stay those of the literal command."""
-    # One machine: a host name that does not resolve (offline, VPN) must not matter.
+    """Return options as environment variables, so that the arguments stay those of the literal command."""
+    # A host name that does not resolve (offline, VPN) must not matter on one machine.
     return {LOG_DIR: str(log_dir), "PET_LOCAL_ADDR": "127.0.0.1", **_NO_PORT}
 
 
 class RendezvousFiles:
-    """The files in which torchrun and its ranks find each other; they go with this process, or before."""
+    """Memory files for the rendezvous of torchrun and its ranks. They exist until this process ends."""
 
     def __init__(self) -> None:
         self._agents, self._ranks = MemoryFile("rendezvous"), MemoryFile("store")
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What torchrun and its ranks are told of them."""
+        """Environment variables with the paths of the files."""
         return {"PET_RDZV_ENDPOINT": self._agents.address, STORE: self._ranks.address}
 
     def close(self) -> None:
-        """Give them up."""
+        """Close the files."""
         self._agents.close()
         self._ranks.close()
 
 
 def told_end(rank: int, exit_code: int) -> str:
-    """Return the line of the log that tells of a rank's end; the first one of its machine is 0."""
+    """Return the log line for a rank's exit; ranks are counted per machine, from 0."""
     return f"rank {rank} ended with exit code {exit_code}"
 
 
 def rank_exit_codes(output: str, first_rank: int = 0) -> dict[int, int]:
-    """Return the exit code of each rank that a line or the summary names; negative is a signal.
+    """Return the exit code of each rank in torchrun's output; negative: a signal.
 
     Args:
-        first_rank: of the machine whose torchrun wrote this. A line counts its ranks from 0, the summary
-            those of all machines.
+        first_rank: Global rank of the first rank on the machine of this output. Log lines count local ranks
+            from 0; the summary has global ranks.
     """
-    summed_up = {int(match["rank"]): int(match["code"]) for match in _SUMMARY_RANK.finditer(output)}
-    told = {first_rank + int(match["rank"]): int(match["code"]) for match in _TOLD_END.finditer(output)}
-    return summed_up | told
+    summarized = {int(match["rank"]): int(match["code"]) for match in _SUMMARY_RANK.finditer(output)}
+    logged = {first_rank + int(match["rank"]): int(match["code"]) for match in _TOLD_END.finditer(output)}
+    return summarized | logged
 
 
 def first_failed_rank(output: str) -> int | None:
-    """Return the rank that the last summary names as the first to fail."""
+    """Return the rank that the last summary names as the first failure."""
     _, found, summary = output.rpartition(_FIRST_FAILURE)
     match = _SUMMARY_RANK.search(summary) if found else None
     return None if match is None else int(match["rank"])

@@ -1,4 +1,4 @@
-"""The process of torchrun."""
+"""Starts torchrun, cold or warm, and the temporary folder of its ranks."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _PREFIX = "ddp-ranks-"
 
 @contextlib.contextmanager
 def folder_for_ranks(num_workers: int) -> Iterator[None]:
-    """Name a folder in this process's environment, for the ranks; remove it at the end.
+    """Create a temporary folder for the ranks, name it in the environment, and remove it at the end.
 
-    Runs without loader workers have none. A lock shows that the folder is in use: what a killed supervisor
-    left is removed by the next one.
+    Runs without loader workers have none. The folder is locked while in use, so that the next supervisor can
+    remove the folder of a killed one.
     """
     if num_workers == 0:
         yield
@@ -60,19 +60,19 @@ def folder_for_ranks(num_workers: int) -> Iterator[None]:
 
 
 def use_folder() -> None:
-    """Have `multiprocessing` of this process, and of those that it forks, use the run's folder."""
+    """Use the run's folder for `multiprocessing` in this process and the processes that it forks."""
     folder = os.environ.get(VARIABLE, "")
     if folder and os.path.isdir(folder):  # noqa: PTH112
-        _configuration()["tempdir"] = tempfile.mkdtemp(prefix="r", dir=folder)
+        _multiprocessing_config()["tempdir"] = tempfile.mkdtemp(prefix="r", dir=folder)
 
 
 def remove_own() -> None:
-    """Remove the folder of this process's `multiprocessing`, if it has made one: `os._exit` does not."""
-    if (folder := _configuration().get("tempdir")) is not None:
+    """Remove the `multiprocessing` folder of this process, if any. `os._exit` does not."""
+    if (folder := _multiprocessing_config().get("tempdir")) is not None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _configuration() -> dict[str, str]:
+def _multiprocessing_config() -> dict[str, str]:
     found: dict[str, str] = multiprocessing.process.current_process()._config  # type: ignore[attr-defined] # noqa: SLF001
     return found
 
@@ -90,18 +90,18 @@ def _sweep() -> None:
                 os.close(descriptor)
 
 
-# In the folder of a run's logs: what torchrun and what it started first said, and the errors of each rank.
+# In the run's log folder: the output of torchrun, and a folder with each rank's error file.
 LOG = "torchrun.log"
 DETAILS = "torchrun"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TorchrunProcess:
-    """A torchrun at work.
+    """A running torchrun.
 
     Attributes:
-        details: its folder with the errors of each rank.
-        ranks: its ranks, to be watched; None where this system has nothing to hold their heartbeats.
+        details: Its folder with each rank's error file.
+        ranks: Its ranks, to be watched; None if this system cannot hold their heartbeats.
     """
 
     process: subprocess.Popen[bytes]
@@ -115,16 +115,16 @@ def start(
     """Start torchrun for a run.
 
     Args:
-        commands_offset: from where in `commands.jsonl` the ranks read.
+        commands_offset: Offset in `commands.jsonl` from which the ranks read.
 
     Raises:
-        OSError: when it cannot be started.
+        OSError: If it cannot be started.
     """
     run.logs.mkdir(exist_ok=True)
     log, details = run.logs / LOG, run.logs / DETAILS
     board = board_for(config)
     command = worker_arguments(config, run.path, resume_step)
-    variables = {**_on_one_machine(details), COMMANDS_OFFSET: str(commands_offset)}
+    variables = {**_rendezvous_environment(details), COMMANDS_OFFSET: str(commands_offset)}
     process = launch(command, log, details, board, variables)
     return TorchrunProcess(
         process=process, details=details, ranks=None if board is None else LocalRanks(run, board)
@@ -132,15 +132,15 @@ def start(
 
 
 def board_for(config: Config) -> Board | None:
-    """Make the board for the heartbeats of a run's ranks; None where this system has nothing to hold it."""
+    """Create the heartbeats of a run's ranks; None if this system cannot hold them."""
     return Board(config.world_size) if heartbeats.can_be_watched() else None
 
 
 class WarmTorchrun:
-    """A torchrun whose ranks have imported everything and wait to hear which run is theirs.
+    """A torchrun whose ranks have imported everything and wait for a run.
 
     Args:
-        folder: where its logs lie until then; it is made here.
+        folder: For its logs until a run is assigned; created here.
     """
 
     def __init__(self, folder: Path, num_ranks: int) -> None:
@@ -150,30 +150,31 @@ class WarmTorchrun:
         self._board = Board(num_ranks)
         self._pipes = Pipes(num_ranks)
         command = torchrun_arguments(num_ranks, "trainers.warm.warm_worker")
-        variables = {**_on_one_machine(folder / DETAILS), warm_pool.ADDRESSES: self._pipes.addresses}
+        variables = {**_rendezvous_environment(folder / DETAILS), warm_pool.ADDRESSES: self._pipes.addresses}
         self.process = launch(command, folder / LOG, folder / DETAILS, self._board, variables)
 
     @property
     def is_ready(self) -> bool:
-        """Whether every rank waits by now."""
+        """True if every rank waits for a run."""
         beats = [self._board.read(rank) for rank in range(self.num_ranks)]
         return all(beat is not None and beat.doing == heartbeats.STANDING_BY for beat in beats)
 
     @property
     def is_complete(self) -> bool:
-        """Whether torchrun lives, and every rank that has come so far."""
+        """True if torchrun and every rank that has started are alive. Ranks may still be importing."""
         beats = [self._board.read(rank) for rank in range(self.num_ranks)]
         return self.process.poll() is None and all(
             beat is None or processes.is_alive(beat.pid) for beat in beats
         )
 
     def begin(self, run: RunDirectory, resume_step: int | None, commands_offset: int) -> TorchrunProcess:
-        """Give it a run.
+        """Assign a run.
 
         Raises:
-            OSError: when its log cannot be brought to the run.
+            OSError: If the log cannot be moved to the run.
         """
         run.logs.mkdir(exist_ok=True)
+        # A rename on the same file system: torchrun keeps writing to the open file.
         (self._folder / LOG).replace(run.logs / LOG)
         variables = {COMMANDS_OFFSET: str(commands_offset), IS_WARM: "1"}
         handed_on = (*cuda_environment.OF_A_RUN, VARIABLE, threads.FREE_CORES)
@@ -185,7 +186,7 @@ class WarmTorchrun:
         )
 
     def put_away(self, run: RunDirectory | None) -> None:
-        """Leave nothing of it behind, when it has ended; what it noted of errors goes to its run."""
+        """Remove the folder of an ended torchrun, after moving its error files to the run, if any."""
         if run is not None and run.logs.is_dir():
             shutil.rmtree(run.logs / DETAILS, ignore_errors=True)
             if (self._folder / DETAILS).is_dir():
@@ -193,24 +194,24 @@ class WarmTorchrun:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _on_one_machine(details: Path) -> dict[str, str]:
-    """Return how torchrun and its ranks meet on this machine."""
-    # What is in memory goes with this process, so nothing of it has to be tidied up.
+def _rendezvous_environment(details: Path) -> dict[str, str]:
+    """Return the environment for the rendezvous of torchrun and its ranks on this machine."""
+    # Memory files end with this process, so nothing needs to be removed.
     return {**torchrun_options(details), **RendezvousFiles().environment}
 
 
 def launch(
     arguments: Sequence[str], log: Path, details: Path, board: Board | None, variables: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """Start torchrun, which the kernel ends with this process.
+    """Start torchrun; the kernel kills it when this process ends.
 
     Args:
-        variables: of its environment: how it and its ranks meet, and what the ranks are to do.
+        variables: Added to its environment: the rendezvous, and settings for the ranks.
 
     Raises:
-        OSError: when it cannot be started.
+        OSError: If it cannot be started.
     """
-    for left in (details, log):  # in a copied run they may be links to anywhere
+    for left in (details, log):  # in a copied run they may be links to other places
         plain_files.remove(left)
     more = {SUPERVISED: "1", **variables}
     if board is not None:

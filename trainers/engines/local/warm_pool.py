@@ -1,4 +1,19 @@
-"""Supervisors that have imported torch before they are needed."""
+"""The warm pool: ranks that have imported torch before a run needs them.
+
+Most of the time between Start and the first step is spent importing torch. While the form is open and no run
+is active, the page keeps one warm torchrun ready: a child process `warm_supervisor`, below it torchrun
+with `num_ranks` ranks that have imported everything and wait. Processes and pipes:
+
+    page --stdin--> warm_supervisor --one pipe per rank--> ranks
+
+`take` writes one `Order` (a line of JSON) to the supervisor's stdin. The process then becomes the supervisor
+of that run and forwards an order to its ranks. If stdin is closed without an order, all of them exit: so they
+end with the page, however it ends, and `_drop` only needs to close the pipe.
+
+A warm torchrun serves one run. It is usable only for exactly its number of ranks, and only while the code
+on disk is the code that it has imported. No warm rank makes a CUDA call: the driver reads
+CUDA_VISIBLE_DEVICES once, and the GPUs are known only from the order.
+"""
 
 from __future__ import annotations
 
@@ -27,21 +42,21 @@ from trainers.machine.processes import ProcessTree, memory_bytes
 from trainers.machine.threads import Passes
 
 ADDRESSES = "TRAINERS_ORDERS"
-# Somebody looks after this run.
+# Set for ranks that run under a supervisor.
 SUPERVISED = "TRAINERS_SUPERVISED"
-# From where in `commands.jsonl` the ranks read: what is given while they start is theirs.
+# Offset in `commands.jsonl` from which the ranks read: commands that arrive during the start are theirs.
 COMMANDS_OFFSET = "TRAINERS_COMMANDS_OFFSET"
-# This rank was there before its run.
+# Set for ranks from the warm pool.
 IS_WARM = "TRAINERS_WARM"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """Which run to train, and from where.
+    """The run to be trained by warm ranks.
 
     Attributes:
-        ticket: the place in the line it is started for; None: started by hand.
-        environment: variables that hold from now on, as the GPUs that may be seen.
+        ticket: Token of the queue ticket; None: started from a terminal.
+        environment: Environment variables to set before training, such as the visible GPUs.
     """
 
     run_dir: str
@@ -50,15 +65,15 @@ class Order:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def to_line(self) -> bytes:
-        """Return it as one line."""
+        """Serialize the order as one line of JSON."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> Order | None:
-        """Return what a line says; None where there is none any more: whoever gives orders is gone.
+        """Parse an order; None for an incomplete line, which means that the sender has exited.
 
         Raises:
-            ValueError: when it makes no sense.
+            ValueError: If the order is invalid.
         """
         if not line.endswith(b"\n"):
             return None
@@ -70,27 +85,27 @@ class Order:
 
 
 class Pipes:
-    """The supervisor's side: one pipe a rank."""
+    """The supervisor's side: one pipe per rank."""
 
     def __init__(self, num_ranks: int) -> None:
         self._pipes = [os.pipe() for _ in range(num_ranks)]
 
     @property
     def addresses(self) -> str:
-        """Where the ranks find them, as long as this process lives."""
+        """Paths of the ranks' pipes, separated by commas; valid while this process lives."""
         return ",".join(f"/proc/{os.getpid()}/fd/{reading}" for reading, _ in self._pipes)
 
     def tell(self, order: Order) -> None:
-        """Give every rank the same order; one that does not wait yet finds it when it does."""
+        """Send the order to every rank. A rank that is still importing reads it from the pipe later."""
         for _, writing in self._pipes:
             os.write(writing, order.to_line())
 
 
 def wait_for_order(rank: int) -> Order | None:
-    """Wait, as a rank, for its order; None when none will come.
+    """Block, as a rank, until the order arrives; None if the supervisor has exited.
 
     Raises:
-        ValueError: when the order makes no sense.
+        ValueError: If the order is invalid.
     """
     address = os.environ[ADDRESSES].split(",")[rank]
     try:
@@ -103,18 +118,23 @@ def wait_for_order(rank: int) -> Order | None:
 FOLDER = ".standby"
 LOCK = "lock"
 POLL_EVERY_S = 1.0
-# The page that was just opened has the machine to itself first.
+# Delay after a change of the expected run. A page that has just opened needs the cores for itself, and a
+# user who tries several numbers of ranks starts one torchrun instead of several.
 BEGIN_AFTER_S = 1.5
+# Warm ranks are kept for this time after the form was last open.
 KEPT_S = 15 * 60.0
+# A torchrun is started only if this much memory per process plus `SPARE_BYTES` is available. It is ended when
+# less than `SPARE_BYTES` is available.
 NEEDED_BYTES_PER_RANK = 500 * 10**6
 SPARE_BYTES = 10**9
-# More ranks than cores would take long to get ready, and whoever plays with the form starts many.
+# More ranks than cores would slow the machine down, and users who try out the form would start many. This
+# number of ranks is allowed even on one core.
 FEWEST_RANKS_ANYWHERE = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Kept:
-    """Warm ranks, and the state of the code that they have imported."""
+    """A warm torchrun, and the fingerprint of the code that it has imported."""
 
     process: subprocess.Popen[bytes]
     num_ranks: int
@@ -122,57 +142,58 @@ class _Kept:
 
 
 class WarmPool:
-    """The warm ranks of one runs directory; thread-safe."""
+    """The warm ranks of one runs directory. Thread-safe."""
 
     def __init__(self, runs_dir: Path, *, is_on: bool = True) -> None:
         self._folder = runs_dir / FOLDER
         self._is_on = is_on
-        # Until somebody has looked.
+        # True until the page has checked, so that nothing starts while a run of an earlier page is active.
         self._is_anything_running = True
         self._kept: _Kept | None = None
-        # Were let go, and take a moment to end.
+        # Warm torchruns that were told to exit and are still ending.
         self._ending: list[subprocess.Popen[bytes]] = []
         self._num_ranks = 0
         self._expected_at = float("-inf")
         self._not_before = float("-inf")
         self._lock = threading.Lock()
-        self._passes = Passes("standby", self._tend)
+        self._passes = Passes("standby", self._pass)
         self._is_swept = False
         self._is_closed = False
 
     def begin(self) -> None:
-        """Look after them from now on, in a thread, until `close`."""
+        """Maintain the pool in a thread, until `close`."""
         if not self._is_on:
             return
         self._passes.begin()
 
     def close(self) -> None:
-        """Let them go, and keep none any more."""
+        """End all warm ranks and start no more."""
         with self._lock:
             self._is_closed = True
             self._drop()
         self._passes.close()
 
     def expect(self, num_ranks: int) -> None:
-        """Note that somebody may soon start a run of so many ranks."""
+        """Note that a run with this number of ranks may start soon."""
         now = time.monotonic()
         if num_ranks != self._num_ranks or now - self._expected_at > KEPT_S:
             self._not_before = now + BEGIN_AFTER_S
         self._num_ranks, self._expected_at = num_ranks, now
 
     def note_running(self, is_anything_running: bool) -> None:
-        """Note whether runs go on: then no rank is kept warm, and the runs have all of the machine."""
+        """Note whether runs are active. Active runs get the entire machine: the pool is then empty."""
         self._is_anything_running = is_anything_running
         self._passes.wake()
 
     def take(self, num_ranks: int, order: Order) -> subprocess.Popen[bytes] | None:
-        """Give warm ranks a run; return their supervisor, or None if none are warm for it."""
+        """Assign a run to the warm ranks; return their supervisor, or None if no usable warm ranks exist."""
         with self._lock:
             kept = self._kept
             if kept is None or kept.num_ranks != num_ranks or not self._is_usable(kept):
-                # What starts now without them needs the room they take.
+                # The cold start that follows needs the memory and the cores of these ranks.
                 self._drop()
                 return None
+            # Set under the lock: `_maintain` must not start the next torchrun before the page sees this run.
             self._kept = None
             self._is_anything_running = True
             assert kept.process.stdin is not None
@@ -180,11 +201,11 @@ class WarmPool:
                 kept.process.stdin.write(order.to_line())
                 kept.process.stdin.close()
             except OSError:
-                return None  # it ended at this moment
+                return None  # it exited just now
             return kept.process
 
     def kept_ready(self) -> dict[str, int] | None:
-        """Return how many ranks are warm and the memory they take in all; None if none are."""
+        """Return the number of warm ranks and their total memory in bytes; None if the pool is empty."""
         kept = self._kept
         if kept is None:
             return None
@@ -196,7 +217,7 @@ class WarmPool:
         return None
 
     def processes(self) -> dict[int, float]:
-        """Return all processes of warm ranks, also of those being let go, and when each was started."""
+        """Return pid and start time of all processes of the pool, including those that are still ending."""
         with self._lock:
             self._ending = self._still_ending()
             roots = [*self._ending, *([] if self._kept is None else [self._kept.process])]
@@ -207,7 +228,7 @@ class WarmPool:
             found |= tree.start_times()
         return found
 
-    def _tend(self) -> float:
+    def _pass(self) -> float:
         if not self._is_swept:
             self._is_swept = True
             _sweep(self._folder)
@@ -226,7 +247,7 @@ class WarmPool:
         ):
             self._drop()
         if self._kept is None and not self._is_closed and self._is_wanted(now):
-            self._kept = self._started()
+            self._kept = self._start()
 
     def _is_wanted(self, now: float) -> bool:
         needed = SPARE_BYTES + NEEDED_BYTES_PER_RANK * (self._num_ranks + 1)
@@ -239,10 +260,10 @@ class WarmPool:
         )
 
     def _is_usable(self, kept: _Kept) -> bool:
-        """Tell whether they live, and have imported the code that is there now."""
+        """True if the processes live and has imported the code that is on disk now."""
         return kept.process.poll() is None and kept.code == plain_files.fingerprint_of_code()
 
-    def _started(self) -> _Kept | None:
+    def _start(self) -> _Kept | None:
         folder = self._folder / uuid.uuid4().hex
         command = [sys.executable, "-m", "trainers.engines.local.warm_supervisor", str(folder)]
         command += ["--nproc-per-node", str(self._num_ranks)]
@@ -261,7 +282,7 @@ class WarmPool:
                     start_new_session=True,
                 )
         except (OSError, ValueError) as error:
-            # Runs start all the same, a few seconds later.
+            # Not fatal: runs start without the pool, a few seconds slower.
             print(f"The warm pool cannot start: {explain(error)}", flush=True)
             self._not_before = time.monotonic() + KEPT_S
             return None
@@ -271,7 +292,7 @@ class WarmPool:
         return [process for process in self._ending if process.poll() is None]
 
     def _drop(self) -> None:
-        """Let go the warm ranks: they end when their pipe is closed."""
+        """End the warm ranks: they exit when their supervisor's stdin is closed."""
         kept, self._kept = self._kept, None
         if kept is None:
             return
@@ -283,12 +304,12 @@ class WarmPool:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what killed ones left; those that live hold their lock."""
+    """Remove folders of killed supervisors. A live one holds the lock of its folder."""
     for left in _folders(folder):
         try:
             descriptor = descriptor_of_plain(left / LOCK, os.O_RDWR)
         except (OSError, ValueError):
-            continue  # it is just being made, or removed, or none of ours
+            continue  # being created or removed, or not one of ours
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(left, ignore_errors=True)

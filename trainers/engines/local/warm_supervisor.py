@@ -1,9 +1,9 @@
-"""A supervisor before there is a run: it holds warm ranks until whoever started it names one.
+"""A supervisor without a run yet: holds warm ranks until the page assigns a run.
 
     python -m trainers.engines.local.warm_supervisor FOLDER --nproc-per-node N
 
-The order comes as one line on its standard input. When that ends without one, the page is gone, or wants
-it no more: then it goes too, with all its ranks.
+The order arrives as one line on standard input. If standard input closes first, the page has exited or does
+not need these ranks any more, and this process exits with all of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOCK = "lock"
 
 
 def main() -> None:
-    """Hold ranks until there is a run for them, then supervise it; exit with torchrun's exit code."""
+    """Hold warm ranks until a run is assigned, then supervise it; exit with torchrun's exit code."""
     parser = argparse.ArgumentParser(description="Keep warm workers ready for a run.")
     parser.add_argument("folder", type=Path, help="the folder for their logs until then")
     parser.add_argument("--nproc-per-node", type=int, required=True)
@@ -37,9 +37,10 @@ def main() -> None:
     folder = options.folder.resolve()
     private_files.begin(folder.parent.parent)
     folder.mkdir(parents=True)
-    # Whoever tidies up sees by it that somebody is still here.
+    # The lock shows that this process lives: the page removes folders whose lock is free.
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    # Before torchrun starts, so that no rank can escape `ProcessTree` when its parent dies.
     lifeline.adopt_orphans()
     warm = WarmTorchrun(folder, options.nproc_per_node)
     order = wait_for_order(warm)
@@ -54,18 +55,18 @@ def main() -> None:
 
 
 def wait_for_order(warm: WarmTorchrun) -> Order | None:
-    """Return the order when it comes; None when none will come, or the ranks have gone."""
+    """Wait for the order; return None if the page has exited or the ranks have ended."""
     free_cores = threads.FreeCores()
     while not select.select([sys.stdin], [], [], POLL_S)[0]:
         free_cores.note()
         if warm.process.poll() is not None:
             return None
-    # Where the ranks have gone at this moment, its supervisor starts others.
+    # If the ranks end at this moment, the supervisor starts others.
     return Order.from_line(sys.stdin.buffer.readline())
 
 
 def redirect_output(run: RunDirectory) -> None:
-    """Send what this process says to the run's log: it was started before there was one."""
+    """Redirect stdout and stderr to the run's log: this process started before the run existed."""
     run.logs.mkdir(exist_ok=True)
     fd = open_to_append(run.logs / "supervisor.log")
     os.dup2(fd, 1)

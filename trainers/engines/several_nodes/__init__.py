@@ -1,1 +1,1 @@
-"""What engines of several machines share: a launcher on each node, and how the nodes meet."""
+"""Training on several nodes, shared by the engines: a launcher on each node, and their rendezvous."""

@@ -1,7 +1,7 @@
-"""What a launcher asks of the engine that has started it, and the signs that it leaves for its batch script.
+"""A launcher's requests to the engine that started it, and its signs for the batch script.
 
-The engine gives shell commands in the launcher's environment; without any nothing is asked. The signs lie in
-a folder of the node alone, so that neither side waits for the shared one.
+The engine passes shell commands in the launcher's environment; without them nothing is requested. The signs
+are files in a folder on the node's own disk, so that neither side waits for the shared file system.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from trainers.machine import environment
 ANSWER_WITHIN_S = 3.0
 COMMAND_LIMIT_S = 30.0
 RETRY_S = 5.0
-# A controller that is reached by none of the nodes for longer knows itself what to do with the job.
+# If no node reaches the controller for longer, the controller has noticed it and handles the job itself.
 TRY_FOR_S = 120.0
 AGAIN = "again"
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineAnswer:
-    """What the engine does with a job that it has told to end.
+    """The engine's plan for a job that it has told to end.
 
     Attributes:
-        starts_again: by itself.
-        why: as the engine says it.
+        starts_again: True if the engine restarts the job without a request.
+        why: The engine's reason, as text.
     """
 
     starts_again: bool
@@ -38,13 +38,13 @@ class EngineAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineCommands:
-    """Shell commands of one job; empty ones do nothing.
+    """Shell commands for one job; empty ones do nothing.
 
     Attributes:
-        again: starts the job again.
-        again_later: the same, when a node that does not answer has had time to clear the old start away.
-        cancel: ends the job, on all its nodes.
-        why: prints `again` where the engine starts the job again by itself, and then reasons, one a line.
+        again: Restarts the job.
+        again_later: Restarts the job after a delay, in which an unresponsive node can clean up the old start.
+        cancel: Ends the job on all its nodes.
+        why: Prints `again` if the engine restarts the job without a request, then reasons, one per line.
     """
 
     again: str = ""
@@ -54,7 +54,7 @@ class EngineCommands:
 
     @classmethod
     def of_environment(cls) -> EngineCommands:
-        """Return those that the engine has given to this launcher."""
+        """Return the commands in this launcher's environment."""
         return cls(
             again=os.environ.get("DDP_AGAIN", ""),
             again_later=os.environ.get("DDP_AGAIN_LATER", ""),
@@ -63,18 +63,18 @@ class EngineCommands:
         )
 
     def ask_why(self) -> Question:
-        """Ask why the job is to end; returns at once."""
+        """Ask why the job has been told to end. Returns immediately."""
         return Question(self.why)
 
     def insist(self, command: str) -> None:
-        """Run a command, again and again for a while until the engine takes it."""
+        """Run a command, and retry for `TRY_FOR_S` until the engine accepts it."""
         deadline = time.monotonic() + TRY_FOR_S
         while command and _run(command) != 0 and time.monotonic() < deadline:
             time.sleep(RETRY_S)
 
 
 class Question:
-    """A question to the engine that is under way."""
+    """A pending question to the engine."""
 
     def __init__(self, command: str) -> None:
         self._asked_at = time.monotonic()
@@ -89,15 +89,15 @@ class Question:
             )
 
     def answer(self) -> EngineAnswer | None:
-        """Return the engine's answer; None where it gives none in time."""
+        """Return the engine's answer; None if it does not answer in time."""
         if self._process is None:
             return None
         try:
-            said, _ = self._process.communicate(timeout=ANSWER_WITHIN_S)
+            output, _ = self._process.communicate(timeout=ANSWER_WITHIN_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             return None
-        lines = [line.strip() for line in said.splitlines() if line.strip()]
+        lines = [line.strip() for line in output.splitlines() if line.strip()]
         if not lines:
             return None
         starts_again = lines[0] == AGAIN
@@ -108,10 +108,10 @@ class Question:
 
 
 class Signs:
-    """Files on this node by which its batch script learns how the start ends.
+    """Files on this node that tell its batch script how the start ends.
 
     Args:
-        folder: private, on a disk of this node; None without a batch script.
+        folder: Private folder on a disk of this node; None without a batch script.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -119,20 +119,20 @@ class Signs:
 
     @classmethod
     def of_environment(cls, *, is_head: bool) -> Signs:
-        """Return those of the batch script, which runs on the node of the head."""
+        """Return the signs of this job; only the head's node runs the batch script."""
         folder = os.environ.get("DDP_SIGNS", "")
         return cls(Path(folder) if is_head and folder else None)
 
     def ask_again(self) -> None:
-        """Have the script ask for the next start."""
+        """Let the script request the next start."""
         self._write("again", "")
 
     def say_over(self, others_end_within_s: float) -> None:
-        """Have the script end the others after some seconds."""
+        """Let the script end the other launchers after some seconds."""
         self._write("over", f"{others_end_within_s:.0f}\n")
 
     def say_cut_off(self) -> None:
-        """Have the script put the job back as soon as it reaches the engine."""
+        """Let the script requeue the job as soon as it reaches the engine."""
         self._write("cut-off", "")
 
     def _write(self, name: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Has a run save and end because its job soon ends: what a batch script does when Slurm warns it.
+"""Lets a run save and end because its job ends soon. Batch scripts call it on Slurm's warning signal.
 
 python -m trainers.engines.several_nodes.leave RUN_DIR --start NAME --why WORDS [--restarts-left K]
 """
@@ -15,7 +15,7 @@ from trainers.files import private_files
 
 
 def main() -> None:
-    """Send the run a Stop with a save, and note that it is to go on where it may."""
+    """Send the run a stop with a save, and record the reason for a restart if restarts are left."""
     parser = argparse.ArgumentParser(description="Have a run save and end, because its job soon ends.")
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--start", required=True, metavar="NAME")

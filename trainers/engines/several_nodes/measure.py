@@ -1,8 +1,8 @@
-"""Measures all-reduces between two machines, one rank on each: this machine's part of it.
+"""One machine's part of a measurement of all-reduces between two machines, with one rank on each.
 
 python -m trainers.engines.several_nodes.measure --node-rank K --head HOST --port PORT
 
-Node 0 prints what `trainers.check_communication` prints.
+Node 0 prints the output of `trainers.check_communication`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from trainers.machine import environment
 from trainers.machine.os_errors import explain
 
 NUM_NODES = 2
-# A tensor of 4 MB fills a link of 10 Gbit/s for milliseconds, and one of 100 Mbit/s for half a second.
+# A tensor of 4 MB uses a link of 10 Gbit/s for milliseconds, and one of 100 Mbit/s for half a second.
 UP_TO_BYTES = 4_096_000
 SECONDS_PER_SIZE = 0.3
-# torch warns where a host's address has no name.
+# Without it, torch warns if a host's address does not resolve to a name.
 QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
 
 
 def main() -> None:
-    """Become torchrun."""
+    """Replace this process by torchrun."""
     parser = argparse.ArgumentParser(description="Measure all-reduces between two machines.")
     parser.add_argument("--node-rank", required=True, type=int)
     parser.add_argument("--head", required=True, metavar="HOST")

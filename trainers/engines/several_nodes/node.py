@@ -1,4 +1,13 @@
-"""The launcher on each node."""
+"""The launcher on each node of a run.
+
+Node 0's launcher owns the run: it holds the lock, runs the `Supervisor` and writes the status. The launchers
+of other nodes (`follow`) run torchrun and report. All exchange reports through the shared folder and ask each
+other over the network.
+
+When a node is lost, the run may restart without it, so the lost node must certainly have stopped. `Lease`
+guarantees that: a launcher kills its ranks if for `LEASE_S` it has neither written to the shared folder nor
+been vouched for by the nodes that it depends on.
+"""
 
 from __future__ import annotations
 
@@ -46,16 +55,16 @@ from trainers.files import private_files
 from trainers.machine import lifeline, os_errors
 from trainers.machine.processes import ProcessTree
 
-# Not longer than the others wait for a report: what they have given up is gone when they go on without it.
+# At most `LOST_AFTER_S`: when the other nodes give up a silent node, its ranks have ended.
 LEASE_S = 20.0
 LEASE_POLL_S = 0.25
 
 
 class Lease:
-    """Calls `end` once, in a thread of its own, when nothing has renewed the lease for `LEASE_S`.
+    """Calls `end` once, in its own thread, if nothing renews the lease for `LEASE_S`.
 
-    Time in which this process was suspended does not count: all machines may have been. A launcher that was
-    suspended alone finds at its next round trip that its start is over.
+    Time during which this process was suspended does not count, because all machines may have been suspended.
+    A launcher that was suspended alone finds at its next check of the folder that its start is over.
     """
 
     def __init__(self, end: Callable[[], None], length_s: float = LEASE_S) -> None:
@@ -68,24 +77,24 @@ class Lease:
         self._thread = threading.Thread(target=self._enforce, name="lease", daemon=True)
 
     def begin(self) -> None:
-        """Enforce it from now on."""
+        """Start enforcing the lease."""
         self._thread.start()
 
     def renew(self) -> None:
-        """Count from zero again; any thread may call it."""
+        """Renew the lease. May be called from any thread."""
         self._num_renewals += 1
 
     @property
     def is_fresh(self) -> bool:
-        """True if it was renewed lately, so that this launcher may vouch for others."""
+        """True if it was renewed recently, so that this launcher may vouch for others."""
         return self._silent_s < self._length_s / 2
 
     def end_now(self) -> None:
-        """End this launcher: its start is over."""
+        """End this launcher without delay: its start is over."""
         self._must_end.set()
 
     def close(self) -> None:
-        """Enforce it no more."""
+        """Stop enforcing the lease."""
         self._is_over.set()
 
     def _enforce(self) -> None:
@@ -104,9 +113,9 @@ class Lease:
 
 POLL_S = 0.1
 UNTIL_ENDED_S = 24 * 3600
-# The engine holds the lock until it has written down which job this is.
+# The engine holds the lock until it has written the job's handle to the status.
 LOCK_WITHIN_S = 30.0
-# When all has gone well: their torchruns end at about the same time by themselves.
+# After a successful run the torchruns of all nodes exit at about the same time.
 OTHERS_END_WITHIN_S = 10.0
 
 
@@ -131,7 +140,7 @@ def main() -> None:
     private_files.begin(run.path.parent)
     folder = NodesFolder(run, options.start)
     if options.restart and restarts.has_ended(run):
-        sys.exit(0)  # it had its last word before its engine could hear of it
+        sys.exit(0)  # its end was recorded before the engine could learn of it
     commands, signs = EngineCommands.of_environment(), Signs.of_environment(is_head=node.is_head)
     part = Part(run, node, folder, options.restart, options.restarts_left, commands, signs)
     try:
@@ -151,8 +160,8 @@ class Part:
     """One node's part of a start of a run.
 
     Attributes:
-        restart: how often the engine has started it again by itself: then it resumes from what is saved.
-        restarts_left: how often it still would.
+        restart: Number of automatic restarts so far; after the first, the run resumes from its checkpoint.
+        restarts_left: Number of automatic restarts that remain.
     """
 
     run: RunDirectory
@@ -165,9 +174,9 @@ class Part:
 
     @property
     def lease_s(self) -> float:
-        """How long this node works without the shared folder and without other nodes, in seconds.
+        """Time for which this node may work without the shared folder and the other nodes, in seconds.
 
-        The only node of a run that nobody starts again by itself waits for its folder as long as that takes.
+        Unlimited for a single node without automatic restarts: nothing replaces it, so it waits.
         """
         is_replaced = self.node.num_nodes > 1 or (self.commands.again and self.restarts_left > 0)
         return LEASE_S if is_replaced else math.inf
@@ -175,12 +184,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Hearing:
-    """What a node can hear of node 0.
+    """A node's connection to node 0.
 
     Attributes:
-        is_possible: whether this node's own report could be written last time.
-        learn: takes each report.
-        given_up: the nodes that this one tells so when they ask.
+        is_possible: Returns True if this node's last report could be written.
+        learn: Called with each report of node 0.
+        given_up: Nodes that this one has given up; they learn it when they ask.
     """
 
     is_possible: Callable[[], bool] = lambda: False
@@ -192,9 +201,9 @@ def supervise(part: Part, resume_step: int | None, job: tuple[str, Handle]) -> i
     """Own the run and run node 0's part of it; return torchrun's exit code.
 
     Raises:
-        ValueError: when another process owns it.
-        OSError: when its folder cannot be written.
-        SupersededError: when another start of the run is newer.
+        ValueError: If another process owns the run.
+        OSError: If its folder cannot be written.
+        SupersededError: If a later start of the run exists.
     """
     run, folder = part.run, part.folder
     with contextlib.ExitStack() as stack:
@@ -213,10 +222,10 @@ def supervise(part: Part, resume_step: int | None, job: tuple[str, Handle]) -> i
             return start_torchrun(part, config, step, offset, stack)[0]
 
         def goes_on(state: State, cause: Cause | None) -> str | None:
-            told = asked[0].answer() if asked else None
-            starts_by_itself = told is not None and told.starts_again
+            plan = asked[0].answer() if asked else None
+            starts_by_itself = plan is not None and plan.starts_again
             why = restarts.why_again(
-                folder, part.restarts_left, state, cause, told, is_stop_asked=supervisor.is_stop_asked
+                folder, part.restarts_left, state, cause, plan, is_stop_asked=supervisor.is_stop_asked
             )
             again.extend([] if why is None or starts_by_itself else [why])
             return why
@@ -241,7 +250,7 @@ def supervise(part: Part, resume_step: int | None, job: tuple[str, Handle]) -> i
 
 
 def follow(part: Part, resume_step: int | None) -> int:
-    """Run another node's part until it ends or node 0 is gone; return torchrun's exit code."""
+    """Run another node's part until it ends or node 0 is lost; return torchrun's exit code."""
     run, folder = part.run, part.folder
     stops = StopRequests(run.commands)
     lifeline.adopt_orphans()
@@ -275,7 +284,7 @@ def follow(part: Part, resume_step: int | None) -> int:
 
 
 def _wait_for_end_of_head(part: Part, head: Head, stops: StopRequests) -> None:
-    """Stay until node 0 ends the start, or is lost: then this node says so in its place."""
+    """Wait until node 0 ends the start; if node 0 is lost, end the start in its place."""
     while (why := head.why_to_end(time.monotonic())) is None and not head.has_ordered_end:
         time.sleep(POLL_S)
     if why is not None and head.is_lost:
@@ -283,7 +292,7 @@ def _wait_for_end_of_head(part: Part, head: Head, stops: StopRequests) -> None:
 
 
 def _end_in_place_of_head(part: Part, lost: str, stops: StopRequests) -> None:
-    """Say that node 0 is lost, and have the engine start the run again, or end what is left of the job."""
+    """Record that node 0 is lost; let the engine restart the run, or cancel the rest of the job."""
     is_again = restarts.take_over(
         part.run,
         part.folder,
@@ -297,11 +306,11 @@ def _end_in_place_of_head(part: Part, lost: str, stops: StopRequests) -> None:
 
 
 class Head:
-    """Node 0 as another node hears it.
+    """Node 0, from another node's perspective.
 
     Args:
-        can_hear: whether this node's own file was written last time. While it was not, silence says nothing.
-        learn: takes each report of node 0.
+        can_hear: True if this node's last report could be written. Otherwise silence proves nothing.
+        learn: Called with each report of node 0.
     """
 
     def __init__(
@@ -318,7 +327,7 @@ class Head:
         self._end_at = math.inf
 
     def why_to_end(self, now: float) -> str | None:
-        """Look about once a second; say why this node has to end, when it has."""
+        """Check about once a second; return why this node must end, or None."""
         if now - self._looked_at >= LOOK_EVERY_S:
             passed_s, self._looked_at = hang_watch.counted_s(now - self._looked_at), now
             values = self._folder.read("0")
@@ -352,10 +361,10 @@ def start_torchrun(
     """Start torchrun on this node, and report its ranks until the stack is closed.
 
     Returns:
-        torchrun, and what this node can know of node 0.
+        torchrun, and this node's connection to node 0.
 
     Raises:
-        OSError: when it cannot be started, or the head cannot be reached.
+        OSError: If it cannot be started, or the head cannot be reached.
     """
     run, node, folder = part.run, part.node, part.folder
     run.logs.mkdir(exist_ok=True)
@@ -371,7 +380,7 @@ def start_torchrun(
     if board is None:
         return TorchrunProcess(process=process, details=details, ranks=None), Hearing()
     here = LocalRanks(run, board)
-    lease = Lease(lambda: _end_at_once(part), part.lease_s)
+    lease = Lease(lambda: _kill_without_folder(part), part.lease_s)
     given_up: set[int] = set()
     peers = Peers(
         node.rank,
@@ -385,7 +394,7 @@ def start_torchrun(
     )
 
     def may_write() -> bool:
-        """Renew the lease if the shared folder answers, and this start is still the newest."""
+        """Renew the lease if the shared folder answers and this start is still the latest."""
         try:
             fence.require_newest(run.path)
         except SupersededError:
@@ -417,12 +426,12 @@ def start_torchrun(
     return started, Hearing(is_possible=can_hear, learn=learn, given_up=given_up)
 
 
-def _end_at_once(part: Part) -> None:
-    """Kill this node's ranks and this launcher; touches nothing in the shared folder, which may be away.
+def _kill_without_folder(part: Part) -> None:
+    """Kill this node's ranks and this launcher, without touching the shared folder, which may not answer.
 
-    Where the engine ends what is left of a job, a program without any file takes this one's place until then:
-    Slurm's own daemon would try for another minute to report an end, and a job of the same number that it is
-    told to start meanwhile makes it drain the node ("Duplicate jobid").
+    If the engine restarts jobs, this process becomes `sleep` until the engine ends the rest of the job. If it
+    exited, Slurm's daemon would try for a minute to report the end; a job with the same ID that starts there
+    during that time makes Slurm drain the node ("Duplicate jobid").
     """
     ProcessTree(os.getpid(), with_root=False).kill()
     part.signs.say_cut_off()
@@ -432,10 +441,10 @@ def _end_at_once(part: Part) -> None:
 
 
 def _wait_for_folder(folder: NodesFolder) -> None:
-    """Wait until node 0 has begun.
+    """Wait until node 0 has created the start's folder.
 
     Raises:
-        OSError: when it does not, or this node does not see its files.
+        OSError: If it does not, or this node does not see its files.
     """
     deadline = time.monotonic() + COMES_WITHIN_S
     while not folder.is_there():

@@ -1,4 +1,9 @@
-"""How launchers find each other."""
+"""Addresses of the nodes, and the launchers' questions to each other over UDP.
+
+Each launcher asks every other one once a second. An answer proves that the network between the two works, and
+has the answering node's opinion of the asking one (`Standing`). Files in the run's folder cannot show this: a
+node that has lost the network to its peers may still reach the file server.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +24,16 @@ from trainers.engines.local import hang_watch
 from trainers.files.json_files import parse_json
 from trainers.machine import host
 
-# A documentation address (RFC 5737): the way to it is the way out of this machine. Nothing is sent.
+# A documentation address (RFC 5737): the route to it is the default route. Nothing is sent.
 _OUTSIDE = "192.0.2.1"
 _ANY_PORT = 9
 
 
 def interface_towards(address: str) -> str | None:
-    """Return the interface that packets to a host leave by; None where it is not known.
+    """Return the interface of the route to a host; None if unknown.
 
-    To this machine's own address it is the interface that has it. Debian's line `127.0.1.1 HOST` lets the
-    machine's own name mean loopback, but only here: then it is the way out.
+    For this machine's own address it is the interface with that address. Debian's line `127.0.1.1 HOST`
+    resolves the machine's own name to loopback, but only there; then use the interface of the default route.
     """
     own = own_address(address)
     if own is not None and is_loopback(own) and not _means_loopback(address):
@@ -37,7 +42,7 @@ def interface_towards(address: str) -> str | None:
 
 
 def own_address(towards: str) -> str | None:
-    """Return which of its addresses this machine uses towards a host, None without a way; nothing is sent."""
+    """Return this machine's address on the route to a host; None without a route. Nothing is sent."""
     try:
         found = socket.getaddrinfo(towards, _ANY_PORT, type=socket.SOCK_DGRAM)
     except OSError:
@@ -57,7 +62,7 @@ def _means_loopback(address: str) -> bool:
 
 
 def is_loopback(address: str) -> bool:
-    """True if an address, not a name, is one of loopback."""
+    """True if a text is a loopback address, not a name."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
@@ -65,16 +70,16 @@ def is_loopback(address: str) -> bool:
 
 
 ASK_EVERY_S = 1.0
-# Of an answer every second: a busy machine may be late with one or two.
+# Answers arrive every second; a busy machine may be one or two late.
 UNREACHABLE_AFTER_S = 4.0
 MAX_BYTES = 512
-# Of a node in the eyes of another one, which may be cut off itself and then vouches for nobody.
+# A node's opinion of another one. "unknown": the node may be cut off itself, so it vouches for no one.
 Standing = Literal["good", "unknown", "given up"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """Where a launcher answers, and the key that a question to it needs."""
+    """Address and port of a launcher, and the key that a question must contain."""
 
     address: str
     port: int
@@ -92,13 +97,13 @@ class _Peer:
 
 
 class Peers:
-    """The other launchers as this one reaches them.
+    """The other launchers, as this one reaches them over the network.
 
     Args:
-        address: of this node, as the others reach it.
-        standing_of: returns what this node thinks of another one.
-        note: called after each round of questions.
-        given_up: called when a node that this one depends on has given it up.
+        address: Of this node, as the other nodes reach it.
+        standing_of: Returns this node's opinion of another one.
+        note: Called after each round of questions.
+        given_up: Called when a node answers that it has given up this one.
     """
 
     def __init__(
@@ -123,23 +128,23 @@ class Peers:
         self._peers: dict[int, _Peer] = {}
         self._lock = threading.Lock()
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._talk, name="peers", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="peers", daemon=True)
 
     def begin(self) -> None:
-        """Ask and answer from now on."""
+        """Start asking and answering, in a thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """Ask and answer no more."""
+        """Stop asking and answering."""
         self._is_over.set()
 
     def learn(self, endpoints: Mapping[int, Endpoint]) -> None:
-        """Note where other launchers answer."""
+        """Record the endpoints of other launchers."""
         for node, endpoint in endpoints.items():
             known = self._peers.get(node)
             if node == self._node or (known is not None and known.endpoint == endpoint):
                 continue
-            with contextlib.suppress(OSError):  # a name that is not known now: learned again in a second
+            with contextlib.suppress(OSError):  # a name that does not resolve now: tried again in a second
                 found = socket.getaddrinfo(
                     endpoint.address, endpoint.port, self._socket.family, socket.SOCK_DGRAM
                 )
@@ -147,12 +152,12 @@ class Peers:
                     self._peers[node] = _Peer(endpoint=endpoint, place=found[0][4])
 
     def endpoints(self) -> dict[int, Endpoint]:
-        """Return where each launcher answers, this one included."""
+        """Return the endpoints of all known launchers, including this one."""
         with self._lock:
             return {self._node: self.endpoint} | {node: peer.endpoint for node, peer in self._peers.items()}
 
     def unreachable(self) -> dict[int, float]:
-        """Return for how many seconds each node has not answered that answered before."""
+        """Return the seconds without an answer of each node that has answered before and does not now."""
         with self._lock:
             return {
                 node: round(peer.silent_s, 1)
@@ -161,7 +166,7 @@ class Peers:
             }
 
     def vouch(self, num_nodes: int) -> bool:
-        """True if those that this node depends on vouch for it: node 0, or all others for node 0."""
+        """True if the nodes that this one depends on vouch for it: node 0, or for node 0 all others."""
         needed = range(1, num_nodes) if self._node == 0 else (0,)
         with self._lock:
             return len(needed) > 0 and all(
@@ -171,7 +176,7 @@ class Peers:
                 for node in needed
             )
 
-    def _talk(self) -> None:
+    def _run(self) -> None:
         asked_at = float("-inf")
         looked_at = time.monotonic()
         while not self._is_over.is_set():
@@ -186,10 +191,10 @@ class Peers:
                 self._note()
             try:
                 data, place = self._socket.recvfrom(MAX_BYTES)
-            except OSError:  # nothing came, or the network is down
+            except OSError:  # no data, or the network is down
                 self._is_over.wait(0.01)
                 continue
-            self._take(data, place)
+            self._handle_datagram(data, place)
         self._socket.close()
 
     def _ask_all(self) -> None:
@@ -200,16 +205,16 @@ class Peers:
             question = {"key": peer.endpoint.key, "from": self._node, "number": peer.number}
             self._send(question, peer.place)
 
-    def _take(self, data: bytes, place: Any) -> None:
+    def _handle_datagram(self, data: bytes, place: Any) -> None:
         try:
-            said = parse_json(data)
+            message = parse_json(data)
         except ValueError:
             return
-        if not isinstance(said, dict) or not isinstance(said.get("from"), int):
+        if not isinstance(message, dict) or not isinstance(message.get("from"), int):
             return
-        node, number = said["from"], said.get("number")
-        if "key" in said:
-            if isinstance(number, str) and self._is_own_key(said["key"]):
+        node, number = message["from"], message.get("number")
+        if "key" in message:
+            if isinstance(number, str) and self._is_own_key(message["key"]):
                 standing = self._standing_of(node)
                 self._send({"from": self._node, "number": number, "standing": standing}, place)
             return
@@ -218,41 +223,41 @@ class Peers:
             if peer is None or not peer.number or number != peer.number:
                 return
             peer.number, peer.silent_s, peer.has_answered = "", 0.0, True
-            peer.is_good = said.get("standing") == "good"
-        if said.get("standing") == "given up":
+            peer.is_good = message.get("standing") == "good"
+        if message.get("standing") == "given up":
             self._given_up()
 
     def _is_own_key(self, key: Any) -> bool:
-        """Compare bytes: text that is not ASCII is refused with an error."""
-        said = str(key).encode("utf-8", "replace")
-        return secrets.compare_digest(said, self.endpoint.key.encode())
+        """Compare as bytes: `compare_digest` raises an error for text that is not ASCII."""
+        given = str(key).encode("utf-8", "replace")
+        return secrets.compare_digest(given, self.endpoint.key.encode())
 
     def _send(self, values: Mapping[str, Any], place: Any) -> None:
-        with contextlib.suppress(OSError):  # a network that is down: the silence is what counts
+        with contextlib.suppress(OSError):  # if the network is down, the missing answer shows it
             self._socket.sendto(json.dumps(values).encode(), place)
 
 
 def read_endpoints(values: Any) -> dict[int, Endpoint]:
-    """Return the endpoints that a node has reported.
+    """Parse the endpoints that a node has reported.
 
     Raises:
-        LookupError, TypeError, ValueError, AttributeError: when they make no sense.
+        LookupError, TypeError, ValueError, AttributeError: If they are invalid.
     """
     return {
-        int(node): Endpoint(address=str(told["address"]), port=int(told["port"]), key=str(told["key"]))
-        for node, told in values.items()
+        int(node): Endpoint(address=str(entry["address"]), port=int(entry["port"]), key=str(entry["key"]))
+        for node, entry in values.items()
     }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """One of the machines that train a run together.
+    """One of the nodes that train a run together.
 
     Attributes:
-        rank: its number, from 0; node 0 is where all meet.
-        num_nodes: how many there are.
-        head: name or address of node 0.
-        port: of node 0, for the store of torchrun and its ranks.
+        rank: Number of the node, from 0. Node 0 is the rendezvous.
+        num_nodes: Number of nodes.
+        head: Name or address of node 0.
+        port: Port on node 0 for the store of torchrun and its ranks.
     """
 
     rank: int
@@ -265,7 +270,7 @@ class Node:
         return self.rank == 0
 
     def ranks(self, config: Config) -> range:
-        """Return the ranks on this node."""
+        """Return the global ranks on this node."""
         return range(self.rank * config.nproc_per_node, (self.rank + 1) * config.nproc_per_node)
 
     def torchrun_arguments(self, config: Config, run_dir: Path, resume_step: int | None) -> list[str]:
@@ -277,10 +282,10 @@ class Node:
         ]
 
     def meeting_arguments(self, num_ranks: int) -> list[str]:
-        """Return those of torchrun's arguments that say where all meet.
+        """Return torchrun's arguments for the rendezvous.
 
         Args:
-            num_ranks: on each node.
+            num_ranks: Per node.
         """
         return [
             *("--nnodes", str(self.num_nodes), "--node-rank", str(self.rank)),
@@ -290,25 +295,25 @@ class Node:
 
     @property
     def address(self) -> str:
-        """Where the other nodes reach this one: node 0 by its name, as all of them do."""
+        """Address under which the other nodes reach this one; for node 0 its name, which all nodes use."""
         return self.head if self.is_head else own_address(self.head) or ""
 
     @property
     def bind_to(self) -> str:
-        """Where this node listens for the other launchers.
+        """Address to which this node's socket for the other launchers is bound.
 
-        On all interfaces where its own name leads to loopback: which one the others reach is not known then.
+        All interfaces if its own name resolves to loopback: the interface to other nodes is then unknown.
         """
         address = own_address(self.head)
         return "0.0.0.0" if address is None or is_loopback(address) else address  # noqa: S104
 
     def environment(self) -> Mapping[str, str]:
-        """Return what torchrun is told: the address of this node that others reach.
+        """Return torchrun's environment: the address under which other nodes reach this one.
 
-        A host's own name often leads to 127.0.1.1, where no other node can reach it.
+        A host's own name often resolves to 127.0.1.1, which no other node can reach.
 
         Raises:
-            OSError: when there is no way to the head.
+            OSError: If there is no route to the head.
         """
         if (address := own_address(self.head)) is None:
             raise OSError(f"there is no way from this node to {self.head}, where all nodes meet")

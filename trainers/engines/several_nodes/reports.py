@@ -1,4 +1,10 @@
-"""Reports of nodes in the run directory."""
+"""Reports of nodes, exchanged through files in the run directory.
+
+Every node's launcher writes `nodes/START/N.json` once a second, with the heartbeats of its ranks and a
+counter. Node 0 reads the files of all others, and they read the file of node 0. A node whose counter does not
+change for `LOST_AFTER_S` is lost. Each reader uses only its own monotonic clock, and counts silence only if
+its own last report could be written: otherwise the disk may be the cause.
+"""
 
 from __future__ import annotations
 
@@ -26,20 +32,20 @@ from trainers.machine.os_errors import explain
 from trainers.machine.processes import Effort
 
 LOOK_EVERY_S = 1.0
-# A launcher reports each second; one that has said nothing for so long is gone, or its network is.
+# A launcher reports every second. After this silence it, or its network, is considered lost.
 LOST_AFTER_S = 20.0
-# Slurm starts all launchers at once, but a shared folder may be slow to bring Python.
+# Slurm starts all launchers at the same time, but loading Python from a shared folder may be slow.
 COMES_WITHIN_S = 120.0
 ANSWERS_WITHIN_S = 15.0
 ANSWER_POLL_S = 0.2
-# A node whose report is this new writes to the run's folder.
+# A node with a report this recent can write to the run's folder.
 FRESH_S = 4.0
-# What broke while two nodes could not reach each other is seen only when a timeout is over.
+# A broken connection between two nodes causes errors only after a timeout, so it is remembered for this time.
 CUT_REMEMBERED_S = 60.0
 
 
 class HeardNode:
-    """One node: its newest report, and for how long nothing new has come."""
+    """The latest report of one node, and the time since."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -47,7 +53,7 @@ class HeardNode:
         self.silent_s = 0.0
 
     def update(self, report: NodeReport | None, passed_s: float) -> None:
-        """Take a look after `passed_s`."""
+        """Record a check `passed_s` after the last one."""
         if report is not None and (self.report is None or report.count != self.report.count):
             self.report, self.silent_s = report, 0.0
         else:
@@ -59,7 +65,7 @@ class HeardNode:
 
     @property
     def words(self) -> str:
-        """Say that it is lost."""
+        """Message that the node is lost."""
         name = f"Node {self.number}"
         if self.report is None:
             return f"{name} has not begun within {COMES_WITHIN_S:.0f} s."
@@ -69,14 +75,14 @@ class HeardNode:
 
 
 class RanksOfNodes(Ranks):
-    """Node 0's view.
+    """The ranks of all nodes, from node 0's perspective.
 
     Args:
-        local: the ranks as they are seen on this machine; those of node 0 are.
-        can_hear: whether this node's own file was written last time. While it was not, silence of the others
-            says nothing: they have the same disk.
-        peers: what node 0 knows of the others over the network, where it can ask them.
-        given_up: the nodes that were given up are added to it.
+        local: The ranks of this machine; only those of node 0 have heartbeats in it.
+        can_hear: True if this node's last report could be written. Otherwise the silence of other nodes
+            proves nothing: they use the same disk.
+        peers: The other launchers over the network, if they can be asked.
+        given_up: Nodes that are given up are added to this set.
     """
 
     def __init__(
@@ -101,51 +107,51 @@ class RanksOfNodes(Ranks):
         self._given_up = set() if given_up is None else given_up
 
     def beat(self, rank: int) -> Beat | None:
-        """Return its beat on the board, or the one that its node has reported."""
+        """Return a rank's latest heartbeat, from shared memory or from its node's report."""
         if self._node_of(rank) == 0:
             return self._local.beat(rank)
         found = self._reported(rank)
         return None if found is None else found.beat
 
     def effort(self, rank: int) -> Effort | None:
-        """Return what is used; of a rank elsewhere as it was when it was found silent."""
+        """Return a rank's resource usage; for remote ranks as of the report that found it silent."""
         if self._node_of(rank) == 0:
             return self._local.effort(rank)
         found = self._reported(rank)
         return None if found is None else found.effort
 
     def ask(self) -> None:
-        """Ask the ranks here, and the other nodes to ask theirs and to read their stacks."""
+        """Ask the local ranks, and the other nodes to ask theirs and to read their stacks."""
         self._local.ask()
         self._number += 1
         self._folder.write("question", {"number": self._number})
 
     def answer(self, rank: int) -> bytes | None:
-        """Return the answer of a rank here, or as its node has passed it on."""
+        """Return a rank's answer; for remote ranks as forwarded by its node."""
         if self._node_of(rank) == 0:
             return self._local.answer(rank)
-        said = self._answers_of(self._node_of(rank)).get("collectives", {}).get(str(rank))
-        return said.encode() if isinstance(said, str) else None
+        reply = self._answers_of(self._node_of(rank)).get("collectives", {}).get(str(rank))
+        return reply.encode() if isinstance(reply, str) else None
 
     def stacks(self, rank: int) -> Stacks:
-        """Read them here, or wait until its node has."""
+        """Read a rank's stacks, or wait for its node to do so."""
         node = self._node_of(rank)
         if node == 0:
             return self._local.stacks(rank)
         deadline = time.monotonic() + ANSWERS_WITHIN_S
         while time.monotonic() < deadline:
-            told = self._answers_of(node).get("stacks", {}).get(str(rank))
-            if (found := stacks_of(told)) is not None:
+            raw = self._answers_of(node).get("stacks", {}).get(str(rank))
+            if (found := stacks_of(raw)) is not None:
                 return found
             time.sleep(ANSWER_POLL_S)
         return Stacks(threads=(), source=f"Node {node} ({self.host(rank)}) did not say where it stands.")
 
     def stacks_at_once(self, rank: int) -> Stacks | None:
-        """Read them here; another node would have to be waited for."""
+        """Return a local rank's stacks; None for other nodes, which would take time to answer."""
         return self._local.stacks_at_once(rank) if self._node_of(rank) == 0 else None
 
     def host(self, rank: int) -> str:
-        """Return the name of the host of its node."""
+        """Return the host name of a rank's node."""
         node = self._node_of(rank)
         if node == 0:
             return socket.gethostname()
@@ -153,7 +159,7 @@ class RanksOfNodes(Ranks):
         return f"node {node}" if report is None else report.host
 
     def lost_node(self) -> str:
-        """Look about once a second; name the first node that has been silent for too long."""
+        """Check the reports about once a second; return a message about the first lost node, or empty."""
         now = time.monotonic()
         if now - self._looked_at >= LOOK_EVERY_S:
             passed_s, self._looked_at = hang_watch.counted_s(now - self._looked_at), now
@@ -166,16 +172,16 @@ class RanksOfNodes(Ranks):
         return next((node.words for node in self._others.values() if node.is_lost), "")
 
     def cut_off(self) -> str:
-        """Return which nodes cannot reach each other, or could not a moment ago."""
+        """Return which nodes cannot reach each other, or recently could not, as text."""
         return self._cut if time.monotonic() - self._cut_at < CUT_REMEMBERED_S else ""
 
     def why_ended(self, rank: int) -> str:
-        """Return why the launcher of a rank's node has ended its part."""
+        """Return why the launcher of a rank's node ended its ranks; empty if it has not."""
         why = (self._folder.read(f"{self._node_of(rank)}-ended") or {}).get("why")
         return why if isinstance(why, str) else ""
 
     def _note_reachability(self, now: float) -> None:
-        """Note which pairs of nodes that both write to the folder do not reach each other."""
+        """Note pairs of nodes that do not reach each other although both write to the folder."""
         if self._peers is None:
             return
         heard = {number: node.report for number, node in self._others.items() if node.report is not None}
@@ -217,7 +223,7 @@ class NodesFolder:
     """The files of one start of a run.
 
     Args:
-        start: its name; no other start of this run has it.
+        start: Name of the start, unique within the run.
     """
 
     def __init__(self, run: RunDirectory, start: str) -> None:
@@ -226,19 +232,19 @@ class NodesFolder:
 
     @classmethod
     def of_run(cls, run: RunDirectory) -> list[NodesFolder]:
-        """Return those that are there, the oldest first."""
+        """Return the folders of all starts, oldest first."""
         began = {}
         for path in run.path.glob("nodes/*"):
-            with contextlib.suppress(FileNotFoundError):  # another start begins
+            with contextlib.suppress(FileNotFoundError):  # another start has just removed it
                 if path.is_dir():
                     began[path.name] = path.stat().st_mtime
         return [cls(run, name) for name in sorted(began, key=lambda name: began[name])]
 
     def make(self) -> None:
-        """Make it, and remove those of earlier starts.
+        """Create the folder, and remove those of earlier starts.
 
         Raises:
-            OSError: when it cannot be made.
+            OSError: If it cannot be created.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         for other in self._all.iterdir():
@@ -246,37 +252,37 @@ class NodesFolder:
                 shutil.rmtree(other, ignore_errors=True)
 
     def is_there(self) -> bool:
-        """Tell whether it was made, by this machine or by another."""
+        """True if the folder has been created, on this machine or another."""
         for above in (self._all.parent, self._all):
             ask_anew(above)
         return self.path.is_dir()
 
     def read(self, name: str) -> Mapping[str, Any] | None:
-        """Return a file's values; None while there is none that can be read."""
+        """Return a file's values; None if it is missing or unreadable."""
         try:
             found = read_json(self.path / f"{name}.json", must_be_ours=True)
         except FileNotFoundError:
-            ask_anew(self.path)  # for the next look
+            ask_anew(self.path)  # so that the next read sees a new file
             return None
         except (OSError, ValueError):
             return None
         return found if isinstance(found, dict) else None
 
     def order_end(self, *, within_s: float) -> None:
-        """Have the other nodes end: what has not ended by itself within this time is killed."""
+        """Tell the other nodes to end; launchers kill what remains after this time."""
         self.write("end", {"within_s": within_s})
 
     def end_within_s(self) -> float | None:
-        """Return how long this node may still take to end; None while no end was ordered."""
+        """Return the seconds that this node has left to end; None if no end was ordered."""
         found = self.read("end")
         within_s = None if found is None else found.get("within_s")
         return float(within_s) if isinstance(within_s, int | float) else None
 
     def make_once(self, name: str, values: Mapping[str, Any]) -> bool:
-        """Write a file that only one node can write; False where another one has.
+        """Create a file that only one node can create; False if another node has.
 
         Raises:
-            OSError: when it cannot be written.
+            OSError: If it cannot be written.
         """
         path = self.path / f"{name}.json"
         try:
@@ -292,15 +298,15 @@ class NodesFolder:
         return True
 
     def remove(self, name: str) -> None:
-        """Remove a file, so that a node can write it anew; one that cannot be removed stays."""
+        """Remove a file if possible, so that a node can create it again."""
         with contextlib.suppress(OSError):
             (self.path / f"{name}.json").unlink()
 
     def write(self, name: str, values: Mapping[str, Any]) -> bool:
-        """Write a file; False where the disk does not take it.
+        """Write a file; False if the disk refuses.
 
-        Where it is full, what is there is overwritten, which needs no more of it. Who reads that half-written
-        finds no JSON, and looks again.
+        On a full disk the existing file is overwritten in place, which needs no space. A reader that sees it
+        half-written finds invalid JSON and reads again later.
         """
         path = self.path / f"{name}.json"
         try:
@@ -321,7 +327,7 @@ class NodesFolder:
 
 @dataclass(frozen=True, kw_only=True)
 class RankReport:
-    """One rank, as its node sees it; `effort` is None while it beats, and when its process is gone."""
+    """One rank as its node sees it. `effort` is None if it sent a heartbeat or has ended."""
 
     beat: Beat | None
     effort: Effort | None
@@ -329,11 +335,11 @@ class RankReport:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeReport:
-    """One file of a node: `count` grows with each.
+    """One report of a node. `count` increases with each report.
 
     Attributes:
-        endpoints: where launchers answer: its own, and from node 0 all that it knows.
-        unreachable: nodes that answered it over the network and do not any more, for how many seconds.
+        endpoints: Endpoints of launchers: the node's own; from node 0, all that it knows.
+        unreachable: Nodes that stopped answering over the network, with the seconds since the last answer.
     """
 
     count: int
@@ -344,12 +350,12 @@ class NodeReport:
 
 
 class Reporter:
-    """Reports one node's ranks each second, and answers node 0's questions, in threads of its own.
+    """Reports one node's ranks every second, and answers the questions of node 0, in threads.
 
     Args:
-        ranks: what is seen from here; only those in `own` are of this node.
-        peers: what this node knows of the others over the network, where it can ask them.
-        may_write: asks the shared folder before each report whether this start is still the newest.
+        ranks: The ranks of the run; only those in `own` are on this node.
+        peers: The other launchers over the network, if they can be asked.
+        may_write: Called before each report; checks on the shared folder that this start is still the latest.
     """
 
     def __init__(
@@ -372,22 +378,22 @@ class Reporter:
         self._seen: dict[int, int] = {}
         self._count = 0
         self._is_over = threading.Event()
-        self._threads = [threading.Thread(target=self._report_on, name="node-report", daemon=True)]
+        self._threads = [threading.Thread(target=self._report_loop, name="node-report", daemon=True)]
         if node != 0:
-            self._threads.append(threading.Thread(target=self._answer_on, name="node-answers", daemon=True))
+            self._threads.append(threading.Thread(target=self._answer_loop, name="node-answers", daemon=True))
         self.could_write = True
 
     def begin(self) -> None:
-        """Report from now on."""
+        """Start reporting."""
         for thread in self._threads:
             thread.start()
 
     def close(self) -> None:
-        """Report no more."""
+        """Stop reporting."""
         self._is_over.set()
         self._threads[0].join(_ENDS_WITHIN_S)
 
-    def _report_on(self) -> None:
+    def _report_loop(self) -> None:
         while True:
             self._count += 1
             ranks = {rank: self._rank_report(rank) for rank in self._own}
@@ -403,14 +409,14 @@ class Reporter:
                 return
 
     def _rank_report(self, rank: int) -> RankReport:
-        """Look at a rank's process only where the rank has not beaten since the last report."""
+        """Return a rank's report; its process is sampled only if no heartbeat came since the last report."""
         beat = self._ranks.beat(rank)
         is_silent = beat is not None and self._seen.get(rank) == beat.count
         if beat is not None:
             self._seen[rank] = beat.count
         return RankReport(beat=beat, effort=self._ranks.effort(rank) if is_silent else None)
 
-    def _answer_on(self) -> None:
+    def _answer_loop(self) -> None:
         answered = 0
         while not self._is_over.wait(REPORT_EVERY_S / 4):
             asked = number_of(self._folder.read("question"))
@@ -418,28 +424,30 @@ class Reporter:
                 continue
             answered = asked
             self._ranks.ask()
-            standing = {rank: asdict(self._ranks.stacks(rank)) for rank in self._own}
-            said = {rank: answer.decode() for rank in self._own if (answer := self._ranks.answer(rank))}
+            stacks = {rank: asdict(self._ranks.stacks(rank)) for rank in self._own}
+            collectives = {
+                rank: answer.decode() for rank in self._own if (answer := self._ranks.answer(rank))
+            }
             self._folder.write(
-                f"{self._node}-answers", {"number": asked, "stacks": standing, "collectives": said}
+                f"{self._node}-answers", {"number": asked, "stacks": stacks, "collectives": collectives}
             )
 
 
 def number_of(question: Mapping[str, Any] | None) -> int:
-    """Return the number of a question, or of the one that is answered; 0 without one."""
+    """Return the number of a question or an answer; 0 without one."""
     number = (question or {}).get("number")
     return number if isinstance(number, int) else 0
 
 
 def node_report(values: Mapping[str, Any]) -> NodeReport | None:
-    """Return what a node has reported; None where that makes no sense."""
+    """Parse a node's report; None if it is invalid."""
     try:
         ranks = {
             int(rank): RankReport(
-                beat=None if told["beat"] is None else Beat(**told["beat"]),
-                effort=None if told["effort"] is None else Effort(**told["effort"]),
+                beat=None if raw["beat"] is None else Beat(**raw["beat"]),
+                effort=None if raw["effort"] is None else Effort(**raw["effort"]),
             )
-            for rank, told in values["ranks"].items()
+            for rank, raw in values["ranks"].items()
         }
         return NodeReport(
             count=int(values["count"]),
@@ -452,13 +460,13 @@ def node_report(values: Mapping[str, Any]) -> NodeReport | None:
         return None
 
 
-def stacks_of(told: Any) -> Stacks | None:
-    """Return stacks that a node has told; None where they make no sense."""
+def stacks_of(raw: Any) -> Stacks | None:
+    """Parse stacks that a node has sent; None if they are invalid."""
     try:
         threads = tuple(
             Thread(name=str(one["name"]), frames=tuple(Frame(**frame) for frame in one["frames"]))
-            for one in told["threads"]
+            for one in raw["threads"]
         )
-        return Stacks(threads=threads, source=str(told["source"]))
+        return Stacks(threads=threads, source=str(raw["source"]))
     except (LookupError, TypeError):
         return None

@@ -1,4 +1,4 @@
-"""Restarts after the loss of a node."""
+"""Automatic restarts, and the end of runs on several nodes when node 0 is silent or lost."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ MOST_RUNS = 200
 
 
 @dataclass
-class _Heard:
-    """What was heard last: the name of the start, the number of the report, and when it was new."""
+class _LastReport:
+    """The last known report of a run's first node.
+
+    `newest` is the name of the start and the report's number; `heard_at` is when that number was first read.
+    """
 
     newest: tuple[str, int]
     host: str
@@ -40,36 +43,36 @@ class _Heard:
     asked_at: float
 
 
-_heard: dict[Path, _Heard] = {}
-# Runs whose files are read just now, by a thread that may wait for a file server.
-_read: set[Path] = set()
+_last_reports: dict[Path, _LastReport] = {}
+# Runs whose files a thread is reading now; it may hang on a file server.
+_being_read: set[Path] = set()
 _lock = threading.Lock()
 
 
 def silence_of_first_node(run: RunDirectory) -> str | None:
-    """Return for how long the launcher of node 0 has reported nothing; None while it does, or never began.
+    """Return for how long node 0's launcher has not reported, as text; None if it reports or never has.
 
-    Numbers of reports are compared by this process's clock, so no other clock has to be right.
+    The reports' numbers are compared by this process's clock, so other machines' clocks do not matter.
     """
     now = time.monotonic()
     with _lock:
-        known = _heard.get(run.path)
+        known = _last_reports.get(run.path)
         if known is not None and now - known.asked_at > SILENT_AFTER_S:
-            # Nobody has asked, so the run may have ended and begun again: that is no silence.
-            del _heard[run.path]
+            # No one has asked for a while, so the run may have ended and started again: that is not silence.
+            del _last_reports[run.path]
             known = None
         if known is not None:
             known.asked_at = now
         is_due = known is None or now - known.looked_at >= LOOK_EVERY_S
-        reads = is_due and run.path not in _read
+        reads = is_due and run.path not in _being_read
         if reads:
-            _read.add(run.path)
+            _being_read.add(run.path)
     if reads:
         try:
             start, report = _newest_report(run)
         finally:
             with _lock:
-                _read.discard(run.path)
+                _being_read.discard(run.path)
         now = time.monotonic()
         with _lock:
             known = _note(run.path, start, report, now)
@@ -87,32 +90,32 @@ def _newest_report(run: RunDirectory) -> tuple[str | None, NodeReport | None]:
     return starts[-1].path.name, None if values is None else reports.node_report(values)
 
 
-def _note(path: Path, start: str | None, report: NodeReport | None, now: float) -> _Heard | None:
-    """Note what was read; the caller holds the lock."""
-    known = _heard.get(path)
+def _note(path: Path, start: str | None, report: NodeReport | None, now: float) -> _LastReport | None:
+    """Record what was read. The caller holds the lock."""
+    known = _last_reports.get(path)
     if known is not None:
         known.looked_at = now
     if start is None:
         return known
     if report is None:
         if known is not None and known.newest[0] != start:
-            del _heard[path]  # the newest start has not reported yet
+            del _last_reports[path]  # the latest start has not reported yet
             return None
         return known
     newest = (start, report.count)
     if known is None or known.newest != newest:
-        known = _heard[path] = _Heard(
+        known = _last_reports[path] = _LastReport(
             newest=newest, host=report.host, heard_at=now, looked_at=now, asked_at=now
         )
-        while len(_heard) > MOST_RUNS:
-            del _heard[next(iter(_heard))]
+        while len(_last_reports) > MOST_RUNS:
+            del _last_reports[next(iter(_last_reports))]
     return known
 
 
 log = logging.getLogger(__name__)
 
 POLL_EVERY_S = 1.0
-# It reports each second, and a shared file system may be slow.
+# Node 0 reports every second, but a shared file system may be slow.
 PATIENCE_OF_STOP_S = 15.0
 WATCHED_S = 180.0
 
@@ -122,10 +125,10 @@ _watched: set[Path] = set()
 def watch_for_stop(
     run: RunDirectory, read_status: Callable[[], Status], end: Callable[[Status], None]
 ) -> None:
-    """Watch a run that was just told to stop; returns at once.
+    """Watch a run that has just been sent a stop request. Returns immediately.
 
     Args:
-        end: cancels its job, and says the run's last words.
+        end: Cancels the run's job and writes its final events.
     """
     with _lock:
         if run.path in _watched:
@@ -159,35 +162,35 @@ def _watch(run: RunDirectory, read_status: Callable[[], Status], end: Callable[[
 
 
 def _signs_of_life(run: RunDirectory) -> list[object]:
-    """Return what the first node has reported last in each start; nothing while there is no report."""
+    """Return node 0's latest report in each start."""
     return [folder.read("0") for folder in NodesFolder.of_run(run)]
 
 
 LEAVING = "leaving"
 TOLD_TO_END = "told-to-end"
-# For a shell script, so plain files: that the job is to be started again; for how long the rest may end.
+# Plain files for a shell script: a request to restart the job, and the seconds that the rest has to end.
 AGAIN = "again"
 OVER = "over"
 NOT_SAID = "The job was started again; its last start has not written why."
-# The run did nothing wrong, so it is started again.
+# The run is not the cause, so it is restarted.
 NO_FAULT_OF_THE_RUN = (NODE_LOST, NODES_CUT_OFF, "node_ended")
-# Between the name of a start and the number of the node that has ended it in place of node 0.
+# Separates the name of a start from the number of the node that ended it in place of node 0.
 TAKEN_OVER = "+"
-# The lease of node 0, which may hold the lock of the events, is over by then.
+# Longer than the lease of node 0, which may hold the lock of the events until the lease ends.
 TAKE_OVER_S = 30.0
 
 
 def leave(run: RunDirectory, folder: NodesFolder, why: str, restarts_left: int) -> str:
-    """Have a run save and end, because its job soon ends; return the command's id.
+    """Let a run save and end because its job ends soon; return the command's id.
 
     Args:
-        restarts_left: where there are none, it is not started again.
+        restarts_left: If 0, the run is not restarted.
 
     Raises:
-        OSError: when the run's folder cannot be written.
+        OSError: If the run's folder cannot be written.
     """
     recorded = status_file.read(run.status)
-    is_wanted = recorded is None or recorded.state != "stopping"  # a person's Stop stands
+    is_wanted = recorded is None or recorded.state != "stopping"  # a user's stop request has priority
     if restarts_left > 0 and is_wanted:
         folder.write(LEAVING, {"why": why})
     then = "it is saved and goes on in the queue" if restarts_left > 0 else "it is saved; Resume goes on"
@@ -203,15 +206,15 @@ def why_again(
     *,
     is_stop_asked: bool = False,
 ) -> str | None:
-    """Return why a start that has ended is followed by another one; None where the run has ended with it.
+    """Return why an ended start is followed by another one; None if the run ends with it.
 
     Args:
-        state: that the run would end in.
-        is_stop_asked: a stop has not been obeyed yet, of a person unless the job was to end soon.
-        told: what the engine has answered after SIGTERM; None where there was none, or no answer.
+        state: State in which the run would end.
+        told: The engine's answer after SIGTERM; None without SIGTERM or an answer.
+        is_stop_asked: True if a stop request is pending: a user's, unless the job was about to end.
     """
-    said = folder.read(LEAVING)
-    if is_stop_asked and said is None:
+    notice = folder.read(LEAVING)
+    if is_stop_asked and notice is None:
         return None
     if told is not None and told.starts_again:
         folder.write(LEAVING, {"why": told.why})
@@ -221,9 +224,9 @@ def why_again(
     if cause is not None and cause.code in NO_FAULT_OF_THE_RUN:
         folder.write(LEAVING, {"why": cause.message})
         return cause.message
-    if state != "stopped" or said is None:
+    if state != "stopped" or notice is None:
         return None
-    return str(said.get("why", NOT_SAID))
+    return str(notice.get("why", NOT_SAID))
 
 
 def close_start(
@@ -234,12 +237,12 @@ def close_start(
     by_system: bool,
     others_end_within_s: float,
 ) -> None:
-    """Order the end of a start on all nodes, and ask for the next one where the run is to go on.
+    """Order the end of a start on all nodes, and request the next one if the run continues.
 
     Args:
-        asks_again: the engine does not start the run again without being asked.
-        by_system: it was ended by SIGTERM. Where Slurm has taken its nodes for another job, it starts the run
-            again by itself; where somebody has cancelled the job, it does not.
+        asks_again: True if the engine restarts the run only on request.
+        by_system: True if SIGTERM ended the start. Slurm restarts a run without a request after a preemption,
+            but not after a user has cancelled the job.
     """
     if by_system:
         folder.write(TOLD_TO_END, {})
@@ -252,11 +255,11 @@ def close_start(
 
 
 def claim(run: RunDirectory, start: str, engine: str, handle: Handle, restart: int) -> None:
-    """Make this start the run's newest and fence this process by it; the caller has the run's lock.
+    """Make this start the run's latest and fence this process by it. The caller holds the run's lock.
 
     Raises:
-        SupersededError: when a later start of the run has begun, or the run was given to a later job.
-        OSError: when its files cannot be written.
+        SupersededError: If a later start of the run exists, or the run was given to a later job.
+        OSError: If its files cannot be written.
     """
     (run.path / "nodes").mkdir(exist_ok=True)
     events_file = EventFile(run.events)
@@ -294,19 +297,21 @@ def take_over(
     *,
     is_stop_asked: bool = False,
 ) -> bool | None:
-    """End a start in place of node 0, which is not heard any more; from now on node 0 must not write.
+    """End a start in place of the lost node 0; afterwards node 0 must not write.
+
+    The order matters: first one node wins the right to act (`make_once`), then the start is renamed, which
+    fences node 0 off, and only then the events and the status are written.
 
     Args:
-        lost: says that node 0 is lost.
-        is_stop_asked: since this start began.
+        lost: Message that node 0 is lost.
+        is_stop_asked: True if a stop was requested during this start.
 
     Returns:
-        Whether the run is to be started again; None where another node has done all this, or the run has
-        ended.
+        True if the run will be restarted; None if another node has done all this, or the run has ended.
 
     Raises:
-        OSError: when the run's files cannot be written.
-        SupersededError: when the run has been started again meanwhile.
+        OSError: If the run's files cannot be written.
+        SupersededError: If the run has been restarted in the meantime.
     """
     newest = fence.newest_of(run.path)
     fence.require_newest(run.path)
@@ -319,7 +324,7 @@ def take_over(
         raise OSError(f"the files of run {run.run_id} cannot be written")
     recorded = status_file.read(run.status)
     if recorded is None or recorded.state not in events.LIVE_STATES - {"queued"}:
-        return None  # node 0 had its last word
+        return None  # node 0 has recorded the end
     is_wanted = not (is_stop_asked or recorded.state == "stopping") or folder.read(LEAVING) is not None
     is_again = restarts_left > 0 and is_wanted
     hint = "Look whether that machine is up, and whether its network and the shared folder are."
@@ -355,7 +360,7 @@ def _rename_newest(run: RunDirectory, newest: Newest, name: str) -> None:
 
 
 def _is_earlier_job(one: Handle, other: Handle) -> bool:
-    """True if the number of one job is below the other's: somebody has submitted the run's script by hand."""
+    """True if the first job ID is lower than the second: the run's script was submitted from a terminal."""
     numbers = [handle.get("job_id") if isinstance(handle, Mapping) else None for handle in (one, other)]
     first, second = (
         int(number) if isinstance(number, str) and number.isdecimal() else 0 for number in numbers
@@ -364,13 +369,13 @@ def _is_earlier_job(one: Handle, other: Handle) -> bool:
 
 
 def say_stopped(run: RunDirectory, status: Status, message: str) -> None:
-    """Write the last words of a run that was ended by force, unless it had them; nobody must own it any more.
+    """Write the final events and status of a run that was ended by force, unless it has an end.
 
     Args:
-        status: what was known of it before.
+        status: Last known status.
 
     Raises:
-        ValueError: when somebody owns it.
+        ValueError: If another process owns the run.
     """
     lock = run.acquire_lock()
     try:
@@ -384,13 +389,13 @@ def say_stopped(run: RunDirectory, status: Status, message: str) -> None:
 
 
 def step_to_resume_from(run: RunDirectory) -> int | None:
-    """Return the step of the newest whole checkpoint; None: there is none, so the run begins anew."""
+    """Return the step of the latest complete checkpoint; None: the run starts from the beginning."""
     whole = manifests.newest_whole(run, sum_bytes=manifests.QUICK_BYTES)
     return None if whole is None else whole.step
 
 
 def has_ended(run: RunDirectory) -> bool:
-    """Tell whether nobody wants a run to go on: it had its last word before its engine started it again."""
+    """True if the run's end was recorded before its engine restarted it: the restart must exit."""
     recorded = status_file.read(run.status)
     if recorded is None or recorded.state not in events.ENDED_STATES:
         return False
@@ -399,10 +404,10 @@ def has_ended(run: RunDirectory) -> bool:
 
 
 def say_started_again(run: RunDirectory, number: int, why: str, step: int | None) -> None:
-    """Write an event, which is a mark on the curve, too.
+    """Append an event about a restart, which is also marked on the loss curve.
 
     Args:
-        number: how often this was done, from 1.
+        number: Number of the restart, from 1.
     """
     origin = (
         "from the beginning: nothing was saved yet"
@@ -415,15 +420,15 @@ def say_started_again(run: RunDirectory, number: int, why: str, step: int | None
 
 
 def why_started_again(run: RunDirectory) -> str:
-    """Return what the newest earlier start has said about it."""
+    """Return the reason that the latest earlier start has recorded."""
     left = [folder for folder in NodesFolder.of_run(run) if (folder.path / f"{LEAVING}.json").exists()]
-    said = left[-1].read(LEAVING) if left else None
-    why = None if said is None else said.get("why")
+    notice = left[-1].read(LEAVING) if left else None
+    why = None if notice is None else notice.get("why")
     return why if isinstance(why, str) else NOT_SAID
 
 
 def _touch(path: Path, text: str = "") -> None:
-    """Write a small file; a full disk is waited for."""
+    """Write a small file; retry for some seconds while the disk is full."""
 
     def write() -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)

@@ -1,1 +1,1 @@
-"""Runs as jobs of a Slurm cluster, submitted as the person who started the page."""
+"""The Slurm engine: runs as jobs of a cluster, submitted by the user who started the page."""

@@ -1,4 +1,4 @@
-"""Slurm's commands and what they print."""
+"""The gateway to Slurm: runs its commands and parses their output."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _WITHOUT_DAYS = re.compile(r"(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
 
 
 def parse_duration(text: str) -> float:
-    """Return how long a time limit is; infinite where there is none.
+    """Return a time limit in seconds; infinity without a limit.
 
     Raises:
-        ValueError: when Slurm would not read it, or as none.
+        ValueError: If Slurm would reject it, or ignore it.
     """
     text = text.strip().lower()
     if text in _UNLIMITED:
@@ -46,7 +46,7 @@ def parse_duration(text: str) -> float:
 
 
 def duration_text(limit_s: float) -> str:
-    """Return a time limit as people say it: 30 min, 12 h, 7 days."""
+    """Return a time limit for display: 30 min, 12 h, 7 days."""
     if math.isinf(limit_s):
         return "no time limit"
     for unit_s, name in ((86_400, "days"), (3_600, "h"), (60, "min")):
@@ -55,11 +55,11 @@ def duration_text(limit_s: float) -> str:
     raise AssertionError
 
 
-# The name is last: it may have separators in it.
+# The name is the last column because it may contain separators.
 JOB_COLUMNS = ("%A", "%T", "%r", "%N", "%P", "%D", "%V", "%S", "%j")
 PENDING_COLUMNS = ("%A", "%P", "%Q")
 START_COLUMNS = ("%A", "%S")
-# Seconds since 1970: nobody has to know the controller's time zone.
+# Unix time in s, so that the controller's time zone does not matter.
 TIMES = {"SLURM_TIME_FORMAT": "%s"}
 
 FIRST_AGAIN_S = 10.0
@@ -87,10 +87,10 @@ _STATES = {
 
 @dataclass(frozen=True, kw_only=True)
 class ListedJob:
-    """One job of the person, with what a list needs.
+    """One job of the current user, with the columns of a list.
 
     Attributes:
-        starts_unix_s: when it has begun; of one that waits, when Slurm thinks that it will, if it does.
+        starts_unix_s: Start time; for a waiting job Slurm's estimate, if it has one.
     """
 
     number: str
@@ -105,7 +105,7 @@ class ListedJob:
 
 
 def read_jobs(rows: Iterable[Sequence[str]]) -> list[ListedJob]:
-    """Return the jobs of squeue's rows; what does not begin with a number is part of a name."""
+    """Parse squeue's rows. A row that does not begin with a job ID is part of a job's name."""
     return [
         ListedJob(
             number=number,
@@ -124,24 +124,24 @@ def read_jobs(rows: Iterable[Sequence[str]]) -> list[ListedJob]:
 
 
 def state_in_words(state: str) -> str:
-    """Return what a job does, as a verb."""
+    """Return a job state as a verb for display."""
     return _STATES.get(state, state.replace("_", " ").lower())
 
 
 def unix_s(text: str) -> float | None:
-    """Return a time of Slurm's; None where it does not know one."""
+    """Parse a time of Slurm; None if Slurm does not know it."""
     text = text.strip()
     if text.isdecimal():
         return float(text) or None
     try:
-        # An old Slurm, or one reached through SSH, writes the time of its own zone: taken to be this one's.
+        # Old versions of Slurm, and commands through SSH, print local time: assume this machine's zone.
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
         return None
 
 
 def places_of_job(rows: Iterable[Sequence[str]]) -> dict[str, tuple[int, int]]:
-    """Return the place of each waiting job in its partition, 1 being the next, and how many wait there."""
+    """Return each waiting job's place in its partition (1 is next) and the number of jobs waiting there."""
     by_partition: dict[str, list[tuple[int, int, str]]] = {}
     for number, partition, priority in rows:
         if number.isdecimal() and priority.isdecimal():
@@ -163,11 +163,11 @@ class _Known(Generic[Answer]):
 
 @dataclass
 class Estimates(Generic[Answer]):
-    """Answers about single jobs, asked for ever less often, because each costs the controller much.
+    """Cached answers about single jobs. Each job is asked for less and less often, to spare the controller.
 
     Args:
-        ask: returns the answer for one job, None where Slurm has none; raises SlurmError.
-        first_again_s: from the first question to the second; each later pause is twice as long.
+        ask: Returns the answer for one job, None if Slurm has none; may raise SlurmError.
+        first_again_s: Pause between the first two questions; each later pause is twice as long.
     """
 
     ask: Callable[[str], Answer | None]
@@ -176,10 +176,10 @@ class Estimates(Generic[Answer]):
     _known: dict[str, _Known[Answer]] = field(default_factory=dict)
 
     def of(self, number: str) -> Answer | None:
-        """Return the answer for a job, as of the last question.
+        """Return the latest answer for a job.
 
         Raises:
-            SlurmError: when Slurm did not answer it.
+            SlurmError: If Slurm did not answer the last question.
         """
         known = self._known.setdefault(number, _Known(pause_s=self.first_again_s))
         if (now := self.clock()) >= known.next_s:
@@ -198,12 +198,12 @@ class Estimates(Generic[Answer]):
 Places = Mapping[str, tuple[int, int]]
 
 
-# With widths of our own, because Slurm cuts what is longer, and separators, because names may have blanks.
+# Explicit widths, because Slurm truncates longer values; separators, because names may contain spaces.
 PARTITION_COLUMNS = (
     "Partition:200", "Available:40", "Nodes:40", "StateLong:80", "CPUs:40", "Memory:40", "Time:40",
     "Size:40", "Gres:1000", "GresUsed:1000",
 )  # fmt: skip
-# Such a node starts jobs, now or when those on it have ended; "~" is one that is switched on when needed.
+# States in which a node starts jobs, now or after its current ones. "~": powered on on demand.
 _UP = re.compile(r"(idle|mixed|allocated|completing|planned)[~#+-]?")
 _IDLE = re.compile(r"(idle|planned)[~-]?")
 _NOTE = re.compile(r"\([^)]*\)")
@@ -212,11 +212,11 @@ ANY_TYPE = ""
 
 @dataclass(frozen=True, kw_only=True)
 class NodeGroup:
-    """Nodes of a partition that are alike.
+    """Identical nodes of a partition.
 
     Attributes:
-        num_cores, memory_bytes: of each.
-        gpus, gpus_used: on each, by type; "" is a GPU without one.
+        num_cores, memory_bytes: Per node.
+        gpus, gpus_used: Per node, by type; "" is a GPU without a type.
     """
 
     num_nodes: int
@@ -228,11 +228,11 @@ class NodeGroup:
     gpus_used: Mapping[str, int]
 
     def num_gpus(self, kind: str) -> int:
-        """Return how many GPUs of a type each has; of any type where none is named."""
+        """Return the number of GPUs of a type per node; of all types if `kind` is empty."""
         return sum(self.gpus.values()) if kind == ANY_TYPE else self.gpus.get(kind, 0)
 
     def num_free_gpus(self, kind: str) -> int:
-        """Return how many GPUs of a type are free on all of them together."""
+        """Return the total number of free GPUs of a type on these nodes."""
         if not self.is_up:
             return 0
         used = self.gpus_used
@@ -242,12 +242,12 @@ class NodeGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Partition:
-    """Some nodes that jobs can be sent to.
+    """A partition: nodes to which jobs can be submitted.
 
     Attributes:
-        is_up: jobs start there now; otherwise they wait.
-        time_limit_s: of one job; infinite where there is none.
-        max_nodes: of one job; None where only the number of its nodes limits it.
+        is_up: True if jobs start there now; otherwise they wait.
+        time_limit_s: Of one job; infinity: no limit.
+        max_nodes: Of one job; None: limited only by the number of nodes.
     """
 
     name: str
@@ -263,7 +263,7 @@ class Partition:
 
     @property
     def most_nodes(self) -> int:
-        """How many nodes one job may have."""
+        """Maximum number of nodes of one job."""
         return self.num_nodes if self.max_nodes is None else min(self.max_nodes, self.num_nodes)
 
     @property
@@ -272,25 +272,25 @@ class Partition:
 
     @property
     def num_cores(self) -> int:
-        """The cores of its smallest node."""
+        """Number of cores of the smallest node."""
         return min((group.num_cores for group in self.groups), default=0)
 
     @property
     def memory_bytes(self) -> int:
-        """The memory of its smallest node."""
+        """Memory of the smallest node."""
         return min((group.memory_bytes for group in self.groups), default=0)
 
     def gpu_types(self) -> list[str]:
-        """Return the types of its GPUs; empty where it has none, "" among them where one has no type."""
+        """Return the types of GPUs, with "" for GPUs without a type; empty if the partition has no GPUs."""
         return sorted({kind for group in self.groups for kind, count in group.gpus.items() if count})
 
     def gpus(self, kind: str = ANY_TYPE) -> tuple[int, int]:
-        """Return how many GPUs of a type are free now, and how many there are."""
+        """Return the number of free GPUs of a type, and their total number."""
         free = sum(group.num_free_gpus(kind) for group in self.groups)
         return free, sum(group.num_nodes * group.num_gpus(kind) for group in self.groups)
 
     def most_on(self, num_nodes: int, each: Callable[[NodeGroup], int]) -> int:
-        """Return how much of something so many of its nodes all have; 0 where there are too few nodes."""
+        """Return the largest amount that `num_nodes` nodes have each; 0 if the partition has fewer nodes."""
         counts = sorted(
             (each(group) for group in self.groups for _ in range(min(group.num_nodes, num_nodes))),
             reverse=True,
@@ -299,82 +299,82 @@ class Partition:
 
 
 def read_partitions(rows: Iterable[Sequence[str]]) -> list[Partition]:
-    """Return the partitions of sinfo's rows, one for each kind and state of their nodes.
+    """Parse sinfo's rows, one per kind and state of nodes.
 
     Raises:
-        ValueError: when a row is not as Slurm writes it.
+        ValueError: If a row is invalid.
     """
     by_name: dict[str, list[Sequence[str]]] = {}
     for row in rows:
         by_name.setdefault(row[0], []).append(row)
-    return [_partition(name, of_it) for name, of_it in by_name.items()]
+    return [_parse_partition(name, of_it) for name, of_it in by_name.items()]
 
 
-def _partition(name: str, rows: Sequence[Sequence[str]]) -> Partition:
+def _parse_partition(name: str, rows: Sequence[Sequence[str]]) -> Partition:
     _, available, _, _, _, _, limit, size, _, _ = rows[0]
     return Partition(
         name=name.removesuffix("*"),
         is_default=name.endswith("*"),
         is_up=available == "up",
         time_limit_s=parse_duration(limit),
-        max_nodes=_most_nodes(size),
-        groups=tuple(_group(row) for row in rows if int(row[2])),
+        max_nodes=_max_nodes(size),
+        groups=tuple(_parse_group(row) for row in rows if int(row[2])),
     )
 
 
-def _group(row: Sequence[str]) -> NodeGroup:
+def _parse_group(row: Sequence[str]) -> NodeGroup:
     _, _, count, state, cores, memory, _, _, gres, used = row
     return NodeGroup(
         num_nodes=int(count),
         is_up=_UP.fullmatch(state) is not None,
         is_idle=_IDLE.fullmatch(state) is not None,
-        num_cores=_number(cores),
-        memory_bytes=_number(memory) * 2**20,
+        num_cores=_parse_number(cores),
+        memory_bytes=_parse_number(memory) * 2**20,
         gpus=gpus_of(gres),
         gpus_used=gpus_of(used),
     )
 
 
 def gpus_of(gres: str) -> dict[str, int]:
-    """Return the GPUs of a list of resources, by type: "gpu:a100:4(S:0-1),gpu:2,nvme:1" has 4 and 2."""
+    """Parse a GRES list into GPUs by type: "gpu:a100:4(S:0-1),gpu:2,nvme:1" is {"a100": 4, "": 2}."""
     found = Counter[str]()
     for entry in _NOTE.sub("", gres).split(","):
         name, *rest = entry.strip().split(":")
         if name != "gpu" or not rest or not rest[-1].isdecimal():
             continue
-        # "(null)" is gone with the notes: a GPU in use whose type is not known has an empty one.
+        # Notes in parentheses are removed: "gpu:(null):1", a used GPU of unknown type, has an empty type.
         found[":".join(rest[:-1])] += int(rest[-1])
     return dict(found)
 
 
-def _most_nodes(size: str) -> int | None:
-    """Return the most nodes of a job: "1-infinite" and "1-4" are written, and "1" alone."""
+def _max_nodes(size: str) -> int | None:
+    """Return the maximum number of nodes of a job, from "1-infinite", "1-4" or "1"."""
     most = size.rpartition("-")[2]
     return int(most) if most.isdecimal() else None
 
 
-def _number(cell: str) -> int:
-    """Return a number of a cell; "4+" is written where the nodes differ."""
+def _parse_number(cell: str) -> int:
+    """Parse a number; Slurm prints "4+" if nodes differ."""
     return int(cell.rstrip("+"))
 
 
 def partition_text(partition: Partition) -> str:
-    """Return what a partition has and what is free of it, for a list to choose from."""
+    """Return a partition's resources and how many are free, as one line of a list."""
     plural = "" if partition.num_nodes == 1 else "s"
-    said = [f"{partition.num_nodes} node{plural}, {partition.num_idle} idle"]
+    parts = [f"{partition.num_nodes} node{plural}, {partition.num_idle} idle"]
     for kind in partition.gpu_types():
-        free, there = partition.gpus(kind)
-        said.append(f"{free} of {there} {kind or 'GPU'}{' GPUs' if kind else 's'} free")
+        free, total = partition.gpus(kind)
+        parts.append(f"{free} of {total} {kind or 'GPU'}{' GPUs' if kind else 's'} free")
     if not partition.gpu_types():
-        said.append("no GPUs")
+        parts.append("no GPUs")
     limit_s = partition.time_limit_s
-    said.append("no time limit" if math.isinf(limit_s) else f"up to {duration_text(limit_s)}")
+    parts.append("no time limit" if math.isinf(limit_s) else f"up to {duration_text(limit_s)}")
     if not partition.is_up:
-        said.append("starts no jobs now")
-    return f"{partition.name}: {'; '.join(said)}"
+        parts.append("starts no jobs now")
+    return f"{partition.name}: {'; '.join(parts)}"
 
 
-# A controller that is down keeps squeue waiting for longer than anybody would.
+# squeue hangs for minutes when slurmctld is down.
 TIME_LIMIT_S = 8.0
 SUBMIT_LIMIT_S = 30.0
 JOBS_FRESH_S = 2.0
@@ -384,23 +384,23 @@ ACCOUNTS_AGAIN_S = 300.0
 PARTITIONS_FRESH_S = 30.0
 PLACES_FRESH_S = 30.0
 SEPARATOR = "|"
-# Of `scontrol show job`; any other failure says nothing about the job.
+# Error message of `scontrol show job`. Any other failure proves nothing about the job.
 UNKNOWN_JOB = "Invalid job id"
-# A person's own defaults (SQUEUE_PARTITION) would hide jobs from this program; and where the page itself runs
-# in a job, that job's variables would get into those that it submits.
+# Users' own defaults (SQUEUE_PARTITION) would hide jobs from this program. And if the page runs in a job,
+# that job's variables would be inherited by the jobs that it submits.
 _NOT_FOR_SLURM = re.compile(r"(SQUEUE|SINFO|SCANCEL|SCONTROL)_|SLURM_(?!(CONF|CLUSTERS|JWT)$)")
-# It waits to be started, for the first time or again.
+# States in which a job waits to be started or restarted.
 WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class SlurmJob:
-    """A job as the controller sees it.
+    """A job as the controller reports it.
 
     Attributes:
-        state: in full, such as PENDING.
-        reason: why it waits, in Slurm's word, such as Resources.
-        nodes: the list of its hosts, as Slurm writes it.
+        state: In full, such as PENDING.
+        reason: Slurm's reason for waiting, such as Resources.
+        nodes: Host list in Slurm's format.
     """
 
     state: str
@@ -417,10 +417,10 @@ class SlurmJob:
 
 
 class Slurm:
-    """The cluster, asked by commands; safe to be used by several threads.
+    """The cluster, queried by commands. Thread-safe.
 
     Args:
-        variables: of the commands' environment, in addition to this process's.
+        variables: Added to the commands' environment.
     """
 
     def __init__(self, variables: Mapping[str, str] | None = None) -> None:
@@ -434,79 +434,79 @@ class Slurm:
         self._partitions = Remembered(self._ask_for_partitions, PARTITIONS_FRESH_S, outlives_failures=True)
 
     def submit(self, script: str) -> str:
-        """Submit a batch script; return the job's number.
+        """Submit a batch script; return the job ID.
 
         Raises:
-            SlurmError: when it is refused.
+            SlurmError: If it is rejected.
         """
-        said = self._ask(
+        output = self._ask(
             ["sbatch", "--parsable"], SUBMIT_LIMIT_S, given=script, keep=environment.FOR_NOTIFYING
         )
         self.forget()
-        return said.strip().partition(";")[0]
+        return output.strip().partition(";")[0]
 
     def cancel(self, job_id: str, signal: str | None = None) -> None:
-        """End a job; with a signal, all of its processes at once.
+        """Cancel a job; with a signal, send it to all processes of the job instead.
 
         Raises:
-            SlurmError: when the controller does not take it.
+            SlurmError: If the controller does not accept the command.
         """
         how = [] if signal is None else [f"--signal={signal}", "--full"]
         self._ask(["scancel", *how, job_id], TIME_LIMIT_S)
         self.forget()
 
     def find(self, job_id: str, *, afresh: bool = False) -> SlurmJob | None:
-        """Return a job of this person, ended not long ago or live; None when the controller knows none.
+        """Return a live or recently ended job of the current user; None if the controller does not know it.
 
         Args:
-            afresh: ask now, even if the controller did not answer the last question.
+            afresh: Ask now, even if the controller did not answer the last question.
 
         Raises:
-            SlurmError: when the controller does not answer.
+            SlurmError: If the controller does not answer.
         """
         return self._jobs.get(afresh=afresh).get(job_id)
 
     def name_of(self, job_id: str) -> str:
-        """Return the name of a job of this person; empty if the controller knows none.
+        """Return the name of a job of the current user; empty if the controller does not know it.
 
         Raises:
-            SlurmError: when the controller does not answer.
+            SlurmError: If the controller does not answer.
         """
         command = ["squeue", "--noheader", "--me", "--states=all", f"--jobs={job_id}", "--format=%j"]
         return self._ask(command, TIME_LIMIT_S).strip()
 
     def forget(self) -> None:
-        """Ask the controller anew next time."""
+        """Invalidate the cached answers."""
         self._jobs.forget()
         self._listed.forget()
         self._places.forget()
 
     def listed(self) -> list[ListedJob]:
-        """Return this person's jobs that have not ended; as they were known last while nobody answers.
+        """Return the current user's live jobs; the last known ones while the controller does not answer.
 
         Raises:
-            SlurmError: when the controller has not answered yet.
+            SlurmError: If the controller has not answered yet.
         """
         return self._listed.get()
 
     def places(self) -> Places:
-        """Return the place of each job that waits, as far as this person may see others' jobs.
+        """Return the place of each waiting job, as far as the current user may see other users' jobs.
 
         Raises:
-            SlurmError: when the controller has not answered yet.
+            SlurmError: If the controller has not answered yet.
         """
         return self._places.get()
 
     def end_of(self, job_id: str) -> JobEnd | None:
-        """Return how a job ended; None while it has not, or where Slurm does not know it any more.
+        """Return the end of a job; None if it has not ended, or Slurm does not know it any more.
 
         Raises:
-            SlurmError: when the controller does not answer.
+            SlurmError: If the controller does not answer.
         """
         job = self.find(job_id)
         if job is not None and not job.has_ended:
             return None
-        # The accounts know who cancelled a job, and keep it for longer than the controller does.
+        # Accounting knows who cancelled a job, and remembers jobs longer than the controller.
         try:
             found = self._ends.of(job_id)
         except SlurmError:
@@ -517,37 +517,37 @@ class Slurm:
 
     @property
     def jobs_silent_since_unix_s(self) -> float | None:
-        """When the controller last said how this person's jobs are; None while `find` gets answers."""
+        """Time of the last answer about this user's jobs; None while `find` is answered."""
         return self._jobs.silent_since_unix_s
 
     @property
     def jobs_answered_unix_s(self) -> float | None:
-        """When the newest answer of `find` was asked for."""
+        """Time at which the latest answer of `find` was requested."""
         return self._jobs.asked_unix_s
 
     @property
     def list_silent_since_unix_s(self) -> float | None:
-        """When the controller last listed this person's jobs; None while `listed` gets answers."""
+        """Time of the last list of this user's jobs; None while `listed` is answered."""
         return self._listed.silent_since_unix_s
 
     def starts_at(self, job_id: str) -> float | None:
-        """Return when a waiting job will probably start; None where Slurm does not know."""
+        """Return the estimated start of a waiting job; None if Slurm has none."""
         with contextlib.suppress(SlurmError):
             return self._estimates.of(job_id)
         return None
 
     def partitions(self) -> list[Partition]:
-        """Return where jobs can go; as it was known last, while the controller does not answer.
+        """Return the partitions; the last known ones while the controller does not answer.
 
         Raises:
-            SlurmError: when it has not answered yet.
+            SlurmError: If the controller has not answered yet.
         """
         return self._partitions.get()
 
     def _ask_for_partitions(self) -> list[Partition]:
         form = ",".join(f"{column}{SEPARATOR}" for column in PARTITION_COLUMNS)
-        said = self._ask(["sinfo", "--noheader", f"--Format={form}"], TIME_LIMIT_S)
-        rows = [line.rstrip().removesuffix(SEPARATOR) for line in said.splitlines() if line.strip()]
+        output = self._ask(["sinfo", "--noheader", f"--Format={form}"], TIME_LIMIT_S)
+        rows = [line.rstrip().removesuffix(SEPARATOR) for line in output.splitlines() if line.strip()]
         try:
             return read_partitions([cell.strip() for cell in row.split(SEPARATOR)] for row in rows)
         except ValueError as error:
@@ -561,15 +561,15 @@ class Slurm:
         }
 
     def _ask_for_list(self) -> list[ListedJob]:
-        found = read_jobs(self._rows(["squeue", "--noheader", "--me", _form(JOB_COLUMNS)], TIMES))
+        found = read_jobs(self._rows(["squeue", "--noheader", "--me", _format_option(JOB_COLUMNS)], TIMES))
         return [job for job in found if job.state not in endings.ENDED]
 
     def _ask_for_places(self) -> Places:
-        command = ["squeue", "--noheader", "--states=PENDING", _form(PENDING_COLUMNS)]
+        command = ["squeue", "--noheader", "--states=PENDING", _format_option(PENDING_COLUMNS)]
         return places_of_job(self._rows(command))
 
     def _ask_for_start(self, job_id: str) -> float | None:
-        command = ["squeue", "--noheader", "--start", f"--jobs={job_id}", _form(START_COLUMNS)]
+        command = ["squeue", "--noheader", "--start", f"--jobs={job_id}", _format_option(START_COLUMNS)]
         rows = self._rows(command, TIMES)
         return next((unix_s(starts) for number, starts in rows if number == job_id), None)
 
@@ -579,28 +579,28 @@ class Slurm:
         found = None
         if time.monotonic() >= self._accounts_again_at:
             try:
-                said = self._ask([*accounts, form], ACCOUNTS_LIMIT_S, variables=TIMES)
-                found = endings.from_accounts(said)
-            except SlurmError:  # many clusters have no accounts, and a database that is down costs seconds
+                output = self._ask([*accounts, form], ACCOUNTS_LIMIT_S, variables=TIMES)
+                found = endings.from_accounts(output)
+            except SlurmError:  # many clusters have no accounting, and a database that is down costs seconds
                 self._accounts_again_at = time.monotonic() + ACCOUNTS_AGAIN_S
         if found is not None and found.name:
             return found
-        # The accounts may be late, or lack the name of a job that was cancelled at once.
+        # Accounting may be late, or lack the name of a job that was cancelled immediately.
         try:
-            said = self._ask(["scontrol", "--oneliner", "show", "job", job_id], TIME_LIMIT_S)
+            output = self._ask(["scontrol", "--oneliner", "show", "job", job_id], TIME_LIMIT_S)
         except SlurmError as error:
             if found is None and UNKNOWN_JOB not in str(error):
                 raise
             return found
-        known = endings.from_controller(said)
+        known = endings.from_controller(output)
         return known if found is None or known is None else replace(found, name=known.name)
 
     def _rows(self, command: Sequence[str], variables: Mapping[str, str] | None = None) -> list[list[str]]:
-        said = self._ask(command, TIME_LIMIT_S, variables=variables)
+        output = self._ask(command, TIME_LIMIT_S, variables=variables)
         width = command[-1].count(SEPARATOR) + 1
         rows = [
             [cell.strip() for cell in line.split(SEPARATOR, width - 1)]
-            for line in said.splitlines()
+            for line in output.splitlines()
             if line.strip()
         ]
         return [row for row in rows if len(row) == width]
@@ -614,10 +614,10 @@ class Slurm:
         keep: Collection[str] = (),
         variables: Mapping[str, str] | None = None,
     ) -> str:
-        """Run a command without secrets: Slurm stores the environment of what is submitted.
+        """Run a command without secrets in its environment: Slurm stores the environment of submitted jobs.
 
         Args:
-            keep: secrets that it is given all the same.
+            keep: Names of secrets to pass nevertheless.
         """
         try:
             done = subprocess.run(
@@ -643,5 +643,5 @@ class Slurm:
         return done.stdout
 
 
-def _form(columns: Sequence[str]) -> str:
+def _format_option(columns: Sequence[str]) -> str:
     return f"--format={SEPARATOR.join(columns)}"

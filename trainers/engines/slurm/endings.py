@@ -22,27 +22,27 @@ from trainers.engines.local.diagnosis import Cause
 from trainers.machine.environment import now_unix_s
 from trainers.machine.os_errors import explain
 
-# A controller that is down is left alone for so long.
+# After a failure, the controller is not asked again for this time.
 RETRY_S = 10.0
 
 Answer = TypeVar("Answer")
 
 
 class SlurmError(OSError):
-    """A command of Slurm that was refused, or got no answer; the text is Slurm's own."""
+    """A Slurm command failed or got no answer; the message is Slurm's own."""
 
 
 class Remembered(Generic[Answer]):
-    """The newest answer to one question; thread-safe.
+    """Cache of the latest answer to one question. Thread-safe.
 
     Args:
-        ask: takes up to seconds; raises SlurmError.
-        fresh_s: for so long an answer is not asked for again.
-        outlives_failures: the last answer counts also while the controller does not answer.
-        usable_s: up to this age an answer is returned at once, while a thread asks for the next one.
+        ask: Returns the answer; may take seconds and raise SlurmError.
+        fresh_s: Lifetime of an answer.
+        outlives_failures: True if the last answer is also used while the controller does not answer.
+        usable_s: Up to this age an answer is returned immediately while a thread asks for the next one.
 
-    A controller that did not answer last time is asked by a thread, too: no request, least of all the event
-    loop, waits for a command that takes seconds to fail.
+    After a failure, too, a thread asks: no request, and above all not the event loop, may wait for a command
+    that takes seconds to fail.
     """
 
     def __init__(
@@ -60,32 +60,32 @@ class Remembered(Generic[Answer]):
         self._asked_at = float("-inf")
         self._failed_at, self._error = float("-inf"), SlurmError()
         self._answered_unix_s: float | None = None
-        # When it was answered last, while the controller does not answer; None while it does.
+        # Time of the last answer while the controller does not answer; None while it does.
         self.silent_since_unix_s: float | None = None
-        # When the newest answer was asked for.
+        # Time at which the latest answer was requested.
         self.asked_unix_s: float | None = None
-        # Counts what has changed; an answer to a question from before does not know of it.
+        # Counts changes. An answer is stale if its question was asked before the last change.
         self._num_changes = self._num_known = 0
 
     def forget(self) -> None:
-        """Note that something has changed: the next answer is a new one."""
+        """Invalidate the answer."""
         self._num_changes += 1
 
     def get(self, *, afresh: bool = False) -> Answer:
-        """Return the answer; while another thread asks, the last one, unless something has changed since.
+        """Return the answer. While another thread asks, return the last one, unless it has been invalidated.
 
         Args:
-            afresh: ask and wait, even if the last question was not answered.
+            afresh: Ask and wait, even if the last question failed.
 
         Raises:
-            SlurmError: when the controller does not answer.
+            SlurmError: If the controller does not answer.
         """
-        if (known := self._known()) is not None:
+        if (known := self._fresh_answer()) is not None:
             return known
         may_be_old = self._answer is not None and self._num_known == self._num_changes
         if self._failed_at > self._asked_at and not afresh:
             self._ask_in_thread()
-            return self._in_spite_of_failure()
+            return self._answer_after_failure()
         if may_be_old and time.monotonic() - self._asked_at < self._usable_s:
             assert self._answer is not None
             self._ask_in_thread()
@@ -94,16 +94,16 @@ class Remembered(Generic[Answer]):
             assert self._answer is not None
             return self._answer
         try:
-            if (known := self._known()) is not None:
+            if (known := self._fresh_answer()) is not None:
                 return known
             if self._ask_now() and self._answer is not None:
                 return self._answer
-            return self._in_spite_of_failure()
+            return self._answer_after_failure()
         finally:
             self._lock.release()
 
     def _ask_in_thread(self) -> None:
-        """Ask in the background, unless another thread asks already."""
+        """Ask in a thread, unless another thread is asking."""
 
         def ask() -> None:
             try:
@@ -115,7 +115,7 @@ class Remembered(Generic[Answer]):
             threading.Thread(target=ask, name="slurm-question", daemon=True).start()
 
     def _ask_now(self) -> bool:
-        """Ask, holding the lock; return False if there was no answer."""
+        """Ask; return False on failure. The caller holds the lock."""
         num_changes, asked_unix_s = self._num_changes, now_unix_s()
         try:
             self._answer = self._ask()
@@ -128,19 +128,19 @@ class Remembered(Generic[Answer]):
         self._answered_unix_s, self.silent_since_unix_s = now_unix_s(), None
         return True
 
-    def _known(self) -> Answer | None:
-        """Return what need not be asked for now.
+    def _fresh_answer(self) -> Answer | None:
+        """Return the answer if it is fresh, or None.
 
         Raises:
-            SlurmError: when the controller did not answer a moment ago.
+            SlurmError: If the controller failed to answer less than `RETRY_S` ago.
         """
         now = time.monotonic()
         if now - self._failed_at < RETRY_S:
-            return self._in_spite_of_failure()
+            return self._answer_after_failure()
         is_fresh = now - self._asked_at < self._fresh_s and self._num_known == self._num_changes
         return self._answer if is_fresh else None
 
-    def _in_spite_of_failure(self) -> Answer:
+    def _answer_after_failure(self) -> Answer:
         if self._answer is None or not self._outlives_failures:
             raise SlurmError(str(self._error))
         return self._answer
@@ -161,15 +161,15 @@ ENDED = frozenset(
         "TIMEOUT",
     }
 )
-# The name is last: it may contain separators.
+# The name is the last column because it may contain separators.
 ACCOUNT_COLUMNS = ("State%40", "ExitCode", "NodeList", "End", "JobName%200")
 CODE = "slurm_job_ended"
 CANCELLED = "Its Slurm job was cancelled before it began."
-# The accounts' name of a job that ended before they heard its own.
+# Name of a job in the accounting database if it ended before its real name arrived.
 _NO_NAME = "allocation"
 _NO_NODES = ("", "(null)", "None assigned")
 
-# Slurm ended the job because it was asked to or because of a rule: nothing is broken.
+# Slurm ended the job on request or by a rule: nothing is broken.
 _BY_RULE = {
     "DEADLINE": "Slurm ended its job at the job's deadline",
     "PREEMPTED": "Slurm ended its job to make room for a job of higher priority",
@@ -191,11 +191,11 @@ class JobEnd:
     """The end of a job.
 
     Attributes:
-        state: a terminal job state, such as CANCELLED.
-        nodes: as Slurm writes them; empty: it never began, or it waited to be started again.
-        name: of the job; empty: not known.
-        exit_code: of the batch script, as Slurm writes it (code:signal); empty: not known.
-        cancelled_by: the user number of the user who cancelled it, where the accounts have it.
+        state: A terminal job state, such as CANCELLED.
+        nodes: In Slurm's format; empty: it never started, or was waiting for a restart.
+        name: Name of the job; empty: unknown.
+        exit_code: Of the batch script, in Slurm's format (code:signal); empty: unknown.
+        cancelled_by: User ID of the user who cancelled it, if accounting has recorded it.
     """
 
     state: str
@@ -208,10 +208,10 @@ class JobEnd:
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """What the end of a job means for its run.
+    """The final state of a run, derived from the end of its job.
 
     Attributes:
-        state: `lost` if Slurm does not tell why the run wrote no end.
+        state: `lost` if Slurm cannot explain why the run recorded no end.
     """
 
     state: State
@@ -219,9 +219,9 @@ class Ending:
     hint: str = ""
 
 
-def from_accounts(said: str) -> JobEnd | None:
-    """Parse the newest line of sacct; None if the job is not there or has not ended."""
-    cells = said.strip().rpartition("\n")[2].split("|", len(ACCOUNT_COLUMNS) - 1)
+def from_accounts(output: str) -> JobEnd | None:
+    """Parse the last line of sacct; None if the job is missing or has not ended."""
+    cells = output.strip().rpartition("\n")[2].split("|", len(ACCOUNT_COLUMNS) - 1)
     if len(cells) != len(ACCOUNT_COLUMNS):
         return None
     state, exit_code, nodes, ended, name = cells
@@ -238,11 +238,11 @@ def from_accounts(said: str) -> JobEnd | None:
     )
 
 
-def from_controller(said: str) -> JobEnd | None:
+def from_controller(output: str) -> JobEnd | None:
     """Parse a line of `scontrol show job`; None if the job has not ended."""
-    fields = dict(re.findall(r"(?:^| )(JobState|ExitCode|NodeList)=(\S*)", said))
+    fields = dict(re.findall(r"(?:^| )(JobState|ExitCode|NodeList)=(\S*)", output))
     # A name may contain spaces; in the output UserId follows it.
-    if name := re.search(r"(?:^| )JobName=(.*?) +UserId=", said):
+    if name := re.search(r"(?:^| )JobName=(.*?) +UserId=", output):
         fields["JobName"] = name[1]
     state, nodes = fields.get("JobState", ""), fields.get("NodeList", "")
     if state not in ENDED:
@@ -256,10 +256,10 @@ def from_controller(said: str) -> JobEnd | None:
 
 
 def of_run(end: JobEnd, status: Status, run: RunDirectory) -> Ending:
-    """Return what the end of its job means for a run that wrote no end itself.
+    """Return the ending of a run that recorded no end itself, from the end of its job.
 
     Args:
-        status: what its folder has recorded last.
+        status: Last status recorded in its folder.
     """
     has_run_before = status.started_unix_s is not None
     if end.nodes:
@@ -267,7 +267,7 @@ def of_run(end: JobEnd, status: Status, run: RunDirectory) -> Ending:
     else:
         when = " while it waited to be started again" if has_run_before else " before it began"
     if end.state == "CANCELLED":
-        return Ending(state="stopped", message=f"Its Slurm job was cancelled{when}{_by(end)}.")
+        return Ending(state="stopped", message=f"Its Slurm job was cancelled{when}{_cancelled_by_text(end)}.")
     if end.state in _BY_RULE:
         return Ending(state="stopped", message=f"{_BY_RULE[end.state]}{when}.")
     if end.state in _BROKEN:
@@ -288,10 +288,10 @@ def of_run(end: JobEnd, status: Status, run: RunDirectory) -> Ending:
 
 
 def unknown(job_id: str, name: str = "") -> Ending:
-    """Return the ending of a run whose job Slurm has forgotten, or whose number another job has.
+    """Return the ending of a run whose job ID Slurm does not know, or assigns to another job.
 
     Args:
-        name: of that other job, as after a run directory was copied from another cluster.
+        name: Of the other job, for example if the run directory was copied from another cluster.
     """
     why = (
         f"Slurm's job {job_id} is another one ({name})"
@@ -302,9 +302,9 @@ def unknown(job_id: str, name: str = "") -> Ending:
 
 
 def settled(run: RunDirectory, status: Status, ending: Ending, ended_unix_s: float | None) -> Status:
-    """Return a run's status with the end of its job, and write it, so that it outlives Slurm's memory.
+    """Return a run's status completed with the end of its job, and write it, because Slurm forgets old jobs.
 
-    Nothing is written if another process owns the run or its folder is another user's.
+    Nothing is written if another process owns the run or the folder belongs to another user.
     """
     is_saved = any(run.checkpoints.glob("step_*/manifest.json"))
     next_step = RESUME_HINT if is_saved else NOTHING_SAVED_HINT
@@ -327,8 +327,8 @@ def settled(run: RunDirectory, status: Status, ending: Ending, ended_unix_s: flo
     try:
         recorded = status_file.read(run.status)
         if recorded is None or recorded.handle != status.handle or recorded.error is not None:
-            return recorded or found  # resumed meanwhile, or written by another page
-        run.write_status(found)  # first: once it is there, no event is written twice
+            return recorded or found  # resumed, or written by another page, since the call began
+        run.write_status(found)  # first: then the event is never appended twice
         if recorded.ended_unix_s is None:
             cause = None if is_good else Cause(code=CODE, message=ending.message, hint=hint)
             words = diagnosis.causes_of_end(ending.state, ending.message, cause, (), is_said=False)
@@ -340,8 +340,8 @@ def settled(run: RunDirectory, status: Status, ending: Ending, ended_unix_s: flo
     return found
 
 
-def _by(end: JobEnd) -> str:
-    """Return who cancelled a job, if it was another user."""
+def _cancelled_by_text(end: JobEnd) -> str:
+    """Return " by USER" if another user cancelled the job."""
     if end.cancelled_by is None or end.cancelled_by == os.geteuid():
         return ""
     try:

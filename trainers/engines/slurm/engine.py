@@ -1,4 +1,4 @@
-"""Runs as jobs of a Slurm cluster: Slurm starts them, the run's folder says what becomes of them."""
+"""The Slurm engine: Slurm starts the job of a run; the run's folder records its state."""
 
 from __future__ import annotations
 
@@ -42,28 +42,28 @@ KILLED_WITHIN_S = 60.0
 EARLIER_ENDS_WITHIN_S = 30.0
 DEAF_MESSAGE = "The first node of this run did not react to Stop, so its job was cancelled."
 SUSPENDED_MESSAGE = "Slurm had suspended this run, and it did not react to Stop: its job was cancelled."
-# Job states in which its processes stand still, in the words that the page shows next to the run's state.
+# Job states in which the processes are suspended, as text next to the run's state.
 _STANDING = {"SUSPENDED": "suspended by Slurm", "STOPPED": "suspended by a signal"}
 
 
 class SlurmLaunch(Launch):
-    """A job that was submitted."""
+    """A submitted job."""
 
     def __init__(self, slurm: Slurm, job_id: str) -> None:
         self._slurm = slurm
         self.job_id = job_id
 
     def wait_until_owned(self) -> None:
-        """Nothing to wait for: the status names the job since it was submitted."""
+        """Return immediately: the status names the job as soon as it is submitted."""
 
     def wait_for_end(self) -> None:
-        """Wait until the controller says that the job has ended; while it does not answer, go on waiting."""
+        """Wait until the controller reports that the job has ended, also while it does not answer."""
         while is_live(self._slurm, self.job_id) is not False:
             time.sleep(POLL_S)
 
 
 class SlurmEngine(Engine):
-    """One cluster, as the person who started this program sees it."""
+    """One cluster, with the permissions of the current user."""
 
     name = NAME
     has_queue = True
@@ -76,38 +76,38 @@ class SlurmEngine(Engine):
         self._where = Where(self._slurm.partitions, self._site)
 
     def capacity(self) -> Capacity:
-        """Return what the default partition can give.
+        """Return the capacity of the default partition.
 
         Raises:
-            SlurmError: when the controller has not answered yet.
+            SlurmError: If the controller has not answered yet.
         """
         return self._where.capacity(Config())
 
     def capacity_for(self, config: Config) -> Capacity:
-        """Return what a configuration's partition can give."""
+        """Return the capacity of the configuration's partition."""
         return self._where.capacity(config)
 
     def check(self, config: Config) -> list[Problem]:
-        """Return what the cluster or the site would refuse; how busy it is decides nothing."""
+        """Return the values that the cluster or the site would reject. The current load does not matter."""
         return self._where.problems(config)
 
     def asks(self) -> Mapping[str, AskedField]:
-        """Return what the site lets a person choose."""
+        """Return the fields that the site lets users choose."""
         return self._where.asks()
 
     def choices(self, config: Config) -> Mapping[str, tuple[Choice, ...]]:
-        """Return the partitions, and the types of GPUs of a configuration's own."""
+        """Return the partitions, and the GPU types of the configuration's partition."""
         return self._where.choices(config)
 
     def script(self, config: Config, run_dir: Path, resume_step: int | None = None) -> str:
-        """Return the batch script that is submitted."""
+        """Return the batch script that would be submitted."""
         applied, gres = self._where.applied(config), self._where.gres(config)
         return script.batch_script(
             applied, run_dir, resume_step, gres=gres, max_restarts=self._site.restarts.maximum
         )
 
     def script_of(self, run: RunDirectory) -> str | None:
-        """Return the batch script in a run's folder; None where no plain file is there."""
+        """Return the batch script in the run's folder; None if it is missing or not a plain file."""
         with contextlib.suppress(OSError, ValueError), plain_files.open_plain(run.path / script.NAME) as file:
             return file.read(script.MAX_BYTES).decode("utf-8", "replace")
         return None
@@ -122,11 +122,11 @@ class SlurmEngine(Engine):
         """Submit a run; return the handle of its job.
 
         Args:
-            token: of the ticket that it is started with; None: by hand.
+            token: Of the ticket that starts it; None: started from a terminal.
 
         Raises:
-            OSError: when Slurm refuses it or has not ended an earlier job, or files cannot be written.
-            ValueError: when it may not be started.
+            OSError: If Slurm rejects it or has not ended an earlier job, or files cannot be written.
+            ValueError: If the run may not be started.
         """
         self._end_earlier_job(run)
         lock = run.acquire_lock()
@@ -144,20 +144,20 @@ class SlurmEngine(Engine):
             os.close(lock)
 
     def is_alive(self, run: RunDirectory, handle: Handle) -> bool | None:
-        """Ask the controller; None while it does not answer."""
+        """True if the controller has a live job of the run; None if it does not answer."""
         job_id = job_of(handle)
         if job_id is None:
             return False
         found = is_live(self._slurm, job_id)
         if found is False and _has_changed_since(run, self._slurm.jobs_answered_unix_s):
-            self._slurm.forget()  # another page or a terminal may have submitted it since
+            self._slurm.forget()  # another page or a terminal may have submitted it since the last answer
             found = is_live(self._slurm, job_id)
         return found
 
     def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
-        """Have a run end: one that waits is cancelled, one at work is told, as by the page's button."""
+        """End a run: a waiting job is cancelled, a running one gets a command, as by the page's button."""
         status = self._status_of(run)
-        self._slurm.forget()  # it may have begun a moment ago
+        self._slurm.forget()  # it may have started just now
         if self.is_waiting(status.handle):
             self._end(run, status, endings.CANCELLED, signal=None)
             return ""
@@ -172,20 +172,20 @@ class SlurmEngine(Engine):
         return command_id
 
     def kill(self, run: RunDirectory) -> None:
-        """Kill all processes of a run's job, and say what they cannot say any more."""
+        """Kill all processes of a run's job, then write the final events in their place."""
         status = self._status_of(run)
         if job_of(status.handle) is not None:
             self._end(run, status, "The run was killed with all its processes.", signal="KILL")
 
     def logs(self, run: RunDirectory) -> list[Path]:
-        """Return the ranks' logs, then the torchruns' and the batch script's."""
+        """Return the ranks' logs, then those of the torchruns and the batch script."""
         ranks = sorted(run.logs.glob("rank_*.log"), key=lambda path: (len(path.name), path.name))
         torchruns = sorted(run.logs.glob("torchrun*.log"), key=lambda path: (len(path.name), path.name))
         batch = run.logs / script.LOG
         return [*ranks, *torchruns, *([batch] if batch.exists() else [])]
 
     def command(self, config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
-        """Return the command that submits the same job by hand."""
+        """Return the shell command that submits the same job."""
         what = (
             ["--config", json.dumps(config.changed())]
             if resume_step is None
@@ -195,7 +195,7 @@ class SlurmEngine(Engine):
         return [sys.executable, "-m", "trainers.engines.slurm.submit", str(run_dir), *what, *fixed]
 
     def is_waiting(self, handle: Handle) -> bool:
-        """Ask the controller; while it does not answer, the run's own word counts."""
+        """True if the controller reports that the job waits; False while it does not answer."""
         job_id = job_of(handle)
         try:
             found = None if job_id is None else self._slurm.find(job_id)
@@ -204,7 +204,7 @@ class SlurmEngine(Engine):
         return found is not None and found.is_waiting
 
     def why_it_waits(self, handle: Handle) -> str | None:
-        """Return the controller's reason, in words."""
+        """Return the controller's reason, as text."""
         job_id = job_of(handle)
         try:
             found = None if job_id is None else self._slurm.find(job_id)
@@ -215,7 +215,7 @@ class SlurmEngine(Engine):
         return None if found is None else reasons.in_words(found.reason)
 
     def silence(self, handle: Handle) -> str | None:
-        """Ask the controller; return since when it has not answered."""
+        """Return since when the controller has not answered, as text."""
         job_id = job_of(handle)
         if job_id is None:
             return None
@@ -230,7 +230,7 @@ class SlurmEngine(Engine):
         )
 
     def detail(self, handle: Handle) -> str | None:
-        """Return that Slurm has suspended a run's job, if it has."""
+        """Return a text if Slurm has suspended the run's job."""
         job_id = job_of(handle)
         with contextlib.suppress(SlurmError):
             found = None if job_id is None else self._slurm.find(job_id)
@@ -238,7 +238,7 @@ class SlurmEngine(Engine):
         return None
 
     def ended_status(self, run: RunDirectory, status: Status) -> Status:
-        """Complete the status of a run that wrote no end, or that SIGTERM ended, by how its job ended."""
+        """Complete the status of a run that recorded no end, or that SIGTERM ended, from its job."""
         job_id = job_of(status.handle)
         if job_id is None or (status.state == "stopped" and not _needs_cause(run, status)):
             return status
@@ -253,11 +253,11 @@ class SlurmEngine(Engine):
         else:
             ending = endings.unknown(job_id) if end is None else endings.of_run(end, status, run)
         if status.state == "stopped" and ending.state != "stopped":
-            return status  # what the run wrote itself stands
+            return status  # a state that the run has recorded itself is kept
         return endings.settled(run, status, ending, None if end is None else end.ended_unix_s)
 
     def place_of(self, handle: Handle) -> str | None:
-        """Return the job's number, and its place among those that wait for the same partition."""
+        """Return the job ID, and its place among the jobs that wait for the same partition."""
         job_id = job_of(handle)
         if job_id is None:
             return None
@@ -268,12 +268,12 @@ class SlurmEngine(Engine):
         return f"job {job_id}"
 
     def starts_at(self, handle: Handle) -> float | None:
-        """Return when Slurm thinks that a job will start; it is asked ever less often."""
+        """Return Slurm's estimated start of a job, asked for less and less often."""
         job_id = job_of(handle)
         return None if job_id is None else self._slurm.starts_at(job_id)
 
     def queue(self) -> EngineQueue:
-        """Return the person's jobs; as they were known last, while the controller does not answer."""
+        """Return the current user's jobs; the last known ones while the controller does not answer."""
         found: list[ListedJob] = []
         places: Places = {}
         with contextlib.suppress(SlurmError):
@@ -286,7 +286,7 @@ class SlurmEngine(Engine):
         )
 
     def _end_earlier_job(self, run: RunDirectory) -> None:
-        """Cancel a run's last job and wait until Slurm has ended it, so that no two start at once."""
+        """Cancel the run's last job and wait for its end, so that no two jobs of a run start."""
         recorded = None
         with contextlib.suppress(StatusError):
             recorded = status_file.read(run.status)
@@ -294,13 +294,11 @@ class SlurmEngine(Engine):
         if recorded is None or job_id is None:
             return
         self._slurm.forget()
-        found = self._slurm.find(
-            job_id, afresh=True
-        )  # raises where Slurm does not answer: then nothing is known
+        found = self._slurm.find(job_id, afresh=True)  # raises if Slurm does not answer
         if found is None or found.has_ended:
             return
         if self._slurm.name_of(job_id) != script.job_name(run.path):
-            return  # a copied run: the number is that of another job here
+            return  # a copied run: here this ID belongs to another job
         if recorded.state in events.LIVE_STATES:
             raise ValueError(f"run {run.run_id} has job {job_id} in Slurm, which has not ended")
         self._slurm.cancel(job_id)
@@ -317,7 +315,7 @@ class SlurmEngine(Engine):
         return true_status(run, lambda run, status: self.is_alive(run, status.handle))
 
     def _end(self, run: RunDirectory, status: Status, message: str, *, signal: str | None) -> None:
-        """Cancel a job, wait until nothing is left of it, and write the run's final events and status."""
+        """Cancel a job, wait until no process remains, and write the run's final events and status."""
         job_id = job_of(status.handle)
         assert job_id is not None
         self._slurm.cancel(job_id, signal)
@@ -350,14 +348,14 @@ def _listed(job: ListedJob, places: Places) -> EngineJob:
 
 
 def _has_changed_since(run: RunDirectory, unix_s: float | None) -> bool:
-    """True if a run's status was written after a time, or that is not known."""
+    """True if the run's status was written after this time, or the time is unknown."""
     with contextlib.suppress(OSError):
         return unix_s is None or run.status.stat().st_mtime > unix_s
     return False
 
 
 def _needs_cause(run: RunDirectory, status: Status) -> bool:
-    """True if a run was ended by SIGTERM and its status does not say yet what became of its job."""
+    """True if SIGTERM ended the run and its status does not have the cause yet."""
     if status.error is not None:
         return False
     starts = NodesFolder.of_run(run)
@@ -365,13 +363,13 @@ def _needs_cause(run: RunDirectory, status: Status) -> bool:
 
 
 def job_of(handle: Handle) -> str | None:
-    """Return the number of the job that a handle names."""
+    """Return the job ID in a handle, or None."""
     job_id = handle.get("job_id") if isinstance(handle, dict) else None
     return job_id if isinstance(job_id, str) and job_id.isdecimal() else None
 
 
 def is_live(slurm: Slurm, job_id: str) -> bool | None:
-    """Tell whether a job waits or runs; None while the controller does not answer."""
+    """True if a job waits or runs; None if the controller does not answer."""
     try:
         found = slurm.find(job_id)
     except SlurmError:

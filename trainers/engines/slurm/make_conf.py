@@ -1,4 +1,4 @@
-"""Writes the configuration of a Slurm cluster out of a few PCs; each is asked by ssh what it has.
+"""Writes the configuration of a Slurm cluster for a few PCs, whose resources are read by SSH.
 
 python -m trainers.engines.slurm.make_conf FOLDER HOST… [--controller HOST] [--name NAME]
 """
@@ -16,7 +16,7 @@ from trainers.engines.ssh.client import Ssh, SshError
 from trainers.engines.ssh.site import SshHost
 from trainers.machine.os_errors import explain
 
-# For the system; a job that asks for all memory of a node is never started otherwise.
+# Share of memory kept for the system. Otherwise a job that requests a node's entire memory never starts.
 KEPT_BACK = 0.05
 ASKED_WITHIN_S = 20.0
 _ASK = """\
@@ -60,12 +60,12 @@ ConstrainDevices=yes
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What a PC has.
+    """Resources of a PC.
 
     Attributes:
-        cores: as slurm.conf says it.
-        memory_mb: for jobs.
-        num_gpus: NVIDIA's.
+        cores: In the format of slurm.conf.
+        memory_mb: Available to jobs.
+        num_gpus: NVIDIA GPUs.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Shape:
 
 
 def main() -> None:
-    """Ask all PCs and write the files."""
+    """Read the resources of all PCs and write the files."""
     parser = argparse.ArgumentParser(
         description="Write the configuration of a Slurm cluster out of a few PCs."
     )
@@ -106,35 +106,35 @@ def main() -> None:
 
 
 def ask(ssh: Ssh, host: SshHost) -> Shape:
-    """Return what a PC has.
+    """Return the resources of a PC.
 
     Raises:
-        SshError: when it does not say.
+        SshError: If they cannot be read.
     """
     return read(host.name, ssh.ask(host, _ASK, limit_s=ASKED_WITHIN_S))
 
 
-def read(host: str, said: str) -> Shape:
-    """Return what `slurmd -C` and nvidia-smi have printed on a PC.
+def read(host: str, output: str) -> Shape:
+    """Parse the output of `slurmd -C` and nvidia-smi on a PC.
 
     Raises:
-        SshError: when that makes no sense.
+        SshError: If it is invalid.
     """
-    if (found := _SHAPE.search(said)) is None:
-        raise SshError(f"{host}: slurmd says {said[:200]!r} of what it has")
+    if (found := _SHAPE.search(output)) is None:
+        raise SshError(f"{host}: slurmd says {output[:200]!r} of what it has")
     return Shape(
         name=found["name"],
         cores=found["cores"],
         memory_mb=int(int(found["memory"]) * (1 - KEPT_BACK)),
-        num_gpus=len(re.findall(r"^gpu \d+$", said, re.MULTILINE)),
+        num_gpus=len(re.findall(r"^gpu \d+$", output, re.MULTILINE)),
     )
 
 
 def written(shapes: Sequence[Shape], controller: str, name: str) -> dict[str, str]:
-    """Return the files by name.
+    """Return the files' contents by name.
 
     Raises:
-        ValueError: when two PCs have one name, or the cluster's is none.
+        ValueError: If two PCs have the same name, or the cluster's name is invalid.
     """
     names = [shape.name for shape in shapes]
     if twice := sorted({each for each in names if names.count(each) > 1}):

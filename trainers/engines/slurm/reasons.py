@@ -1,4 +1,4 @@
-"""Why a job waits, or how it ended, in plain words; the names are those of `squeue`'s reasons."""
+"""Explanations of Slurm's reasons, as `squeue` prints them, for waiting and for the end of a job."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _NOT_CONSIDERED = "The scheduler has not considered it yet."
 _HELD = "It was put back into the queue and is held: `scontrol release` lets it start."
 _ASK = "ask an administrator"
 
-# A reason that is a sentence of Slurm's own is looked up whole, any other one up to its first comma or colon.
+# Keys are complete sentences of Slurm, or the part of a reason before its first comma or colon.
 _WORDS = {
     "": _NOT_CONSIDERED,
     "None": _NOT_CONSIDERED,
@@ -83,7 +83,7 @@ _WORDS = {
 }
 
 _OWNERS = {"Assoc": "your account", "QOS": "its quality of service (QOS)"}
-# What a limit is on: as an amount, and over time.
+# Subject of a limit: as an amount, and multiplied by time.
 _AMOUNTS = {
     "BB": ("room in the burst buffer", "burst buffer minutes"),
     "Billing": ("billing units", "billing minutes"),
@@ -107,7 +107,7 @@ _LIMIT = re.compile(
     r"(?P<minutes>Minutes|RunMinutes)?(?P<each>Per(?:Job|Node|User))?(?:Limit|NotSatisfied)?"
 )
 _LIMIT_OF_ACCOUNT = re.compile(rf"Max(?P<what>{'|'.join(_AMOUNTS)})PerAccount")
-# Each holds for a job that is too large alone, and for one that is too much beside others.
+# Each text must fit a job that exceeds the limit alone and a job that exceeds it together with other jobs.
 _LIMITS = {
     "Grp": "With it, all jobs of {owner} together would have more {what} than they may.",
     "GrpMinutes": "Of the {what} that {owner} may use, too little is left for it: ask for less time.",
@@ -121,20 +121,20 @@ _LIMITS = {
 
 
 def in_words(reason: str) -> str:
-    """Return why a job waits, or how it ended; a reason that is not known here is told as Slurm writes it.
+    """Return why a job waits or how it ended; an unknown reason is quoted.
 
-    Only of jobs that wait or have failed: the reason of one that runs is "None", too.
+    Use only for jobs that wait or have failed: the reason of a running job is "None", too.
     """
     text = reason.strip().replace("_", " ")
     name = re.split("[,:]", text)[0]
     if name == "ReqNodeNotAvail":
         return _without_nodes(reason)
-    words = _WORDS.get(text) or _WORDS.get(name) or _limit(name)
+    words = _WORDS.get(text) or _WORDS.get(name) or _limit_text(name)
     return f"Slurm says: {reason.strip()}" if words is None else words
 
 
 def _without_nodes(reason: str) -> str:
-    """Return why nodes cannot be had, as far as Slurm tells."""
+    """Return why nodes are unavailable, as far as Slurm reports it."""
     if "reserved" in reason.lower():
         return "Nodes that it needs are reserved before it would end: a shorter time limit may let it start."
     words = _WORDS["ReqNodeNotAvail"]
@@ -142,8 +142,8 @@ def _without_nodes(reason: str) -> str:
     return words if unavailable is None else f"{words} Down or drained: {unavailable[1]}."
 
 
-def _limit(name: str) -> str | None:
-    """Return the words for a limit, which are made of the parts of its name; None where it is none."""
+def _limit_text(name: str) -> str | None:
+    """Return the text for a limit, built from the parts of its name; None if it is not a limit."""
     if found := _LIMIT_OF_ACCOUNT.fullmatch(name):
         return _LIMITS["PerAccount"].format(what=_AMOUNTS[found["what"]][0], owner=_OWNERS["QOS"])
     if (found := _LIMIT.fullmatch(name)) is None:

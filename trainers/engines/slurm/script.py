@@ -1,4 +1,4 @@
-"""The batch script of a run: kept in its folder, and good to be submitted by hand."""
+"""The batch script of a run. It is kept in the run's folder and can be submitted from a terminal."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from trainers.files.plain_files import REPOSITORY
 NAME = "job.sh"
 LOG = "slurm.log"
 MAX_BYTES = 100_000
-# Slurm warns the script so long before the job's end; a checkpoint has to fit into it.
+# Slurm sends the warning signal this long before the end of the job; saving a checkpoint must fit into it.
 WARNING_S = 90
-# Each takes seconds where the controller cannot be reached.
+# Each attempt takes seconds if the controller cannot be reached.
 REQUEUE_TRIES = 60
 CLEARED_WITHIN_S = 180
 SOON_ENDS = "Slurm ends this job soon: its time is over, or a job of higher priority takes its nodes."
-# Below those that Linux gives to whoever asks for any port, gloo among them: 32768 and up.
+# Below Linux's ephemeral ports (32768 and up), which gloo uses, too.
 FIRST_PORT, NUM_PORTS = 29_600, 3_000
 
 _SCRIPT = """\
@@ -89,22 +89,22 @@ exit "$status"
 _COUNT = 'now=$(squeue --noheader --states=all --jobs="$SLURM_JOB_ID" --Format=RestartCnt) && [ -n "$now" ]'
 _IF_THIS_START = f'{_COUNT} && {{ [ "$((now))" -gt "$RESTART" ] || '
 AGAIN = _IF_THIS_START + 'scontrol requeue "$SLURM_JOB_ID"; }'
-# In place of a node that does not answer: Slurm refuses a start of a job on a node that has not yet cleared
-# the one before away, and drains that node ("Duplicate jobid"). So it is given time to come back before.
+# If a node does not answer, the restart is delayed: Slurm refuses to start a job on a node that has not yet
+# cleaned up the previous start, and drains that node ("Duplicate jobid").
 AGAIN_LATER = (
     _IF_THIS_START + '{ scontrol requeue "$SLURM_JOB_ID" && '
     f'scontrol update JobId="$SLURM_JOB_ID" StartTime=now+{CLEARED_WITHIN_S}; }}; }}'
 )
 CANCEL = _IF_THIS_START + 'scancel "$SLURM_JOB_ID"; }'
-# Prints whether Slurm has put the job back into its queue, and which of its nodes are down: that first, as
-# a node that answers may soon be up again.
+# Prints whether Slurm has requeued the job, and which of its nodes are down. Those are read first, because a
+# node may be up again soon.
 WHY = (
     'down=$(scontrol --oneliner show node "$SLURM_JOB_NODELIST" | '
     'sed -n "s/^NodeName=\\([^ ]*\\) .* State=DOWN[^ ]* .* Reason=\\([^[]*[^[ ]\\).*/'
     'Slurm has set \\1 down (reason: \\2)./p"); '
     f'{_COUNT} && [ "$((now))" -gt "$RESTART" ] && echo again && echo "$down"'
 )
-# Slurm numbers the nodes in the order of the list.
+# Slurm numbers nodes in the order of the list.
 _LAUNCHER = (
     'exec "$@" --handle "{\\"job_id\\": \\"$SLURM_JOB_ID\\"}" --start "$START" --restart "$RESTART"'
     ' --restarts-left "$LEFT" --node-rank "$SLURM_NODEID" --num-nodes "$SLURM_JOB_NUM_NODES"'
@@ -120,15 +120,14 @@ def batch_script(
     gres: str = "",
     max_restarts: int,
 ) -> str:
-    """Return the script of a start of a run; every value in it is quoted.
+    """Return the script for one start of a run. Every value in it is quoted.
 
     Args:
-        gres: what each node gives besides cores, as Slurm writes it.
-        max_restarts: how often the job is started again by itself, after its time limit, a job of higher
-            priority or a node that failed.
+        gres: Resources per node besides cores, in Slurm's format.
+        max_restarts: Maximum number of automatic restarts (time limit, preemption, node failure).
 
     Raises:
-        ValueError: when a value cannot stand in a line of options.
+        ValueError: If a value cannot be written in a line of options.
     """
     options = {
         "job-name": job_name(run_dir),
@@ -138,11 +137,11 @@ def batch_script(
         "output": str(run_dir / "logs" / LOG),
         "open-mode": "append",
         "signal": f"B:USR1@{WARNING_S}",
-        **_where(config, gres),
+        **_placement_options(config, gres),
     }
-    lines = [f"--{name}={_option(value)}" for name, value in options.items()]
+    lines = [f"--{name}={_quoted_value(value)}" for name, value in options.items()]
     lines.append("--requeue" if max_restarts else "--no-requeue")
-    lines += [_line(line) for line in config.extra_lines.splitlines()]
+    lines += [_checked_line(line) for line in config.extra_lines.splitlines()]
     resume = [] if resume_step is None else ["--resume", str(resume_step)]
     module = [sys.executable, "-m", "trainers.engines.several_nodes.node", str(run_dir), "--engine", "slurm"]
     return _SCRIPT.format(
@@ -169,8 +168,8 @@ def job_name(run_dir: Path) -> str:
     return f"ddp-{run_dir.name}"
 
 
-def _where(config: Config, gres: str) -> dict[str, str]:
-    """Return the options that say where a job runs, and for how long at most."""
+def _placement_options(config: Config, gres: str) -> dict[str, str]:
+    """Return the options for where a job runs, and its limits."""
     memory = "" if config.memory_gb is None else f"{config.memory_gb}G"
     found = {
         "partition": config.partition,
@@ -183,15 +182,15 @@ def _where(config: Config, gres: str) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-def _line(line: str) -> str:
-    """Return a whole option, which an administrator has written as it has to be."""
+def _checked_line(line: str) -> str:
+    """Return a complete option as an administrator has written it."""
     if not line.isprintable() or not line.startswith("--"):
         raise ValueError(f"{json.dumps(line)} is no option of a batch script")
     return line
 
 
-def _option(value: str) -> str:
-    """Return a value for a line of options, which Slurm splits as a shell does, but for expansions."""
+def _quoted_value(value: str) -> str:
+    """Quote a value for an option line, which Slurm splits like a shell but without expansion."""
     if not value.isprintable() or "%" in value:
         raise ValueError(
             f"{json.dumps(value)} cannot stand in a batch script: it has a sign that Slurm reads"

@@ -1,4 +1,4 @@
-"""What a site file says of jobs: `[slurm]`, with a table for each field that the form may ask for."""
+"""The table `[slurm]` of the site file, with a subtable for each field that the form may offer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainers.contract.config import Config
 from trainers.engines import site_file
 from trainers.engines.slurm import client
 
-# The page says these itself: a line of the site would be contradicted, or would contradict.
+# The page sets these options itself, so a line of the site file would conflict with them.
 OWN_OPTIONS = frozenset(
     {
         "account", "array", "chdir", "cpus-per-task", "error", "gpus-per-node", "gres", "job-name", "mem",
@@ -28,13 +28,13 @@ _NAME = re.compile(r"[\w.@+-]+")
 
 @dataclass(frozen=True, kw_only=True)
 class NameRule:
-    """What jobs have in a field that is a name.
+    """The rule for a field that is a name.
 
     Attributes:
-        default: what a job has where nobody has chosen.
-        fixed: all jobs have it, and nobody is asked.
-        allowed: the form offers these, and nothing else is taken; none: anything.
-        hidden: nobody is asked.
+        default: Used if nothing was chosen.
+        fixed: Used for all jobs; the form does not offer the field.
+        allowed: The only allowed values, offered by the form; empty: any.
+        hidden: The form does not offer the field.
     """
 
     default: str = ""
@@ -51,10 +51,10 @@ class NameRule:
 
 @dataclass(frozen=True, kw_only=True)
 class TimeRule:
-    """How long jobs may take.
+    """The rule for the time limit of jobs.
 
     Attributes:
-        default, fixed, maximum: as Slurm writes time limits.
+        default, fixed, maximum: In Slurm's format of time limits.
     """
 
     default: str = ""
@@ -72,7 +72,7 @@ class TimeRule:
 
 @dataclass(frozen=True, kw_only=True)
 class NumberRule:
-    """A number that jobs may ask for."""
+    """The rule for a number that jobs may request."""
 
     default: int | None = None
     fixed: int | None = None
@@ -90,7 +90,7 @@ class NumberRule:
 
 @dataclass(frozen=True, kw_only=True)
 class NodesRule:
-    """How many machines a run may have. Nothing is filled in here: it decides on the training, too."""
+    """The rule for the number of nodes. It has no default, because the number also affects training."""
 
     maximum: int | None = None
 
@@ -101,7 +101,7 @@ class NodesRule:
 
 @dataclass(frozen=True, kw_only=True)
 class RestartsRule:
-    """How often a run goes on by itself after its time limit, a job of higher priority or a failed node."""
+    """How often a run restarts after its time limit, a preemption or a node failure."""
 
     maximum: int = 3
 
@@ -112,12 +112,12 @@ class RestartsRule:
 
 @dataclass(frozen=True, kw_only=True)
 class LinesRule:
-    """Options of the job beyond the form's fields, as they stand behind `#SBATCH`.
+    """The rule for further options of the job, as written after `#SBATCH`.
 
     Attributes:
-        fixed: all jobs have them.
-        allowed: the form offers them.
-        default: those of the allowed ones that are chosen at first.
+        fixed: Used for all jobs.
+        allowed: Offered by the form.
+        default: The allowed options that are selected initially.
     """
 
     fixed: tuple[str, ...] = ()
@@ -138,7 +138,7 @@ class LinesRule:
 
 @dataclass(frozen=True, kw_only=True)
 class SlurmSite:
-    """The table `[slurm]`; without it everything is asked for, and is Slurm's own default."""
+    """The table `[slurm]`. Without it, the form offers every field, and the defaults are Slurm's own."""
 
     partition: NameRule = field(default_factory=NameRule)
     num_nodes: NodesRule = field(default_factory=NodesRule)
@@ -159,7 +159,7 @@ class SlurmSite:
         }
 
     def applied(self, config: Config) -> Config:
-        """Return a configuration with what the site fixes, and its defaults where nothing was chosen."""
+        """Return the configuration with the site's fixed values, and its defaults for empty fields."""
         changes: dict[str, Any] = {}
         for name, rule in self.rules().items():
             chosen = getattr(config, name)
@@ -171,16 +171,16 @@ class SlurmSite:
 
 
 def read(file: Path | None) -> SlurmSite:
-    """Return what a site file says of jobs; without one, nothing is fixed.
+    """Return the rules of a site file; without a file, nothing is fixed.
 
     Raises:
-        SiteError: when it cannot be used; says why.
+        SiteError: If it is invalid.
     """
     return SlurmSite() if file is None else site_file.read(file, "slurm", SlurmSite)
 
 
 def is_name(text: str) -> bool:
-    """Tell whether a text can be the name of a partition, an account, a QOS or a type."""
+    """True if a text can be the name of a partition, an account, a QOS or a GPU type."""
     return _NAME.fullmatch(text) is not None and not text.startswith("-")
 
 

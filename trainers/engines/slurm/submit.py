@@ -1,4 +1,4 @@
-"""Submits a run by hand, as the page does.
+"""Submits a run from a terminal, as the page does.
 
 python -m trainers.engines.slurm.submit RUN_DIR [--config JSON | --resume STEP] [--site FILE]
 """
@@ -19,7 +19,7 @@ from trainers.machine.os_errors import explain
 
 
 def main() -> None:
-    """Make the run where a configuration is given, submit it, and print the job's number."""
+    """Create the run if a configuration is given, submit it, and print the job ID."""
     parser = argparse.ArgumentParser(description="Submit a run to the Slurm cluster of this login node.")
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--resume", type=int, metavar="STEP", help="resume from the checkpoint of this step")

@@ -1,4 +1,4 @@
-"""What a job may ask the cluster for: checked in words before it is submitted, and offered to the form."""
+"""Requests of a job: checked before it is submitted, and offered by the form."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from trainers.engines.slurm.client import Partition
 from trainers.engines.slurm.endings import SlurmError
 from trainers.engines.slurm.site import NameRule, NumberRule, SlurmSite, TimeRule, is_name
 
-GB = 2**30  # as Slurm counts them
+GB = 2**30  # GiB: Slurm's unit
 NAMES = ("account", "qos")
 
 
 class Where:
-    """The places of one cluster, as far as a site lets a person choose.
+    """The partitions of one cluster, restricted by the rules of a site.
 
     Args:
-        ask: returns its partitions; raises SlurmError.
+        ask: Returns the partitions; may raise SlurmError.
     """
 
     def __init__(self, ask: Callable[[], list[Partition]], site: SlurmSite) -> None:
         self._ask, self._site = ask, site
 
     def partitions(self) -> list[Partition]:
-        """Return where a person may send jobs, the default first.
+        """Return the partitions that users may choose, default first.
 
         Raises:
-            SlurmError: when there is none, or the controller has not answered yet.
+            SlurmError: If no partition exists, or the controller has not answered yet.
         """
-        allowed = _values(self._site.partition)
+        allowed = _allowed_values(self._site.partition)
         found = [each for each in self._ask() if not allowed or each.name in allowed]
         if not found:
             named = f" of those that the site file names: {', '.join(allowed)}" if allowed else ""
@@ -43,17 +43,17 @@ class Where:
         return sorted(found, key=lambda each: each.name != default if default else not each.is_default)
 
     def applied(self, config: Config) -> Config:
-        """Return a configuration with what the site fixes, and its defaults where nothing was chosen."""
+        """Return the configuration with the site's fixed values, and its defaults for empty fields."""
         return self._site.applied(config)
 
     def partition_of(self, config: Config) -> Partition:
-        """Return the partition of a configuration; the default one where it names none, or none that is."""
+        """Return the configuration's partition; the default if it names none or an unknown one."""
         found = self.partitions()
         name = self._site.applied(config).partition
         return next((each for each in found if each.name == name), found[0])
 
     def capacity(self, config: Config) -> Capacity:
-        """Return what a configuration's partition can give a run on as many nodes as it asks for."""
+        """Return the capacity of the configuration's partition, for a run on its number of nodes."""
         partition = self.partition_of(config)
         num_nodes = min(config.num_nodes, partition.most_nodes)
         kind = self._site.applied(config).gpu_type
@@ -72,14 +72,14 @@ class Where:
         )
 
     def gres(self, config: Config) -> str:
-        """Return what a job asks of each node besides cores, as Slurm writes it; empty: nothing."""
+        """Return the resources that a job requests per node besides cores, in Slurm's format, or empty."""
         if config.device == "cpu" or not self.partition_of(config).gpu_types():
             return ""
         kind = self._site.applied(config).gpu_type
         return f"gpu:{kind}:{config.nproc_per_node}" if kind else f"gpu:{config.nproc_per_node}"
 
     def problems(self, config: Config) -> list[Problem]:
-        """Return what the cluster or the site would refuse; how busy it is decides nothing."""
+        """Return the values that the cluster or the site would reject. The current load does not matter."""
         return [*self._problems_of_site(config), *self._problems_of_partition(config)]
 
     def _problems_of_site(self, config: Config) -> Iterator[Problem]:
@@ -136,7 +136,7 @@ class Where:
     # The form
 
     def asks(self) -> dict[str, AskedField]:
-        """Return what the form asks for, by field."""
+        """Return the fields that the form offers."""
         site = self._site
         asked = {
             name: AskedField(default=rule.default, choices=self._choices(name, rule))
@@ -154,11 +154,11 @@ class Where:
         return asked
 
     def choices(self, config: Config) -> dict[str, tuple[Choice, ...]]:
-        """Return what a configuration's fields can be now, for those whose choices change."""
+        """Return the current choices of the fields whose choices change over time."""
         partition = self.partition_of(config)
         kinds = [kind for kind in partition.gpu_types() if kind]
         words = {kind: "{} of {} free".format(*partition.gpus(kind)) for kind in kinds}
-        allowed = _values(self._site.gpu_type)
+        allowed = _allowed_values(self._site.gpu_type)
         return {
             "partition": tuple(
                 Choice(value=each.name, words=client.partition_text(each)) for each in self.partitions()
@@ -183,7 +183,7 @@ class Where:
 
 
 def _problems_of_nodes(config: Config, partition: Partition) -> Iterator[Problem]:
-    """Yield what too few nodes of a partition have."""
+    """Yield requests that too few nodes of the partition can satisfy."""
     many = "" if config.num_nodes == 1 else f" on each of {config.num_nodes} nodes"
     name = f"partition {partition.name}"
     kinds = [kind for kind in partition.gpu_types() if kind]
@@ -209,8 +209,8 @@ def _problems_of_nodes(config: Config, partition: Partition) -> Iterator[Problem
         yield _problem(config, "memory_gb", f"at most {most_gb}: so much {name} has{many}", most_gb or None)
 
 
-def _values(rule: NameRule) -> tuple[str, ...]:
-    """Return the only values that a rule lets through; none: any."""
+def _allowed_values(rule: NameRule) -> tuple[str, ...]:
+    """Return the only values that a rule allows; empty: any."""
     return rule.allowed if rule.fixed is None else (rule.fixed,)
 
 

@@ -1,1 +1,1 @@
-"""Runs on a few PCs that are reached by SSH, with a folder that all of them share."""
+"""The SSH engine: runs on a few PCs that are reached by SSH, with or without a shared folder."""

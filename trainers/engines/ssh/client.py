@@ -1,4 +1,4 @@
-"""OpenSSH's own program, as the person would type it: their keys, their ~/.ssh/config, their jump hosts."""
+"""The gateway to OpenSSH: uses the user's own keys, ~/.ssh/config and jump hosts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from trainers.machine import environment
 
 CONNECT_WITHIN_S = 5
 ANSWER_WITHIN_S = 8.0
-# So ssh ends when it could not connect, or lost the connection.
+# Exit code of ssh if it could not connect or lost the connection.
 _NO_CONNECTION = 255
-# Nobody is asked for a password, and a connection that broke is noticed.
+# Never prompt for a password; detect a lost connection.
 _UNATTENDED = (
     *("-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_WITHIN_S}"),
     *("-o", "ServerAliveInterval=3", "-o", "ServerAliveCountMax=3"),
@@ -21,19 +21,19 @@ _UNATTENDED = (
 
 
 class SshError(OSError):
-    """A host that did what it was told to not, or not in time; the text names it."""
+    """A command on a host failed or timed out; the message names the host."""
 
 
 class UnreachableError(SshError):
-    """A host that did not answer: what has become of what runs there is not known."""
+    """A host did not answer: the state of its processes is unknown."""
 
 
 class Ssh:
-    """Runs scripts on hosts; safe to be used by several threads.
+    """Runs scripts on hosts. Thread-safe.
 
     Args:
-        config: a file in place of ~/.ssh/config; empty: that one.
-        variables: of ssh's environment, in addition to this process's.
+        config: File to use instead of ~/.ssh/config; empty: the default.
+        variables: Added to ssh's environment.
     """
 
     def __init__(self, config: str = "", variables: Mapping[str, str] | None = None) -> None:
@@ -41,13 +41,13 @@ class Ssh:
         self.variables = dict(variables or {})
 
     def ask(self, host: SshHost, script: str, *, limit_s: float = ANSWER_WITHIN_S) -> str:
-        """Run a shell script on a host and return what it prints.
+        """Run a shell script on a host and return its output.
 
-        It is sent on standard input: neither a login shell nor a list of processes there sees it.
+        The script is sent on standard input, so neither a login shell nor the host's process list shows it.
 
         Raises:
-            UnreachableError: when the host does not answer in time.
-            SshError: when the script fails; with its last line on standard error.
+            UnreachableError: If the host does not answer in time.
+            SshError: If the script fails; contains the last line of its standard error.
         """
         done = self._run([*_UNATTENDED, "-T", "--", host.name, "sh"], host, script, limit_s)
         if done.returncode == _NO_CONNECTION:
@@ -58,14 +58,14 @@ class Ssh:
         return done.stdout
 
     def remote_shell(self) -> str:
-        """Return the command by which another program reaches hosts, as `ask` does."""
+        """Return the command with which another program, such as rsync, connects as `ask` does."""
         return shlex.join(["ssh", *self._options, *_UNATTENDED])
 
     def address_of(self, host: SshHost) -> str:
-        """Return by what name or address ssh reaches a host; nothing is sent.
+        """Return the host name or address to which ssh connects. Nothing is sent.
 
         Raises:
-            SshError: when ssh's configuration cannot be used.
+            SshError: If ssh's configuration is invalid.
         """
         done = self._run(["-G", "--", host.name], host, "", ANSWER_WITHIN_S)
         if done.returncode:

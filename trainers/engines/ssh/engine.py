@@ -1,4 +1,4 @@
-"""The SSH engine, and links between its hosts."""
+"""The SSH engine for hosts with a shared folder, and the measurement of links between hosts."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from trainers.engines.ssh.lost_hosts import LostHosts
 from trainers.machine import environment
 from trainers.machine.environment import now_unix_s
 
-# torch is imported on both hosts, which a slow disk takes long for; then at most five seconds of measuring.
+# Both hosts import torch, which takes long on a slow disk, and then measure for five seconds at most.
 LIMIT_S = 90.0
 ENDS_BEFORE_S = 10
 ASK_LIMIT_S = 20.0
 MODULE = "trainers.engines.several_nodes.measure"
 _IMPORTS = f"import importlib.util, sys, {MODULE}; importlib.util.find_spec('torch') or sys.exit('no torch')"
 MBIT_BYTES = 125_000
-# What passes of a link's bits as gradients: the rest is headers, and waiting.
+# Thresholds for gradient throughput, below the nominal rate of a link: headers and waiting take the rest.
 SLOW_MBIT, USUAL_MBIT = 100, 1_000
 SLOW_LATENCY_S = 2e-3
 
-# Asked first: a host that lacks something would be waited for by the other.
+# Checked first: otherwise the other host would wait for one that cannot measure.
 _CAN_MEASURE = """\
 cd {project} || exit 1
 exec {command}
@@ -50,22 +50,22 @@ _MEASURE = """\
 cd {project} || exit 1
 timeout --kill-after=5 {limit} {command} 2>&1 || echo "ended with $?"
 """
-# So `timeout` ends when it had to end what it was given.
+# Output if `timeout` killed the command.
 _LATE = "ended with 124"
 
 
 def host_pairs(names: Sequence[str]) -> Sequence[tuple[str, str]]:
-    """Return which hosts are neighbours in a ring, as in a ring all-reduce: each is in two pairs."""
+    """Return the pairs of neighbours in a ring, as in a ring all-reduce."""
     if len(names) < 3:
         return [(names[0], names[1])] if len(names) == 2 else []
     return [(name, names[(number + 1) % len(names)]) for number, name in enumerate(names)]
 
 
 def measure_links(hosts: Hosts, first: str, second: str, port: int) -> LinkReport:
-    """Measure between two hosts of which no run has one; returns after some seconds.
+    """Measure the link between two free hosts. Takes seconds.
 
     Args:
-        port: of the first one, where they meet.
+        port: For the rendezvous, on the first host.
     """
     both = (first, second)
     hosts.forget()
@@ -92,36 +92,36 @@ def measure_links(hosts: Hosts, first: str, second: str, port: int) -> LinkRepor
     return read_links(both, hosts.on_each(wanted, LIMIT_S))
 
 
-def read_links(both: tuple[str, str], said: Mapping[str, str | SshError]) -> LinkReport:
-    """Return what the two hosts have printed, of which the first one says what it measured, as a report."""
-    sizes = [line for line in _json_lines(said[both[0]]) if "error" not in line]
-    failed = [words for name in both if (words := _failure(name, said[name]))]
+def read_links(both: tuple[str, str], outputs: Mapping[str, str | SshError]) -> LinkReport:
+    """Return the report from the output of the two hosts; only the first host prints the measurement."""
+    sizes = [line for line in _json_lines(outputs[both[0]]) if "error" not in line]
+    failed = [words for name in both if (words := _failure(name, outputs[name]))]
     if failed or not sizes:
-        return LinkReport(hosts=both, problem=_why(both, failed or [f"{both[0]} said nothing"]))
+        return LinkReport(hosts=both, problem=_failure_text(both, failed or [f"{both[0]} said nothing"]))
     bytes_per_s, latency_s = sizes[-1]["bus_bytes_per_s"], sizes[0]["time_s"]
     return LinkReport(
         hosts=both,
         backend=sizes[-1]["backend"],
         bytes_per_s=bytes_per_s,
         latency_s=latency_s,
-        problem=_judgement(bytes_per_s, latency_s),
+        problem=_slowness(bytes_per_s, latency_s),
     )
 
 
-def _json_lines(said: str | SshError) -> list[dict[str, Any]]:
-    if isinstance(said, SshError):
+def _json_lines(output: str | SshError) -> list[dict[str, Any]]:
+    if isinstance(output, SshError):
         return []
-    return [json.loads(line) for line in said.splitlines() if line.startswith("{") and line.endswith("}")]
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{") and line.endswith("}")]
 
 
-def _failure(name: str, said: str | SshError) -> str:
-    """Say why a host did not come to the end; empty: it did."""
-    if isinstance(said, SshError):
-        return str(said)
-    lines = said.strip().splitlines()
+def _failure(name: str, output: str | SshError) -> str:
+    """Return why a host's measurement failed; empty if it succeeded."""
+    if isinstance(output, SshError):
+        return str(output)
+    lines = output.strip().splitlines()
     if not lines or not lines[-1].startswith("ended with "):
         return ""
-    if errors := [line["error"] for line in _json_lines(said) if "error" in line]:
+    if errors := [line["error"] for line in _json_lines(output) if "error" in line]:
         return f"{name}: {errors[0]}"
     if lines[-1] == _LATE:
         return f"{name} was not done after {LIMIT_S - ENDS_BEFORE_S:.0f} s"
@@ -139,8 +139,8 @@ def _script(hosts: Hosts, name: str, script: str, *arguments: str) -> str:
     )
 
 
-def _judgement(bytes_per_s: float, latency_s: float) -> str:
-    """Say what is slow for training, and what to do; empty: nothing."""
+def _slowness(bytes_per_s: float, latency_s: float) -> str:
+    """Return which property of the link slows training, with a remedy; empty if none does."""
     mbit = bytes_per_s / MBIT_BYTES
     if mbit <= SLOW_MBIT:
         return (
@@ -155,8 +155,8 @@ def _judgement(bytes_per_s: float, latency_s: float) -> str:
     return ""
 
 
-def _why(both: tuple[str, str], failed: Sequence[str]) -> str:
-    """Say why nothing was measured; where neither came to the end they may not hear each other."""
+def _failure_text(both: tuple[str, str], failed: Sequence[str]) -> str:
+    """Return why nothing was measured. If both hosts failed, they may not reach each other."""
     words = f"Not measured: {'; '.join(failed)}."
     if len(failed) < len(both):
         return words
@@ -172,14 +172,14 @@ START_LIMIT_S = 20.0
 OWNED_WITHIN_S = 60.0
 LEAVES_WITHIN_S = 20.0
 REAP_LIMIT_S = 20.0
-# Below those that Linux gives to whoever asks for any port, gloo among them: 32768 and up.
+# Below Linux's ephemeral ports (32768 and up), which gloo uses, too.
 FIRST_PORT, NUM_PORTS = 29_600, 3_000
 DEAF_MESSAGE = "The first host of this run did not react to Stop, so all its processes were killed."
 KILLED_MESSAGE = "The run was killed with all its processes."
 
 
 class SshLaunch(Launch):
-    """Launchers that were started."""
+    """The launchers of one start."""
 
     def __init__(self, engine: SshEngine, run: RunDirectory, start: Start) -> None:
         self._engine = engine
@@ -187,7 +187,7 @@ class SshLaunch(Launch):
         self.start = start
 
     def wait_until_owned(self) -> None:
-        """Wait until the first host's launcher has written its own status."""
+        """Wait until the first host's launcher has written its first status."""
         deadline = time.monotonic() + OWNED_WITHIN_S
         while not _is_owned(self._run):
             is_gone = self._engine.is_alive(self._run, self.start.handle) is False
@@ -195,24 +195,24 @@ class SshLaunch(Launch):
                 return
             if is_gone or time.monotonic() > deadline:
                 self._engine.reap(self.start)
-                words = _last_words(self._run) or "its launcher said nothing"
+                words = _last_log_line(self._run) or "its launcher said nothing"
                 raise StartError(
                     f"run {self._run.run_id} could not be started on {self.start.hosts[0]}: {words}"
                 )
             time.sleep(POLL_S)
 
     def wait_until_at_work(self) -> None:
-        """Wait until it has begun on its hosts.
+        """Wait until the run has started on its hosts.
 
         Raises:
-            StartError: when it does not.
+            StartError: If it does not.
         """
         self.wait_until_owned()
 
     def wait_for_end(self) -> None:
-        """Wait until no host has a launcher of it; one that does not answer is asked again and again.
+        """Wait until no host has a launcher of this start; hosts that do not answer are asked again.
 
-        What is left long after the run has ended, such as a launcher that is suspended, is killed.
+        Processes that remain long after the run's end, such as a suspended launcher, are killed.
         """
         ended_at = math.inf
         while self._engine.is_anywhere(self.start):
@@ -225,14 +225,14 @@ class SshLaunch(Launch):
 
 
 class SshEngine(Engine):
-    """The hosts of one site file, as the person who started this program reaches them.
+    """The hosts of one site file, reached with the SSH configuration of the current user.
 
     Args:
-        site_file: for the command that does the same by hand.
+        site_file: Used in the equivalent shell command.
     """
 
     name = NAME
-    # None that runs wait in: one that finds too few free hosts is refused.
+    # The engine has no queue of its own: a run that finds too few free hosts is refused.
     has_queue = True
     has_hosts = True
 
@@ -242,15 +242,15 @@ class SshEngine(Engine):
         self._lost = LostHosts(self.hosts, self._status_of, self.reap)
 
     def capacity(self) -> Capacity:
-        """Return what each host has at least, of those that answer.
+        """Return the minimum of the resources of all hosts that answer.
 
         Raises:
-            SshError: when none does.
+            SshError: If none answers.
         """
-        said = self.hosts.capacities()
-        known = [each for each in said.values() if not isinstance(each, SshError)]
+        answers = self.hosts.capacities()
+        known = [each for each in answers.values() if not isinstance(each, SshError)]
         if not known:
-            raise SshError("; ".join(str(each) for each in said.values()))
+            raise SshError("; ".join(str(each) for each in answers.values()))
         num_gpus = min(len(each.gpus) for each in known)
         gpus = [gpu for each in known for gpu in each.gpus[:num_gpus]]
         return Capacity(
@@ -264,7 +264,7 @@ class SshEngine(Engine):
         )
 
     def check(self, config: Config) -> list[Problem]:
-        """Return what the hosts cannot do now: a host trains one run at a time."""
+        """Return the problems of a configuration on the hosts that are free now."""
         most = self._most_hosts()
         if config.num_nodes > most:
             allowed = f"{'1 to ' if most > 1 else ''}{most}: {self._why_no_more}"
@@ -278,19 +278,19 @@ class SshEngine(Engine):
         return [Problem(field="num_nodes", value=config.num_nodes, allowed=allowed)]
 
     def start(self, run: RunDirectory, ticket: Ticket) -> Launch:
-        """Start a run on as many hosts as it needs."""
+        """Start a run on the number of hosts that it needs."""
         assert ticket.grant is not None, "a run is started when it was given what it needs"
         return self.launch(run, ticket.resume_step, token=ticket.grant.token)
 
     def launch(self, run: RunDirectory, resume_step: int | None, *, token: str | None) -> SshLaunch:
-        """Start a run on the first hosts that are free.
+        """Start a run on the first free hosts.
 
         Args:
-            token: of the ticket that it is started with; None: by hand.
+            token: Of the ticket that starts it; None: started from a terminal.
 
         Raises:
-            OSError: when too few hosts are free, one cannot start it, or its files cannot be written.
-            ValueError: when it may not be started.
+            OSError: If too few hosts are free, one cannot start the run, or its files cannot be written.
+            ValueError: If the run may not be started.
         """
         lock = run.acquire_lock()
         try:
@@ -305,21 +305,21 @@ class SshEngine(Engine):
             os.close(lock)
 
     def is_alive(self, run: RunDirectory, handle: Handle) -> bool | None:
-        """Ask the first host; None while it does not answer."""
+        """True if the first host has the run's launcher; None if it does not answer."""
         start = Start.of(handle)
         if start is None or start.run_dir:
-            return False  # or of a site file of other times
+            return False  # copied to its host: belongs to a site file without a shared folder
         has_it = self.hosts.has_start(start.hosts[0], start.tag)
         if has_it is None:
             self._lost.watch(run, start)
         return has_it
 
     def is_anywhere(self, start: Start) -> bool:
-        """Tell whether a host may still have a launcher of a start: has it, or does not answer."""
+        """True if a host may still have a launcher of a start: it has one, or does not answer."""
         return any(self.hosts.has_start(name, start.tag) is not False for name in start.hosts)
 
     def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
-        """Have a run end by a command in its folder, as by the page's button."""
+        """End a run by a command in its folder, as the page's button does."""
         command_id = run.append_command("stop", save=save, **({"why": why, "anyway": True} if why else {}))
         restarts.watch_for_stop(
             run, lambda: self._status_of(run), lambda status: self._end(run, status, DEAF_MESSAGE)
@@ -327,24 +327,24 @@ class SshEngine(Engine):
         return command_id
 
     def kill(self, run: RunDirectory) -> None:
-        """Kill all processes of a run on all its hosts, and say what they cannot say any more."""
+        """Kill all processes of a run on all its hosts, then write the final events in their place."""
         status = self._status_of(run)
         if status.state in events.LIVE_STATES:
             self._end(run, status, KILLED_MESSAGE)
 
     def reap(self, start: Start) -> Sequence[str]:
-        """Kill all processes of a start; return the hosts that did not answer, or could not, and why."""
+        """Kill all processes of a start; return the errors of the hosts that did not answer or failed."""
         wanted = {
             name: scripts.reap(self.hosts.by_name[name], start.tag, node)
             for node, name in enumerate(start.hosts)
             if name in self.hosts.by_name
         }
-        said = self.hosts.on_each(wanted, REAP_LIMIT_S)
+        answers = self.hosts.on_each(wanted, REAP_LIMIT_S)
         self.hosts.forget()
-        return [str(each) for each in said.values() if isinstance(each, SshError)]
+        return [str(each) for each in answers.values() if isinstance(each, SshError)]
 
     def logs(self, run: RunDirectory) -> list[Path]:
-        """Return the ranks' logs, then the torchruns' and the launchers'."""
+        """Return the ranks' logs, then those of the torchruns and the launchers."""
         return [
             path
             for kind in ("rank_*.log", "torchrun*.log", "supervisor*.log")
@@ -352,7 +352,7 @@ class SshEngine(Engine):
         ]
 
     def command(self, config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
-        """Return the command that starts the same run by hand."""
+        """Return the shell command that starts the same run."""
         what = (
             ["--config", json.dumps(config.changed())]
             if resume_step is None
@@ -362,31 +362,31 @@ class SshEngine(Engine):
         return [*module, str(run_dir), "--site", str(self._site_file), *what]
 
     def host_reports(self, runs_dir: Path) -> Sequence[HostReport]:
-        """Ask all hosts at once."""
+        """Return the reports of all hosts, which are asked in parallel."""
         return self.hosts.report(runs_dir)
 
     def links(self) -> Sequence[tuple[str, str]]:
-        """Return the neighbours in a ring."""
+        """Return the pairs of neighbours in a ring."""
         return host_pairs(list(self.hosts.by_name))
 
     def measure_link(self, first: str, second: str) -> LinkReport:
-        """Measure between two hosts that are free."""
-        return measure_links(self.hosts, first, second, _any_port())
+        """Measure the link between two free hosts."""
+        return measure_links(self.hosts, first, second, _random_port())
 
-    # What one that brings its runs to the hosts does in another way.
+    # Overridden by the engine for hosts without a shared folder.
 
     _why_no_more = "as many hosts there are"
 
     def _most_hosts(self) -> int:
-        """Return how many hosts one run can have."""
+        """Return the maximum number of hosts per run."""
         return len(self.hosts.by_name)
 
     def _users(self) -> Mapping[str, str | SshError]:
-        """Return which run has each host, or why that is not known; one that has ended soon leaves it."""
+        """Return the active run of each host, or an error. Launchers of ended runs will exit soon."""
         return hosts_module.users_of(self.hosts)
 
     def _begin(self, run: RunDirectory, start: Start, resume_step: int | None) -> SshLaunch:
-        """Start a run on the hosts it was given, and write that down; the caller has its lock."""
+        """Start a run on its hosts and record that. The caller holds the run's lock."""
         self._start_on_all(run, start, resume_step)
         status = Status(state="starting", engine=NAME, handle=start.handle)
         run.write_status(replace(status, last_seen_unix_s=now_unix_s()))
@@ -394,7 +394,7 @@ class SshEngine(Engine):
         return SshLaunch(self, run, start)
 
     def _end(self, run: RunDirectory, status: Status, message: str) -> None:
-        """Kill a run's processes, and write its final events and status."""
+        """Kill a run's processes; write its final events and status."""
         start = Start.of(status.handle)
         assert start is not None, "a live run of this engine has a start"
         if silent := self.reap(start):
@@ -413,12 +413,12 @@ class SshEngine(Engine):
         return free[:num_hosts]
 
     def _start_on_all(self, run: RunDirectory, start: Start, resume_step: int | None) -> None:
-        """Start a launcher on each host; where one cannot, end the others.
+        """Start a launcher on each host; if one fails, end all.
 
         Raises:
-            SshError: naming the host.
+            SshError: Names the hosts that failed.
         """
-        head, port = self.hosts.address_of(start.hosts[0]), _any_port()
+        head, port = self.hosts.address_of(start.hosts[0]), _random_port()
         run_dir = Path(start.run_dir) if start.run_dir else run.path.resolve()
         wanted = {}
         for node, name in enumerate(start.hosts):
@@ -432,9 +432,9 @@ class SshEngine(Engine):
             variables = _for_notifying() if node == 0 else {}
             host = self.hosts.by_name[name]
             wanted[name] = scripts.start(host, run_dir, start.tag, node, command, variables)
-        said = self.hosts.on_each(wanted, START_LIMIT_S)
+        answers = self.hosts.on_each(wanted, START_LIMIT_S)
         self.hosts.forget()
-        if failed := [str(each) for each in said.values() if isinstance(each, SshError)]:
+        if failed := [str(each) for each in answers.values() if isinstance(each, SshError)]:
             self.reap(start)
             raise SshError("; ".join(failed))
 
@@ -442,7 +442,7 @@ class SshEngine(Engine):
         return true_status(run, lambda run, status: self.is_alive(run, status.handle))
 
 
-def _any_port() -> int:
+def _random_port() -> int:
     return FIRST_PORT + secrets.randbelow(NUM_PORTS)
 
 
@@ -463,8 +463,8 @@ def _has_ended(run: RunDirectory, start: Start) -> bool:
     return recorded is not None and recorded.handle == start.handle and recorded.ended_unix_s is not None
 
 
-def _last_words(run: RunDirectory) -> str:
-    """Return the last line that the first host's launcher has printed."""
+def _last_log_line(run: RunDirectory) -> str:
+    """Return the last line of the first host's launcher log."""
     try:
         lines = (run.logs / "supervisor.log").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Hosts: what they have and which are free."""
+"""Hosts: their resources, their users, and whether they match each other."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from trainers.engines.ssh.scripts import HostCapacity
 from trainers.engines.ssh.site import SshHost
 
 LIMIT_S = 20.0
-# Telemetry of several hosts on one axis of time is wrong by as much.
+# A clock difference shifts a host's telemetry on the common time axis by the same amount.
 CLOCK_MAY_DIFFER_S = 1.0
 CODE_SHOWN = 12
 
@@ -49,12 +49,12 @@ echo "code $(find trainers -name '*.py' | LC_ALL=C sort | xargs cat | sha256sum 
 def ask_facts(
     ssh: Ssh, host: SshHost, user: str | SshError, token_file: Path, token: str, *, is_shared: bool
 ) -> HostReport:
-    """Return what a host says of itself.
+    """Return the report of one host.
 
     Args:
-        user: the run that it trains, or why that is not known.
-        token_file: in the folder of the runs; a host that sees it prints the token.
-        is_shared: it is to see that folder, and to have this project; else both are brought.
+        user: The run that it trains, or the error that occurred when asking.
+        token_file: File in the folder of the runs; a host that sees it prints the token.
+        is_shared: True if the host must see that folder and have this project; otherwise both are copied.
     """
     script = scripts.filled(
         _FACTS,
@@ -66,11 +66,11 @@ def ask_facts(
     )
     asked_at = time.time()
     try:
-        said = ssh.ask(host, script, limit_s=LIMIT_S)
-        read = scripts.read_capacity(said)
+        output = ssh.ask(host, script, limit_s=LIMIT_S)
+        read = scripts.read_capacity(output)
     except (SshError, ValueError) as error:
         return HostReport(name=host.name, is_reachable=False, problems=(str(error),))
-    rows = [line.partition(" ") for line in said.splitlines()]
+    rows = [line.partition(" ") for line in output.splitlines()]
     values = {key: value.strip() for key, _, value in rows}
     report = HostReport(
         name=host.name,
@@ -92,7 +92,7 @@ def ask_facts(
 
 
 def compare_facts(reports: list[HostReport]) -> list[HostReport]:
-    """Return the reports with what does not fit together; the first host that answers is the measure."""
+    """Add differences to the first reachable host to the reports of the others."""
     first = next((report for report in reports if report.is_reachable), None)
     if first is None:
         return reports
@@ -100,10 +100,10 @@ def compare_facts(reports: list[HostReport]) -> list[HostReport]:
 
 
 def make_token(runs_dir: Path) -> tuple[Path, str]:
-    """Write a file that only who sees this very folder can know; return it and what is in it.
+    """Write a file with a random token, which proves that a host sees this folder; return its path and token.
 
     Raises:
-        OSError: when the folder takes no file.
+        OSError: If the folder is not writable.
     """
     token = secrets.token_hex(8)
     path = runs_dir / f".seen-{secrets.token_hex(8)}"
@@ -113,10 +113,10 @@ def make_token(runs_dir: Path) -> tuple[Path, str]:
     return path, token
 
 
-def _clock_off_s(said: str, asked_at: float, answered_at: float) -> float | None:
-    """Return by how much at least a host's clock is ahead of this one's; it was read between two moments."""
+def _clock_off_s(output: str, asked_at: float, answered_at: float) -> float | None:
+    """Return the minimum offset of a host's clock, which was read between the two times; positive: ahead."""
     try:
-        clock = float(said)
+        clock = float(output)
     except ValueError:
         return None
     if asked_at <= clock <= answered_at:
@@ -178,10 +178,10 @@ def _differences(first: HostReport, report: HostReport) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """One start; the first host is node 0, whose launcher keeps the status.
+    """One start of a run. The first host is node 0, whose launcher writes the status.
 
     Attributes:
-        run_dir: the run's folder on its host, where it was brought there; empty: the hosts share it.
+        run_dir: Folder of the run's copy on its host; empty: the hosts share the folder of the runs.
     """
 
     tag: str
@@ -195,7 +195,7 @@ class Start:
 
     @classmethod
     def of(cls, handle: Handle) -> Start | None:
-        """Return the start that a handle names; None where it names none."""
+        """Return the start in a handle, or None."""
         if not isinstance(handle, dict):
             return None
         tag, hosts = handle.get("tag"), handle.get("hosts")
@@ -212,7 +212,7 @@ LEAVES_WITHIN_S = 15.0
 
 
 def users_of(hosts: Hosts) -> Mapping[str, str | SshError]:
-    """Return which run has each host, empty where none or one that has ended, or why that is not known."""
+    """Return the active run of each host (empty: none), or the error that occurred when asking."""
     return {
         name: each if isinstance(each, SshError) else _user_of(*each)
         for name, each in hosts.launchers().items()
@@ -220,12 +220,12 @@ def users_of(hosts: Hosts) -> Mapping[str, str | SshError]:
 
 
 def find_free_hosts(users: Mapping[str, str | SshError]) -> list[str]:
-    """Return the hosts that no run has."""
+    """Return the hosts without a run."""
     return [name for name, run_id in users.items() if run_id == ""]
 
 
 def why_not(users: Mapping[str, str | SshError]) -> str:
-    """Say what the hosts do that are not free."""
+    """Return why the other hosts are not free."""
     words = [
         str(user) if isinstance(user, SshError) else f"{name} trains {user}"
         for name, user in users.items()
@@ -235,10 +235,10 @@ def why_not(users: Mapping[str, str | SshError]) -> str:
 
 
 def wait_until_left(hosts: Hosts, names: Sequence[str]) -> None:
-    """Wait until the launchers of ended runs are gone from some hosts.
+    """Wait until the launchers of ended runs have exited on some hosts.
 
     Raises:
-        SshError: when one stays.
+        SshError: If one stays.
     """
     deadline = time.monotonic() + LEAVES_WITHIN_S
     while not set(names) <= set(find_free_hosts(users := hosts.users())):
@@ -249,7 +249,7 @@ def wait_until_left(hosts: Hosts, names: Sequence[str]) -> None:
 
 
 def _user_of(tag: str, run_dir: str) -> str:
-    """Return the run that a launcher has its host for; empty when this start of it has ended."""
+    """Return the run of a host's launcher; empty if this start of the run has ended."""
     path = Path(run_dir)
     with contextlib.suppress(StatusError):
         recorded = status_file.read(RunDirectory(path).status) if run_dir else None
@@ -261,18 +261,18 @@ def _user_of(tag: str, run_dir: str) -> str:
 
 STATE_FRESH_S = 2.0
 CAPACITY_FRESH_S = 120.0
-# A host that does not answer is left alone for so long.
+# A host that did not answer is not asked again for this time.
 RETRY_S = 5.0
 
 Answer = TypeVar("Answer")
 
 
 class Remembered(Generic[Answer]):
-    """The newest answer to one question, asked by one thread at a time.
+    """Cache of the latest answer to one question. One thread at a time asks.
 
     Args:
-        ask: raises SshError.
-        fresh_s: for so long an answer is not asked for again.
+        ask: Returns the answer; may raise SshError.
+        fresh_s: Lifetime of an answer.
     """
 
     def __init__(self, ask: Callable[[], Answer], fresh_s: float) -> None:
@@ -280,18 +280,18 @@ class Remembered(Generic[Answer]):
         self._lock = threading.Lock()
         self._answer: Answer | SshError | None = None
         self._asked_at = float("-inf")
-        # An answer to a question from before a change does not know of it.
+        # An answer is stale if its question was asked before the last change.
         self._num_changes = self._num_known = 0
 
     def forget(self) -> None:
-        """Note that something has changed: the next answer is a new one."""
+        """Invalidate the answer."""
         self._num_changes += 1
 
     def get(self) -> Answer:
-        """Return the answer; who comes while another thread asks waits for that one's.
+        """Return the answer. Threads that call while another one asks wait for its answer.
 
         Raises:
-            SshError: when there is none, now or a moment ago.
+            SshError: If asking failed, now or within the last `RETRY_S`.
         """
         with self._lock:
             is_error = isinstance(self._answer, SshError)
@@ -310,10 +310,10 @@ class Remembered(Generic[Answer]):
 
 
 class Hosts:
-    """All hosts of a site; safe to be used by several threads.
+    """All hosts of a site. Thread-safe.
 
     Args:
-        is_shared: they see the folder of the runs, and have this project.
+        is_shared: True if they see the folder of the runs and have this project.
     """
 
     def __init__(self, hosts: Sequence[SshHost], ssh: Ssh, *, is_shared: bool = True) -> None:
@@ -325,27 +325,27 @@ class Hosts:
         }
 
     def capacities(self) -> Mapping[str, HostCapacity | SshError]:
-        """Return what each host has, or why that is not known."""
-        return self._of_all(lambda name: self._capacities[name].get())
+        """Return the resources of each host, or the error that occurred when asking."""
+        return self._for_each(lambda name: self._capacities[name].get())
 
     def users(self) -> Mapping[str, str | SshError]:
-        """Return which run each host trains, empty where none, or why that is not known."""
-        return self._of_all(lambda name: Path(self._states[name].get()[1]).name)
+        """Return the run of each host (empty: none), or the error that occurred when asking."""
+        return self._for_each(lambda name: Path(self._states[name].get()[1]).name)
 
     def launchers(self) -> Mapping[str, tuple[str, str] | SshError]:
-        """Return the tag and the run's folder of each host's launcher, both empty where none lives."""
-        return self._of_all(lambda name: self._states[name].get())
+        """Return tag and run folder of each host's launcher; both are empty if none lives."""
+        return self._for_each(lambda name: self._states[name].get())
 
     def report(self, runs_dir: Path) -> Sequence[HostReport]:
-        """Return what each host has, and what does not fit together.
+        """Return the report of each host, with mismatches between them.
 
         Raises:
-            OSError: when the folder of the runs takes no file.
+            OSError: If the folder of the runs is not writable.
         """
         users = self.users()
         path, token = make_token(runs_dir.resolve())
         try:
-            found = self._of_all(
+            found = self._for_each(
                 lambda name: ask_facts(
                     self._ssh, self.by_name[name], users[name], path, token, is_shared=self._is_shared
                 )
@@ -356,36 +356,36 @@ class Hosts:
         return compare_facts(reports) if self._is_shared else reports
 
     def has_start(self, name: str, tag: str) -> bool | None:
-        """Tell whether a host has the launcher of a start; None where it does not answer."""
+        """True if the launcher of a start lives on a host; None if the host does not answer."""
         if name not in self._states:
-            return None  # of a site file of other times
+            return None  # removed from the site file since the start
         try:
             return self._states[name].get()[0] == tag
         except SshError:
             return None
 
     def forget(self) -> None:
-        """Ask all hosts anew next time what they train."""
+        """Invalidate the cached state of all hosts."""
         for each in self._states.values():
             each.forget()
 
     def on_each(self, scripts_by_name: Mapping[str, str], limit_s: float) -> Mapping[str, str | SshError]:
-        """Run a script on each of some hosts at once; return what they print, or why they do not."""
-        return self._of_all(
+        """Run one script per host in parallel; return the outputs or errors."""
+        return self._for_each(
             lambda name: self._ssh.ask(self.by_name[name], scripts_by_name[name], limit_s=limit_s),
             list(scripts_by_name),
         )
 
     def address_of(self, name: str) -> str:
-        """Return how the other hosts reach a host.
+        """Return the address under which the other hosts reach a host.
 
         Raises:
-            SshError: when that is not known.
+            SshError: If it is unknown.
         """
         host = self.by_name[name]
         return host.address or self._ssh.address_of(host)
 
-    def _of_all(
+    def _for_each(
         self, ask: Callable[[str], Answer], names: Sequence[str] | None = None
     ) -> Mapping[str, Answer | SshError]:
         def one(name: str) -> Answer | SshError:
@@ -400,7 +400,7 @@ class Hosts:
 
 
 def _state_of(ssh: Ssh, host: SshHost) -> tuple[str, str]:
-    """Return the tag and the run's folder of a host's launcher, both empty where none lives."""
+    """Return tag and run folder of a host's launcher; both are empty if none lives."""
     tag, _, run_dir = ssh.ask(host, scripts.state()).strip().partition(" ")
     return tag, run_dir
 

@@ -1,8 +1,8 @@
-"""Sees to it that a run whose first host is gone is said to have failed.
+"""Records the failure of runs whose first host is lost.
 
-That host keeps the run's status, so nobody else would say so. It is gone when two things say so for a while:
-it does not answer by SSH, and its launcher reports nothing in the run's folder. One of them alone may be a
-network that is down for a moment. When it is back, what is left there is killed.
+The first host writes the run's status, so no other process would record its loss. A host is lost if, for
+`SILENT_FOR_S`, it neither answers by SSH nor reports in the run's folder. One of the two alone may be a
+short network failure. When the host is back, its remaining processes are killed.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from trainers.machine.environment import now_unix_s
 log = logging.getLogger(__name__)
 
 POLL_S = 1.0
-# A launcher reports each second. Two signs agree, so it need not be as long as where there is but one.
+# A launcher reports every second. Two signs must agree, so this limit may be shorter than `LOST_AFTER_S`.
 SILENT_FOR_S = 15.0
 HINT = "See to that host: its power, its network, its sshd. The other hosts have ended their part."
 
 
 class LostHosts:
-    """Watches the runs whose first host did not answer.
+    """Watches runs whose first host did not answer.
 
     Args:
-        read_status: returns a run's true state.
-        reap: kills all processes of a start.
+        read_status: Returns a run's actual state.
+        reap: Kills all processes of a start.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class LostHosts:
         self._read_status = read_status
         self._reap = reap
         self._watched: set[str] = set()
-        self._said: set[str] = set()
+        self._recorded: set[str] = set()
         self._lock = threading.Lock()
 
     def watch(self, run: RunDirectory, start: Start) -> None:
-        """Watch a run whose first host did not answer; returns at once."""
+        """Watch a run whose first host did not answer. Returns immediately."""
         with self._lock:
             if start.tag in self._watched:
                 return
@@ -74,7 +74,7 @@ class LostHosts:
                 self._watched.discard(start.tag)
 
     def _is_lost(self, run: RunDirectory, start: Start) -> bool:
-        """Wait until the host answers, the run has ended, or all is silent for too long."""
+        """Wait; return True if the host is lost, False if it answers or the run has ended."""
         folder = NodesFolder(run, start.tag)
         newest, heard_at = folder.read("0"), time.monotonic()
         while self._hosts.has_start(start.hosts[0], start.tag) is None:
@@ -89,19 +89,19 @@ class LostHosts:
         return False
 
     def _conclude(self, run: RunDirectory, start: Start) -> None:
-        """Write the final events and status of a run, in place of its first host."""
-        lock = run.acquire_lock()  # its holder would be alive
+        """Write the run's final events and status in place of its first host."""
+        lock = run.acquire_lock()  # fails if another process owns the run
         try:
             recorded = status_file.read(run.status)
             if recorded is None or recorded.ended_unix_s is not None or recorded.handle != start.handle:
                 return
             folder = NodesFolder(run, start.tag)
             if not folder.make_once("taken-over", {"node": None}):
-                return  # another host has said so
+                return  # another host has recorded it
             try:
                 self._write_end(run, start, recorded)
             except OSError:
-                folder.remove("taken-over")  # or nobody would write it any more
+                folder.remove("taken-over")  # otherwise no process would write it again
                 raise
         finally:
             os.close(lock)
@@ -111,10 +111,10 @@ class LostHosts:
         message = f"Node 0 ({name}) is lost: it does not answer by SSH, and reports nothing any more."
         hint = f"{HINT} {diagnosis.what_is_kept(run, None)}"
         cause = Cause(code=NODE_LOST, message=message, hint=hint)
-        if start.tag not in self._said:  # else the status alone could not be written
+        if start.tag not in self._recorded:  # otherwise only the status could not be written last time
             diagnosis.append_final_events(
                 run, diagnosis.causes_of_end("failed", message, cause, (), is_said=False)
             )
-            self._said.add(start.tag)
+            self._recorded.add(start.tag)
         status = replace(recorded, state="failed", error=f"{message} {hint}")
         run.write_status(replace(status, ended_unix_s=now_unix_s()))

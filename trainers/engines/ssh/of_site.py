@@ -1,4 +1,4 @@
-"""The engine that a site file asks for: its hosts share the folder of the runs, or they do not."""
+"""Creates the SSH engine of a site file: for hosts with a shared folder, or without."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from trainers.engines.ssh.unshared import Copies, Layout, UnsharedSshEngine
 
 
 def engine_of(site_file: Path, *, variables: Mapping[str, str] | None = None) -> SshEngine:
-    """Return the engine of a site file's hosts.
+    """Return the engine for the hosts of a site file.
 
     Args:
-        site_file: its table [ssh] names the hosts.
-        variables: of ssh's environment, in addition to this process's.
+        site_file: Its table [ssh] names the hosts.
+        variables: Added to ssh's environment.
 
     Raises:
-        SiteError: when it cannot be used.
+        SiteError: If it is invalid.
     """
     read = site.read(site_file)
     ssh = Ssh(read.config, variables)
     if read.shared:
         return SshEngine(site_file, Hosts(read.hosts, ssh))
     layout = Layout(folder=read.folder)
-    # The code is brought.
+    # The code is copied to the layout's folder.
     hosts = Hosts([replace(host, project=layout.code) for host in read.hosts], ssh, is_shared=False)
     return UnsharedSshEngine(site_file, hosts, Copies(ssh, hosts.by_name, layout))

@@ -1,9 +1,9 @@
-"""Kills all that is left of a start of a run on this host; prints how many processes that were.
+"""Kills all processes of one start of a run on this host; prints their number.
 
 python -m trainers.engines.ssh.reap TAG
 
-They are found by the tag in their environment, and below those that have it: a rank that gave itself another
-title may not show its own environment any more.
+Processes are found by the tag in their environment, and as descendants of such processes: a rank that has
+changed its title may not expose its environment any more.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ POLL_S = 0.05
 
 
 def main() -> None:
-    """Kill until none is left; exit with 1 where some cannot be killed."""
+    """Kill processes until none remains; exit with 1 if some cannot be killed."""
     parser = argparse.ArgumentParser(description="End all processes of a start of a run on this host.")
     parser.add_argument("tag")
     tag = parser.parse_args().tag
@@ -40,9 +40,9 @@ def main() -> None:
 
 
 def tagged(tag: str) -> list[psutil.Process]:
-    """Return the living processes of this person that have a tag, and all below them.
+    """Return the current user's live processes with a tag, and their descendants.
 
-    Parents come first: one whose child is killed before it might go on to its next command.
+    Parents come first: a parent whose child is killed before it could continue with its next command.
     """
     found: dict[psutil.Process, None] = {}
     for process in psutil.process_iter():

@@ -1,8 +1,8 @@
-"""What is done on a host, as scripts for its `sh`; every value in them is quoted.
+"""Scripts for a host's `sh`. Every value in them is quoted.
 
-A launcher holds a lock of its host for as long as it lives, whatever ends it: the kernel lets go of it. In
-that file stands which start of which run has it. So a host has one run at a time, and whether a launcher
-lives is never told by a process number, which another process may have by now.
+A live launcher holds a lock on its host; the kernel releases it, however the launcher ends. The
+lock file names the run and its start. So a host has one run at a time, and whether a launcher lives never
+depends on a pid, which could be reused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from trainers.engines.ssh.site import SshHost
 
-# In the environment of a launcher, and so of all below it.
+# Environment variable of a launcher, inherited by its descendants.
 TAG = "DDP_SSH_START"
 
 _LOCK = """\
@@ -68,7 +68,7 @@ class Gpu:
 
 @dataclass(frozen=True, kw_only=True)
 class HostCapacity:
-    """What a host has."""
+    """Resources of a host."""
 
     num_cores: int
     memory_bytes: int
@@ -78,10 +78,10 @@ class HostCapacity:
 def start(
     host: SshHost, run_dir: Path, tag: str, node: int, command: Sequence[str], variables: Mapping[str, str]
 ) -> str:
-    """Return the script that starts a launcher in a session of its own, and prints its number and start time.
+    """Return the script that starts a launcher in its own session and prints its pid and start time.
 
     Args:
-        command: arguments of Python.
+        command: Arguments of Python.
     """
     ending = f"_{node}" if node else ""
     exports = {**variables, TAG: f"{tag}:{node}"}
@@ -102,25 +102,25 @@ def start(
 
 
 def state() -> str:
-    """Return the script that prints the tag and the run's folder of the launcher that lives, or nothing."""
+    """Return the script that prints tag and run folder of the live launcher, or nothing."""
     return filled(_STATE, lock=_LOCK)
 
 
 def capacity() -> str:
-    """Return the script that prints what a host has."""
+    """Return the script that prints a host's resources."""
     return _CAPACITY
 
 
-def read_capacity(said: str) -> HostCapacity:
-    """Return what a host has said of itself.
+def read_capacity(output: str) -> HostCapacity:
+    """Parse the output of the `capacity` script.
 
     Raises:
-        ValueError: when that makes no sense.
+        ValueError: If it is invalid.
     """
-    rows = [line.partition(" ") for line in said.splitlines()]
+    rows = [line.partition(" ") for line in output.splitlines()]
     values = {key: value for key, _, value in rows if key in ("cores", "memory_kib")}
     if not values.get("cores", "").isdecimal() or not values.get("memory_kib", "").isdecimal():
-        raise ValueError(f"it says {json.dumps(said[:200])} of its cores and memory")
+        raise ValueError(f"it says {json.dumps(output[:200])} of its cores and memory")
     gpus = []
     for key, _, value in rows:
         memory, _, name = value.partition(", ")
@@ -132,11 +132,11 @@ def read_capacity(said: str) -> HostCapacity:
 
 
 def reap(host: SshHost, tag: str, node: int) -> str:
-    """Return the script that kills all processes of a start on a host, and prints how many they were."""
+    """Return the script that kills all processes of a start on a host and prints their number."""
     command = [host.python_there, "-m", "trainers.engines.ssh.reap", f"{tag}:{node}"]
     return filled(_REAP, project=shlex.quote(host.project_there), command=shlex.join(command))
 
 
 def filled(script: str, **values: str) -> str:
-    """Return a script with its values; the braces of the shell's own stay what they are."""
+    """Return a script with its values filled in; other braces are the shell's and stay."""
     return re.sub(rf"\{{({'|'.join(values)})\}}", lambda found: values[found[1]], script)

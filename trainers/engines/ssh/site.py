@@ -1,4 +1,4 @@
-"""The table `[ssh]` of the site file: the hosts."""
+"""The table `[ssh]` of the site file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from trainers.engines import site_file
 from trainers.files.plain_files import REPOSITORY
 
 FEWEST_HOSTS, MOST_HOSTS = 2, 8
-# Of the folder for what is brought: never the root of a disk, or everybody's home.
+# Minimum depth of `folder`, whose content is replaced: never the root of a disk, or the parent of all homes.
 FEWEST_PARTS = 3
-# Of a host, or of an entry in ~/.ssh/config; never an option of ssh.
+# A host name, or an entry of ~/.ssh/config. It cannot begin like an option of ssh.
 _NAME = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_][A-Za-z0-9_.:-]*")
 
 
@@ -23,9 +23,9 @@ class SshHost:
     """One host.
 
     Attributes:
-        name: as one types it behind `ssh`; an entry of ~/.ssh/config will do.
-        address: by which the other hosts reach it; empty: the host name that ssh itself connects to.
-        python, project: of this project there; empty: the same paths as here.
+        name: As typed after `ssh`; may be an entry of ~/.ssh/config.
+        address: Address under which the other hosts reach it; empty: the host name that ssh connects to.
+        python, project: Paths of Python and this project on the host; empty: the same as here.
     """
 
     # `"pc1"` for `{ name = "pc1" }`
@@ -55,12 +55,12 @@ class SshHost:
 
 @dataclass(frozen=True, kw_only=True)
 class SshSite:
-    """All hosts, in the order in which runs take them.
+    """All hosts, in the order in which runs use them.
 
     Attributes:
-        config: a file for ssh to read in place of ~/.ssh/config; empty: that one.
-        shared: all of them see the folder of the runs. Where not, runs are brought to one of them.
-        folder: on each host, for what is brought there.
+        config: File that ssh reads instead of ~/.ssh/config; empty: the default.
+        shared: True if all hosts see the folder of the runs. Otherwise each run is copied to one host.
+        folder: Folder on each host for what is copied there.
     """
 
     hosts: tuple[SshHost, ...]
@@ -93,9 +93,9 @@ class SshSite:
 
 
 def read(file: Path) -> SshSite:
-    """Return what a site file says of the hosts.
+    """Return the hosts of a site file.
 
     Raises:
-        SiteError: when it cannot be used.
+        SiteError: If it is invalid.
     """
     return site_file.read(file, "ssh", SshSite)

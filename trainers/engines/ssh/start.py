@@ -1,4 +1,4 @@
-"""Starts a run by hand, as the page does.
+"""Starts a run from a terminal, as the page does.
 
 python -m trainers.engines.ssh.start RUN_DIR --site FILE [--config JSON | --resume STEP]
 """
@@ -20,7 +20,7 @@ from trainers.machine.os_errors import explain
 
 
 def main() -> None:
-    """Make the run where a configuration is given, start it, and print its hosts."""
+    """Create the run if a configuration is given, start it, and print its hosts."""
     parser = argparse.ArgumentParser(description="Start a run on PCs by SSH.")
     parser.add_argument("run_dir", type=Path)
     parser.add_argument(

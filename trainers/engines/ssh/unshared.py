@@ -1,4 +1,9 @@
-"""Hosts without a shared folder: files are copied there and back."""
+"""The SSH engine for hosts without a shared folder: each run is copied to one host and mirrored back.
+
+`Copies.send` copies code, data and run to the host and starts the launcher there. From then on a `Mirror`
+fetches the run's events, logs and checkpoints, and sends its commands. When the launcher has ended,
+everything is fetched with checksums, the final status is written last, and the copy on the host is deleted.
+"""
 
 from __future__ import annotations
 
@@ -42,15 +47,15 @@ NOTHING_FOR_S = 20
 READ_BYTES = 4096
 RSYNC_POLL_S = 0.2
 _PERCENT = re.compile(rb"(\d{1,3})%")
-# So rsync ends when the connection failed or broke, or nothing came for too long.
+# Exit codes of rsync if the connection failed or broke, or no data arrived for too long.
 _NO_CONNECTION = (10, 12, 30, 35, 255)
 _NOT_THERE = 127
-# A file was deleted while it was read: the next call knows that.
+# A file was deleted during the copy; the next call sees that.
 _VANISHED = 24
 
 
 class Rsync:
-    """Copies between this machine and hosts; safe to be used by several threads."""
+    """Copies between this machine and hosts. Thread-safe."""
 
     def __init__(self, ssh: Ssh) -> None:
         self._ssh = ssh
@@ -65,26 +70,26 @@ class Rsync:
         say_percent: Callable[[int], None] | None = None,
         is_cancelled: Callable[[], bool] | None = None,
     ) -> None:
-        """Copy files or folders to a host; what exists there and is the same is not sent.
+        """Copy files or folders to a host; unchanged files are not sent.
 
         Args:
-            sources: one that ends in `/` is what is in that folder.
-            here: the folder that relative sources start from.
-            say_percent: hears how much of all bytes is there.
-            is_cancelled: is asked again and again; where it says so, this ends with an error.
+            sources: A source that ends in `/` means the content of that folder.
+            here: Base folder of relative sources.
+            say_percent: Called with the percentage of bytes that have been copied.
+            is_cancelled: Polled during the copy; if it returns True, the copy fails.
 
         Raises:
-            SshError: when not all of it is there.
+            SshError: If not everything was copied.
         """
         progress = ["--info=progress2", "--no-inc-recursive"] if say_percent else []
         words = ["--chmod=D700,F600", *progress, *options, "--", *sources, f"{_name(host)}:{to}"]
         self._run(host, words, here, say_percent, is_cancelled)
 
     def fetch(self, host: SshHost, what: str, to: Path, *options: str) -> None:
-        """Copy a file, or what is in a folder where it ends in `/`, from a host.
+        """Copy a file, or the content of a folder (trailing `/`), from a host.
 
         Raises:
-            SshError: when not all of it came.
+            SshError: If not everything was copied.
         """
         self._run(host, [*options, "--", f"{_name(host)}:{what}", str(to)])
 
@@ -122,21 +127,21 @@ class Rsync:
                     if say_percent is not None and (found := _PERCENT.findall(read)):
                         say_percent(int(found[-1]))
             errors.seek(0)
-            said = errors.read().decode("utf-8", "replace")
+            stderr = errors.read().decode("utf-8", "replace")
         if process.returncode not in (0, _VANISHED):
-            raise _error(host, process.returncode, said)
+            raise _error(host, process.returncode, stderr)
 
 
 def _name(host: SshHost) -> str:
-    """Return the host as rsync takes it: an address with colons stands in brackets."""
+    """Return the host as rsync expects it: an IPv6 address is in brackets."""
     user, at, name = host.name.rpartition("@")
     return f"{user}{at}[{name}]" if ":" in name else host.name
 
 
-def _error(host: SshHost, code: int, said: str) -> SshError:
-    lines = [line for line in said.strip().splitlines() if not line.startswith("rsync error:")]
+def _error(host: SshHost, code: int, stderr: str) -> SshError:
+    lines = [line for line in stderr.strip().splitlines() if not line.startswith("rsync error:")]
     words = lines[0].strip() if lines else f"rsync ended with {code}"
-    if code == _NOT_THERE or "rsync: command not found" in said or "rsync: not found" in said:
+    if code == _NOT_THERE or "rsync: command not found" in stderr or "rsync: not found" in stderr:
         return SshError(f"{host.name} has no rsync: install it there")
     if code in _NO_CONNECTION:
         return UnreachableError(f"the connection to {host.name} is lost: {words}")
@@ -151,7 +156,7 @@ STOPPED_BEFORE = "Stopped before it began."
 
 
 class Journey:
-    """A run on its way to its host."""
+    """A run that is being copied to its host."""
 
     def __init__(self, start: Start) -> None:
         self.start = start
@@ -160,11 +165,11 @@ class Journey:
 
 
 class Copies:
-    """Brings runs to hosts and follows them there; safe to be used by several threads.
+    """Copies runs to hosts and mirrors them back. Thread-safe.
 
     Args:
-        hosts: by name.
-        layout: where things are on each.
+        hosts: By name.
+        layout: Paths on each host.
     """
 
     def __init__(self, ssh: Ssh, hosts: Mapping[str, SshHost], layout: Layout) -> None:
@@ -176,10 +181,10 @@ class Copies:
         self._lock = threading.Lock()
 
     def send(self, run: RunDirectory, start: Start, start_there: Callable[[], None]) -> None:
-        """Bring a run to its host and start it there, in a thread.
+        """Copy a run to its host and start it there, in a thread.
 
         Args:
-            start_there: raises SshError.
+            start_there: Starts the launcher; may raise SshError.
         """
         journey = Journey(start)
         with self._lock:
@@ -189,13 +194,13 @@ class Copies:
         ).start()
 
     def words(self, handle: Handle) -> str | None:
-        """Return in words how far a run is on its way to its host; None: it is on no way."""
+        """Return the progress of a run's copy, as text; None if it is not being copied."""
         start = Start.of(handle)
         journey = None if start is None else self._journeys.get(start.tag)
         return None if journey is None else journey.words
 
     def silence(self, handle: Handle) -> str | None:
-        """Return in words since when a run's host has not answered; None: it does."""
+        """Return since when a run's host has not answered, as text; None if it answers."""
         start = Start.of(handle)
         mirror = None if start is None else self._mirrors.get(start.tag)
         if start is None or mirror is None or mirror.silent_since_unix_s is None:
@@ -206,12 +211,12 @@ class Copies:
         )
 
     def taken_hosts(self) -> Mapping[str, str]:
-        """Return the hosts that runs are being brought to, and the start of each."""
+        """Return the hosts to which runs are being copied, and the start of each."""
         with self._lock:
             return {journey.start.hosts[0]: tag for tag, journey in self._journeys.items()}
 
     def cancel(self, start: Start) -> bool:
-        """Have a run not begin; tell whether it was still on its way."""
+        """Cancel a start; False if its copy has already finished."""
         journey = self._journeys.get(start.tag)
         if journey is None:
             return False
@@ -219,7 +224,7 @@ class Copies:
         return True
 
     def is_alive(self, run: RunDirectory, start: Start) -> bool | None:
-        """Tell whether a run is at work there, or not all of it is back; None where that is not known."""
+        """True if the run is active or not completely back; None if its host does not answer."""
         if start.tag in self._journeys:
             return True
         mirror = self.mirror(run, start)
@@ -228,9 +233,9 @@ class Copies:
         return None if mirror.silent_since_unix_s is not None else True
 
     def mirror(self, run: RunDirectory, start: Start) -> Mirror | None:
-        """Return what follows a start, from now on; None where its host or folder is not of this site file.
+        """Return the mirror of a start, created on the first call; None if it is not of this site file.
 
-        What is back is deleted there, so the folder is believed of nobody's status.
+        The folder must be the layout's: it will be deleted, so a status file cannot name an arbitrary folder.
         """
         host = self._hosts.get(start.hosts[0])
         if host is None or start.run_dir != self.layout.run(run.run_id):
@@ -243,15 +248,15 @@ class Copies:
             return mirror
 
     def wait_until_sent(self, start: Start) -> None:
-        """Wait until a run is on its way no more: it was started, or its status says why not."""
+        """Wait until the copy has finished: the run was started, or its status has the reason why not."""
         while start.tag in self._journeys:
             time.sleep(COPY_POLL_S)
 
     def wait_until_back(self, run: RunDirectory, start: Start) -> None:
-        """Wait until all that an ended run has written is here.
+        """Wait until everything that an ended run has written is here.
 
         Raises:
-            SshError: when that takes too long.
+            SshError: If it takes too long.
         """
         mirror = self.mirror(run, start)
         if mirror is not None and not mirror.is_back.wait(BACK_WITHIN_S):
@@ -270,16 +275,16 @@ class Copies:
                 raise CancelledError(STOPPED_BEFORE)
             say(f"Starting on {host.name} …")
             start_there()
-            _note(run, start, "starting")
+            _record_start(run, start, "starting")
             self.mirror(run, start)
         except (OSError, ValueError) as error:
             with contextlib.suppress(OSError):
-                # Half of it is no use; the next start brings all of it again.
+                # An incomplete copy is useless; the next start copies everything.
                 self._ssh.ask(host, f"rm -rf -- {shlex.quote(start.run_dir)}\n")
             is_stopped = journey.is_cancelled.is_set()
             words = STOPPED_BEFORE if is_stopped else f"It could not be started: {explain(error)}."
             try:
-                _note(run, start, "stopped" if is_stopped else "failed", words)
+                _record_start(run, start, "stopped" if is_stopped else "failed", words)
             except (OSError, ValueError) as failed:
                 log.warning("that %s was not started could not be written: %s", run.run_id, explain(failed))
         finally:
@@ -287,8 +292,8 @@ class Copies:
                 del self._journeys[start.tag]
 
 
-def _note(run: RunDirectory, start: Start, state: events.State, error: str | None = None) -> None:
-    """Write down that a run begins, or why it does not; not where another start has taken it."""
+def _record_start(run: RunDirectory, start: Start, state: events.State, error: str | None = None) -> None:
+    """Record that a run starts, or why it does not, unless another start owns it."""
     lock = run.acquire_lock()
     try:
         recorded = status_file.read(run.status)
@@ -305,10 +310,10 @@ def _note(run: RunDirectory, start: Start, state: events.State, error: str | Non
         os.close(lock)
 
 
-# What training needs of this project.
+# The part of this project that training needs.
 CODE = ("trainers", "assets/data")
 PATH_FIELDS = ("data_path", "images_path", "pretrained_path")
-# Each side has its own.
+# Both sides have their own version of these files.
 NOT_BROUGHT = ("config.json", "status.json", "queued.json", "granted.json", "run.lock")
 
 _MAKE_ROOM = """\
@@ -319,15 +324,15 @@ mkdir -p {folders}
 
 
 class CancelledError(SshError):
-    """Somebody wants the run no more."""
+    """The start was cancelled by a stop request."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Where things are on a host.
+    """Paths on a host.
 
     Attributes:
-        folder: all of them are below it.
+        folder: Parent of all of them.
     """
 
     folder: str
@@ -340,7 +345,7 @@ class Layout:
         return f"{self.folder}/runs/{run_id}"
 
     def data(self, path: str) -> str:
-        """Return the folder for what lies at a path here; the next run finds it there."""
+        """Return the folder for the data of a local path; later runs reuse it."""
         return f"{self.folder}/data/{hashlib.sha256(path.encode()).hexdigest()[:16]}"
 
 
@@ -353,17 +358,17 @@ def bring_code(
     say: Callable[[str], None],
     is_cancelled: Callable[[], bool],
 ) -> None:
-    """Make a host ready to start a run.
+    """Copy code, data and run to a host.
 
     Args:
-        say: hears in words what is being brought, and how far that is.
+        say: Called with the current item and its progress, as text.
 
     Raises:
-        SshError: when not all of it is there.
-        OSError: when something of it cannot be read here.
+        SshError: If not everything was copied.
+        OSError: If a file cannot be read here.
     """
     config = run.read_config()
-    paths = {name: str(path) for name in PATH_FIELDS if (path := _path_here(config, name)) is not None}
+    paths = {name: str(path) for name in PATH_FIELDS if (path := _existing_path(config, name)) is not None}
     folders = [layout.code, layout.run(run.run_id), *map(layout.data, paths.values())]
     ssh.ask(host, scripts.filled(_MAKE_ROOM, folders=shlex.join(folders)))
 
@@ -389,25 +394,25 @@ def bring_code(
     send("the run", [f"{run.path}/"], f"{layout.run(run.run_id)}/", "--delete", *left_out)
     there = {name: f"{layout.data(data)}/{Path(data).name}" for name, data in paths.items()}
     with tempfile.TemporaryDirectory() as folder:
-        # The run's own configuration, but for where its data is.
+        # The run's own configuration, with the paths of its data on the host.
         file = Path(folder) / run.config.name
         write_json_atomically(file, {**config.to_json(), **there})
         rsync.send(host, [str(file)], f"{layout.run(run.run_id)}/{run.config.name}")
 
 
-def _path_here(config: Config, name: str) -> Path | None:
-    """Return what a field names, where it is here; what is not, training will miss by its name."""
+def _existing_path(config: Config, name: str) -> Path | None:
+    """Return a field's path if it exists here; a missing path is reported by training."""
     value = getattr(config, name)
     path = Path(value).expanduser().absolute() if value else None
     return path if path is not None and path.exists() else None
 
 
 MIRROR_POLL_S = 1.0
-# A slow connection is not kept busy.
+# Limits the share of time for polling, so that a slow connection is not kept busy.
 SHARE_OF_TIME = 0.5
 CHECKPOINTS_EVERY_S = 5.0
 
-# Written here, or meant for that side only.
+# Written on this side, or used only there.
 NOT_FETCHED = (
     *NOT_BROUGHT,
     *("commands.jsonl", "notes.json", "owner.json", "data.json", "references.json", "checkpoints"),
@@ -434,12 +439,12 @@ cat {run}/status.json
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """What a host says of a run.
+    """The state of a run on its host.
 
     Attributes:
-        is_at_work: its launcher lives.
-        has_folder: there is something to bring back.
-        status: of this start; None where there is none yet.
+        is_at_work: Its launcher is alive.
+        has_folder: Its folder exists, so something must be fetched.
+        status: Status of this start, or None.
     """
 
     is_at_work: bool
@@ -448,7 +453,7 @@ class Look:
 
 
 class Mirror:
-    """One start of a run on one host."""
+    """Mirrors one start of a run on one host: fetches what it writes, and sends its commands."""
 
     def __init__(self, ssh: Ssh, rsync: Rsync, run: RunDirectory, start: Start, host: SshHost) -> None:
         self._ssh, self._rsync = ssh, rsync
@@ -459,7 +464,7 @@ class Mirror:
         self.silent_since_unix_s: float | None = None
 
     def begin(self) -> None:
-        """Follow in threads, until all is back."""
+        """Mirror in threads until everything is back."""
         for follow, what in ((self._follow, "events"), (self._follow_checkpoints, "checkpoints")):
             name = f"{what}-{self._run.run_id}"
             threading.Thread(target=follow, name=name, daemon=True).start()
@@ -484,7 +489,7 @@ class Mirror:
         if look.is_at_work:
             self._send_commands()
             self._fetch_growing()
-            # What says that it has ended waits until everything else is here.
+            # The final status must not arrive before everything else is here.
             if look.status is not None and look.status.get("state") in events.LIVE_STATES:
                 json_files.write_json_atomically(self._run.status, look.status)
             return
@@ -496,15 +501,15 @@ class Mirror:
         self.is_back.set()
 
     def look(self) -> Look:
-        """Ask the host.
+        """Read the state of the run on its host.
 
         Raises:
-            SshError: when it does not answer.
-            ValueError: when its answer makes no sense.
+            SshError: If the host does not answer.
+            ValueError: If its answer is invalid.
         """
         script = scripts.filled(_LOOK, state=scripts.state(), run=shlex.quote(self._start.run_dir))
-        said, _, status = self._ssh.ask(self._host, script).partition("status\n")
-        lines = said.splitlines()
+        listing, _, status = self._ssh.ask(self._host, script).partition("status\n")
+        lines = listing.splitlines()
         raw = json_files.parse_json(status) if status else None
         is_ours = isinstance(raw, dict) and raw.get("handle") == self._start.handle
         return Look(
@@ -534,7 +539,7 @@ class Mirror:
         self._rsync.fetch(self._host, f"{self._start.run_dir}/", self._run.path, *_GROWING)
 
     def _fetch_all(self) -> None:
-        """Fetch everything, and compare it by checksums with what is there."""
+        """Fetch everything, comparing checksums with the files here."""
         with self._checkpoints_lock:
             self._fetch_checkpoints_now("--checksum")
             left_out = [f"--exclude=/{name}" for name in NOT_FETCHED]
@@ -546,7 +551,7 @@ class Mirror:
                 self._fetch_checkpoints_now()
 
     def _fetch_checkpoints_now(self, *options: str) -> None:
-        """Fetch the manifests last: a folder without one is no checkpoint. Delete what was deleted there."""
+        """Fetch manifests last, as they mark complete folders; delete what the host has deleted."""
         there, partial = f"{self._start.run_dir}/checkpoints/", "--exclude=.step_*"
         to = self._run.checkpoints
         self._rsync.fetch(self._host, there, to, partial, "--exclude=manifest.json", *options)
@@ -563,20 +568,20 @@ AT_WORK_WITHIN_S = 60.0
 
 
 class UnsharedLaunch(SshLaunch):
-    """A start of a run that is brought to its host first."""
+    """A start that copies the run to its host first."""
 
     def __init__(self, engine: UnsharedSshEngine, copies: Copies, run: RunDirectory, start: Start) -> None:
         super().__init__(engine, run, start)
         self._copies = copies
 
     def wait_until_owned(self) -> None:
-        """Return at once: its status says that it waits, and then what becomes of it."""
+        """Return immediately: the status is "queued" from the beginning and follows the copy."""
 
     def wait_until_at_work(self) -> None:
-        """Wait until its launcher has written its own status.
+        """Wait until the run's launcher has written its first status.
 
         Raises:
-            StartError: when it does not begin.
+            StartError: If it does not.
         """
         self._copies.wait_until_sent(self.start)
         deadline = time.monotonic() + AT_WORK_WITHIN_S
@@ -591,13 +596,13 @@ class UnsharedLaunch(SshLaunch):
             time.sleep(POLL_S)
 
     def wait_for_end(self) -> None:
-        """Wait until it has ended, and all it has written is here."""
+        """Wait until the run has ended and everything that it wrote is here."""
         while self._copies.is_alive(self._run, self.start) is not False:
             time.sleep(POLL_S)
 
 
 class UnsharedSshEngine(SshEngine):
-    """Hosts of one site file that share no folder; each run has one of them."""
+    """Hosts of one site file without a shared folder. Each run uses one host."""
 
     waits_where = "on its way to its host"
     _why_no_more = "the hosts share no folder, and all ranks write their checkpoints into one"
@@ -607,42 +612,42 @@ class UnsharedSshEngine(SshEngine):
         self.copies = copies
 
     def is_alive(self, run: RunDirectory, handle: Handle) -> bool | None:
-        """Tell whether it is on its way, at work, or not all of it is back; None while its host is silent."""
+        """True while the run is copied, active, or not completely back; None if its host does not answer."""
         start = Start.of(handle)
         return False if start is None else self.copies.is_alive(run, start)
 
     def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
-        """Have a run end, or not begin; a host that is silent hears of it later."""
+        """End a run, or cancel its copy. A host that does not answer receives the command later."""
         start = Start.of(self._status_of(run).handle)
         if start is not None and self.copies.cancel(start):
             return ""
         return run.append_command("stop", save=save, **({"why": why, "anyway": True} if why else {}))
 
     def is_waiting(self, handle: Handle) -> bool:
-        """Tell whether a run is being brought to its host."""
+        """True while a run is being copied to its host."""
         return self.copies.words(handle) is not None
 
     def why_it_waits(self, handle: Handle) -> str | None:
-        """Return what is being brought to its host, and how far that is."""
+        """Return the progress of the copy, as text."""
         return self.copies.words(handle)
 
     def silence(self, handle: Handle) -> str | None:
-        """Return since when a run's host has not answered."""
+        """Return since when a run's host has not answered, as text."""
         return self.copies.silence(handle)
 
     def links(self) -> Sequence[tuple[str, str]]:
-        """Return none: no run has two hosts."""
+        """Return no pairs: no run uses two hosts."""
         return ()
 
     def _most_hosts(self) -> int:
         return 1
 
     def _users(self) -> Mapping[str, str | SshError]:
-        """Return which run has each host, those on their way there included."""
+        """Return which run uses each host, including runs that are being copied."""
         return {**self.hosts.users(), **self.copies.taken_hosts()}
 
     def _begin(self, run: RunDirectory, start: Start, resume_step: int | None) -> UnsharedLaunch:
-        """Have a run brought to its host, and started there."""
+        """Start the copy of a run to its host."""
         start = replace(start, run_dir=self.copies.layout.run(run.run_id))
         waiting = Status(state="queued", engine=NAME, handle=start.handle, last_seen_unix_s=now_unix_s())
         run.write_status(waiting)
@@ -651,13 +656,13 @@ class UnsharedSshEngine(SshEngine):
         return UnsharedLaunch(self, self.copies, run, start)
 
     def _end(self, run: RunDirectory, status: Status, message: str) -> None:
-        """Kill a run's processes, and write its final events and status, when all it has written is here."""
+        """Kill a run's processes; write its final events and status when everything that it wrote is here."""
         start = Start.of(status.handle)
         assert start is not None, "a live run of this engine has a start"
         if self.copies.cancel(start):
             self.copies.wait_until_sent(start)
             return
-        if silent := self.reap(start):  # then it may go on there for hours
+        if silent := self.reap(start):  # the run could continue there for hours
             raise SshError(f"run {run.run_id} cannot be killed now: {'; '.join(silent)}")
         self.copies.wait_until_back(run, start)
         restarts.say_stopped(run, status, message)
