@@ -60,7 +60,7 @@ class LanguageModelling(Task):
 
 
 class LanguageMeter(Meter):
-    """Perplexity and accuracy of the next token, and bits per token (per character if tokens are characters)."""
+    """Perplexity and accuracy of the next token, and bits per token (or per character)."""
 
     def __init__(self, device: torch.device, *, tokens_are_characters: bool) -> None:
         self._tokens_are_characters = tokens_are_characters

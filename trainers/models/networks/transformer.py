@@ -40,7 +40,7 @@ class Block(nn.Module):
         self.head_width = width // num_heads
         self.is_causal = is_causal
         self.attention_norm = nn.LayerNorm(width)
-        # Output layout (heads, 3, head width): a split by columns, as in tensor parallelism, keeps heads whole.
+        # Output layout (heads, 3, head width): tensor parallelism splits it by columns and keeps heads whole.
         self.query_key_value = nn.Linear(width, 3 * width, bias=False)
         self.attention_out = nn.Linear(width, width, bias=False)
         self.dense_norm = nn.LayerNorm(width)
