@@ -213,7 +213,7 @@ class TemporaryFolder:
     """A folder in the cache that is removed when it is closed or its process ends.
 
     Its process holds a lock on a file in it. A killed process cannot remove the folder, but the kernel
-    releases the lock. Whoever creates the next temporary folder removes all folders whose lock is free.
+    releases the lock. Any process that creates a temporary folder first removes those whose lock is free.
     """
 
     def __init__(self, name: str) -> None:
@@ -379,7 +379,7 @@ def _remove_unused(cache: Path, keep: str) -> None:
 
 
 def _files(path: Path) -> Iterator[tuple[str, int, int]]:
-    """Yield name, size and modification time of each folder and file; for a broken link, of the link itself."""
+    """Yield name, size and modification time of each folder and file; of a broken link, its own."""
     if not path.is_dir():
         about = path.stat()
         yield "", about.st_size, about.st_mtime_ns
