@@ -42,8 +42,8 @@ def main() -> None:
     try:
         measure_all(options.device, options.seconds_per_size, options.up_to_bytes)
     except BaseException as error:  # noqa: BLE001 - a rank's main: any error is reported, and the job ends
-        words = f"{type(error).__name__}: {library_error_text(error)}"[:MAX_ERROR_LENGTH]
-        say({"error": words, "rank": int(os.environ["RANK"])})
+        message = f"{type(error).__name__}: {library_error_text(error)}"[:MAX_ERROR_LENGTH]
+        say({"error": message, "rank": int(os.environ["RANK"])})
         # Skip the interpreter's shutdown: a broken process group can hang or abort in its destructor.
         os._exit(1)
 

@@ -62,7 +62,7 @@ def obey_within_step(job: Job) -> None:
     begun. If the stop is refused, the step continues.
     """
     if not job.step_start.is_noted:
-        return  # a short step: the stop can wait for its end
+        return  # a short step, or the first of the run: a stop waits for its end
     is_wanted = job.meter.should_leave_step()
     job.observer.go_on_within_step()
     if is_wanted:

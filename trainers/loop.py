@@ -49,7 +49,7 @@ def train(job: Job) -> None:
             job.observer.optimizer_done()
 
             command = job.end_step(batch, lr)  # all ranks agree on it at the same step
-            # Evaluate and save before the command: after a stop there is no next iteration.
+            # Evaluate and save before the command, which may raise `Stopped` and so end the loop.
             if _is_due(progress.step, config.eval_every_steps):
                 evaluate_unless_stopped(job)
             if _is_due(progress.step, config.checkpoint_every_steps):
@@ -86,7 +86,7 @@ def gradient_norm(job: Job) -> Tensor | None:
 def clear_gradients(optimizer: Optimizer) -> None:
     """Set all gradients to None: `optimizer.zero_grad()` without its range for profilers.
 
-    The profiler range costs 25 µs of host time per step, which a small model on a GPU has to wait for.
+    The profiler range costs 25 µs of host time per step, which delays a small model on a GPU.
     """
     for group in optimizer.param_groups:
         for parameter in group["params"]:

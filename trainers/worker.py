@@ -142,8 +142,8 @@ def why_not(run: RunDirectory, resume_step: int | None) -> str | None:
             f"There is no {run.config}. The page writes it when you press Start; by hand, --config '{{}}' "
             "makes a run with the default settings."
         )
-    if SUPERVISED not in os.environ and resume_step is None and (there := run.list_checkpoints()):
-        steps = ", ".join(str(item.step) for item in there[-5:])
+    if SUPERVISED not in os.environ and resume_step is None and (found := run.list_checkpoints()):
+        steps = ", ".join(str(item.step) for item in found[-5:])
         return f"{run.path} already has checkpoints. Resume from one of them with --resume STEP: … {steps}"
     return None
 
@@ -222,29 +222,29 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
         lock = run.acquire_lock()
         commands.claim_ticket(run, None)
     offset = os.environ.get(COMMANDS_OFFSET)
-    voice = reporter.create(
+    run_reporter = reporter.create(
         run, is_main=world.is_main, commands_offset=None if offset is None else int(offset)
     )
     pulse = Pulse()
-    telemetry = Telemetry(world, voice, pulse)
+    telemetry = Telemetry(world, run_reporter, pulse)
     try:
         place = "GPU" if world.device.type == "cuda" else "CPU rank"
         plural = "" if world.world_size == 1 else "s"
         was_warm = " from the warm pool" if IS_WARM in os.environ else ""
         num = torch.get_num_threads()
         threads = f", {num} thread{'' if num == 1 else 's'} each" if world.device.type == "cpu" else ""
-        who = f"{world.world_size} {place}{plural}{was_warm}{threads}"
-        voice.state("starting", f"{who}, building {config.model}.")
+        ranks = f"{world.world_size} {place}{plural}{was_warm}{threads}"
+        run_reporter.state("starting", f"{ranks}, building {config.model}.")
         telemetry.start()
-        _train(run, resume_step, voice, pulse, world)
+        _train(run, resume_step, run_reporter, pulse, world)
     except BaseException as error:
         if lock is not None:
-            voice.state("failed", f"{type(error).__name__}: {library_error_text(error)}")
+            run_reporter.state("failed", f"{type(error).__name__}: {library_error_text(error)}")
         raise
     finally:
         heartbeats.write_heartbeat(heartbeats.ENDING)
         telemetry.stop()
-        voice.close()
+        run_reporter.close()
     process_group.leave()
     return "done"
 
@@ -260,15 +260,15 @@ def granted_threads(run: RunDirectory) -> int | None:
 
 
 def _train(
-    run: RunDirectory, resume_step: int | None, voice: NullReporter, pulse: Pulse, world: World
+    run: RunDirectory, resume_step: int | None, reporter: NullReporter, pulse: Pulse, world: World
 ) -> None:
     from trainers import loop
     from trainers.build import build_job
     from trainers.control import Stopped
 
-    job = build_job(run, voice, pulse, world, resume_step)
-    voice.event("plan", **job.plan())
-    voice.state("running", _where_from(job, resume_step))
+    job = build_job(run, reporter, pulse, world, resume_step)
+    reporter.event("plan", **job.plan())
+    reporter.state("running", _where_from(job, resume_step))
     stopped_because: str | None = None
     try:
         loop.train(job)
@@ -281,11 +281,11 @@ def _train(
     log.info("%s after step %d", "finished" if stopped_because is None else "stopped", step)
     if stopped_because is not None:
         saved = "saved" if job.checkpointer.is_saved(step) else "not saved"
-        voice.state("stopped", f"Stopped after step {step:,}, {saved}. {stopped_because}".rstrip())
+        reporter.state("stopped", f"Stopped after step {step:,}, {saved}. {stopped_because}".rstrip())
     elif job.has_stopped_improving:
-        voice.state("finished", f"Stopped early at step {step:,}: {job.early_stopping_status()}.")
+        reporter.state("finished", f"Stopped early at step {step:,}: {job.early_stopping_status()}.")
     else:
-        voice.state("finished", f"All {step:,} steps done.")
+        reporter.state("finished", f"All {step:,} steps done.")
 
 
 def _where_from(job: Job, resume_step: int | None) -> str:

@@ -83,9 +83,9 @@ class ShardedBatches:
         for first in range(first_sample, self._num_samples, at_once):
             order = self._order[first : first + at_once].long()
             for global_batch in order.split(self._global_batch):
-                yield from self._deal(global_batch)
+                yield from self._shard(global_batch)
 
-    def _deal(self, global_batch: Tensor) -> Iterator[MicroBatch]:
+    def _shard(self, global_batch: Tensor) -> Iterator[MicroBatch]:
         num_global = len(global_batch)
         mine = global_batch[self._replica :: self._num_replicas] if self._num_replicas > 1 else global_batch
         # Replica 0 has the most samples; every rank goes through the number of pieces that it needs.
@@ -135,7 +135,7 @@ class Loader:
             Augmentation(flip=config.random_flip, crop_pixels=config.random_crop) if varied else None
         )
         self._indices = _Indices(batches)
-        self._carrier: DataLoader[tuple[Tensor, Tensor]] | None = None
+        self._data_loader: DataLoader[tuple[Tensor, Tensor]] | None = None
 
     def set_epoch(self, epoch: int) -> None:
         """Shuffle for this epoch (0-based); if it is not called, every epoch has the same order."""
@@ -145,7 +145,7 @@ class Loader:
         """Yield the epoch's micro-batches after its first `first_sample` global samples."""
         is_beside_model = self._split.device.type == self._device.type
         is_resident = is_beside_model and (self._device.type != "cpu" or self._config.num_workers == 0)
-        stored = self._picked(first_sample) if is_resident else self._carried(first_sample)
+        stored = self._picked(first_sample) if is_resident else self._loaded(first_sample)
         for micro, inputs, targets in stored:
             yield Batch(
                 inputs=self._split.prepare(inputs, self._augmentation),
@@ -160,20 +160,20 @@ class Loader:
         for micro in self._batches.starting_at(first_sample):
             yield micro, *self._split.batch(micro.indices)
 
-    def _carried(self, first_sample: int) -> Iterator[tuple[MicroBatch, Tensor, Tensor]]:
+    def _loaded(self, first_sample: int) -> Iterator[tuple[MicroBatch, Tensor, Tensor]]:
         self._indices.first_sample = first_sample
-        if self._carrier is None:
-            self._carrier = self._make_carrier()
-        is_pinned = self._carrier.pin_memory
+        if self._data_loader is None:
+            self._data_loader = self._make_data_loader()
+        is_pinned = self._data_loader.pin_memory
         micros = self._batches.starting_at(first_sample)
-        for micro, (inputs, targets) in zip(micros, self._carrier, strict=True):
+        for micro, (inputs, targets) in zip(micros, self._data_loader, strict=True):
             yield (
                 micro,
                 inputs.to(self._device, non_blocking=is_pinned),
                 targets.to(self._device, non_blocking=is_pinned),
             )
 
-    def _make_carrier(self) -> DataLoader[tuple[Tensor, Tensor]]:
+    def _make_data_loader(self) -> DataLoader[tuple[Tensor, Tensor]]:
         """Return a DataLoader whose workers persist over epochs, because starting them is slow."""
         config = self._config
         return DataLoader(

@@ -33,7 +33,7 @@ class OwnLoss(StepMeter):
         super().add_loss(share * self._world.world_size if is_main else torch.zeros_like(share))
 
 
-class _NobodyElse(World):
+class _OnlyRank0(World):
     """Replaces a sum over ranks by rank 0's value, on all ranks, because decisions depend on it."""
 
     def sum(self, values: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ class OwnShare(Evaluator):
     """Evaluates without summing over the ranks."""
 
     def __init__(self, strategy: Strategy, objective: Objective, spec: DataSpec, world: World) -> None:
-        super().__init__(strategy, objective, spec, _NobodyElse(**vars(world)))
+        super().__init__(strategy, objective, spec, _OnlyRank0(**vars(world)))
 
 
 @register_mistake(
@@ -60,7 +60,7 @@ class OwnShare(Evaluator):
     hangs=True,
 )
 class SavesOnRank0(Checkpointer):
-    """Saves on rank 0 only; the others continue to train."""
+    """Saves on rank 0 only; all other ranks continue to train."""
 
     def save(self, progress: Progress, reason: str, *, value: float | None = None) -> float:
         if not self._world.is_main:
@@ -86,7 +86,7 @@ class _OtherGroup(World):
     hangs=True,
 )
 class ValidatesOnRank0(Evaluator):
-    """Evaluates on rank 0 only; the others continue to train."""
+    """Evaluates on rank 0 only; all other ranks continue to train."""
 
     def __init__(self, strategy: Strategy, objective: Objective, spec: DataSpec, world: World) -> None:
         super().__init__(strategy, objective, spec, _OtherGroup(**vars(world)))

@@ -165,13 +165,13 @@ def why_unusable(num_ranks: int) -> Obstacle | None:
     CUDA is started last, only if nothing else rules the GPUs out.
     """
     visible = hardware.visible_gpus()
-    if not visible and (told := cuda_environment.obstacle()) is not None:
-        return told
+    if not visible and (found := cuda_environment.obstacle()) is not None:
+        return found
     if not torch.backends.cuda.is_built():
         return _built_for_the_cpu() if visible else None
     if not visible and torch.cuda.device_count() == 0:
         return None
-    return _too_few_supported(visible, num_ranks) or _why_it_does_not_start()
+    return _too_few_supported(visible, num_ranks) or _start_cuda()
 
 
 def hold(device: torch.device) -> None:
@@ -284,7 +284,7 @@ def _built_for_the_cpu() -> Obstacle:
     )
 
 
-def _why_it_does_not_start() -> Obstacle | None:
+def _start_cuda() -> Obstacle | None:
     """Start CUDA; return its error and the usual remedy as an obstacle, or None."""
     try:
         torch.cuda.init()
@@ -300,20 +300,20 @@ def explain(error: str, built_for: str | None, driver: str | None) -> Obstacle:
         built_for: the CUDA version of this torch.
         driver: the version of NVIDIA's driver, or None if unknown.
     """
-    said = " ".join(error.split())[:MAX_WORDS]
+    message = " ".join(error.split())[:MAX_WORDS]
     again = "install NVIDIA's driver anew."
-    if "driver on your system is too old" in said or "driver version is insufficient" in said:
+    if "driver on your system is too old" in message or "driver version is insufficient" in message:
         return _driver_too_old(built_for, driver)
-    if "system not yet initialized" in said:
+    if "system not yet initialized" in message:
         reason = "The service that sets up the links between the GPUs (NVSwitch) does not run: error 802."
         start = "sudo systemctl start nvidia-fabricmanager"
         remedy = f"Start it, in the same version as the driver: {start}."
-    elif "Found no NVIDIA driver" in said:
+    elif "Found no NVIDIA driver" in message:
         reason = "CUDA's own part of the driver (libcuda) is not there, though the GPUs can be asked."
         lists = "NVIDIA_DRIVER_CAPABILITIES must list compute, besides utility"
         remedy = f"In a container {lists}; elsewhere {again}"
     else:
-        reason = f"CUDA does not start: {said}"
+        reason = f"CUDA does not start: {message}"
         remedy = f"Restart the machine; if that does not help, {again}"
     return Obstacle(reason=reason, remedy=remedy)
 

@@ -243,8 +243,8 @@ def is_one_machine() -> bool:
 def local_store() -> Path:
     """Return the path of the FileStore through which the ranks of this machine find each other.
 
-    The page passes one in the environment. If torchrun was started by hand, it is in torchrun's folder for
-    error files, which has a unique name and is private to its owner.
+    The page passes one in the environment. If a user started torchrun, it is in torchrun's folder for error
+    files, which has a unique name and is private to its owner.
     """
     if (made := os.environ.get(STORE)) is not None:
         return Path(made)

@@ -7,11 +7,12 @@ averaged in pieces, each in one round:
 2. It writes one byte into a pipe to each other rank, then waits for one byte from each of them.
 3. It sums the memory of all ranks in rank order, so that every rank gets the same bits.
 
-The memory file has two halves, used alternately. One barrier per round is therefore enough: a rank
-overwrites a half two rounds later, after the barrier of the round between, and no rank passes that one
-before it has finished reading. With one half, a fast rank could overwrite what a slow one still reads.
+The bytes in step 2 are a barrier. The memory file has two halves, used alternately, so one barrier per round
+is enough: a rank overwrites a half only two rounds later. By then it has passed the barrier of the round in
+between, and each rank announces itself there only after it has finished reading that half. With a single
+half, a fast rank could overwrite values that a slow rank still reads.
 
-When a rank ends, its pipe ends close and the others notice immediately. No files are left on disk.
+When a rank ends, its pipe ends close and the other ranks get an error immediately. No file remains on disk.
 """
 
 from __future__ import annotations
@@ -112,8 +113,8 @@ class SharedSum:
         began = time.perf_counter()
         for piece in values.split(PIECE_BYTES // values.element_size()):
             shared = self._write(piece)
-            self._meet()
-            _add_up(shared, piece)
+            self._barrier()
+            _sum(shared, piece)
         self.spent_s += time.perf_counter() - began
 
     def average_timed(self, values: Tensor) -> list[Round]:
@@ -124,9 +125,9 @@ class SharedSum:
             began_ns = now()
             shared = self._write(piece)
             written_ns = now()
-            self._meet()
+            self._barrier()
             met_ns = now()
-            _add_up(shared, piece)
+            _sum(shared, piece)
             rounds.append(
                 Round(
                     num_bytes=piece.nbytes,
@@ -154,8 +155,8 @@ class SharedSum:
         torch.div(piece, self._num_ranks, out=shared[self._rank])
         return shared
 
-    def _meet(self) -> None:
-        """Barrier: announce that this rank has written its share, and wait for the others."""
+    def _barrier(self) -> None:
+        """Announce that this rank has written its share, and wait until every other rank has too."""
         try:
             for rank in self._others:
                 os.write(self._to[rank], b".")
@@ -179,7 +180,7 @@ class SharedSum:
             raise RuntimeError(f"connection closed by peer: rank {rank} has gone")
 
 
-def _add_up(shared: list[Tensor], piece: Tensor) -> None:
+def _sum(shared: list[Tensor], piece: Tensor) -> None:
     torch.add(shared[0], shared[1], out=piece)
     for other in shared[2:]:
         piece.add_(other)
@@ -187,19 +188,19 @@ def _add_up(shared: list[Tensor], piece: Tensor) -> None:
 
 def create(world: World, timeout_s: float) -> SharedSum | None:
     """Connect all ranks; return None on every rank if it is not possible. Every rank must call it."""
-    is_for_them = (
+    is_applicable = (
         world.device.type == "cpu"
         and 1 < world.world_size <= MOST_RANKS
         # On another machine, the same /proc path would belong to an unrelated process.
         and os.environ.get("LOCAL_WORLD_SIZE") == str(world.world_size)
         and host.is_in_memory()
     )
-    if not is_for_them:
+    if not is_applicable:
         return None
     mine = SharedSum(world, timeout_s)
-    there = gather_json(mine.addresses(), world.slow_group)
-    problem = _problem_of(lambda: mine.connect(there))
-    # All ranks must decide alike, and none may call `settle` before the others have opened its pipes.
+    gathered = gather_json(mine.addresses(), world.slow_group)
+    problem = _errno_of(lambda: mine.connect(gathered))
+    # All ranks must make the same decision, and `settle` may run only after every rank has connected.
     is_possible = not any(gather_json(problem, world.slow_group))
     if is_possible:
         mine.settle()
@@ -208,7 +209,7 @@ def create(world: World, timeout_s: float) -> SharedSum | None:
     return None
 
 
-def _problem_of(connect: Callable[[], None]) -> int:
+def _errno_of(connect: Callable[[], None]) -> int:
     """Return the errno with which connecting failed, or 0."""
     try:
         connect()

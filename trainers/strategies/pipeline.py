@@ -69,7 +69,7 @@ class Pipeline(ShardedStrategy):
         return None
 
     def wrap(self, network: nn.Module) -> None:
-        """Keep this rank's stage and free the weights of the others.
+        """Keep this rank's stage and free the weights of all other stages.
 
         Raises:
             ValueError: if there are more ranks than possible stages.

@@ -49,10 +49,10 @@ def get_ready() -> None:
     for name in [*fork_server.NEEDED_BY_ANY_RUN, *libraries]:
         importlib.import_module(name)
     if not hardware.may_have_gpu():
-        _go_through_a_step()
+        _run_small_step()
 
 
-def _go_through_a_step() -> None:
+def _run_small_step() -> None:
     """Run one small training step: torch initialises much of itself at first use.
 
     Must not run on a machine with a GPU, even though all tensors are on the CPU: `AdamW.step` asks for the

@@ -4,7 +4,7 @@ Own data is parsed once and then read as memory-mapped arrays. A prepared folder
 the options and of the path, size and time of every source file, so a changed file or option leads to another
 folder. The steps of `find_or_make` guarantee that a folder with that name is complete:
 
-1. A lock file per fingerprint lets one process of this machine prepare while the others wait.
+1. A lock file per fingerprint lets one process prepare the data while the other processes wait.
 2. Arrays and `meta.json` are written into a temporary folder and synced.
 3. The temporary folder is renamed to its final name, which is atomic.
 4. `meta.json` contains a seal (size and time of each array, digest of the meta data). A folder whose seal
@@ -52,7 +52,7 @@ Array = npt.NDArray[Any]
 
 
 class ArrayWriter:
-    """Writes the rows of one array; their number need not be known in advance.
+    """Writes one array row by row; the number of rows is not known in advance.
 
     Args:
         row_shape: the shape of one row; () for scalars.
@@ -106,19 +106,19 @@ class MappedArray:
 
     def take(self, rows: Array) -> Array:
         """Return a copy of these rows."""
-        return self._given_back(self._view()[rows])
+        return self._released(self._view()[rows])
 
     def slice(self, start: int, end: int) -> Array:
         """Return a copy of the rows from `start` up to `end`."""
-        return self._given_back(self._view()[start:end].copy())
+        return self._released(self._view()[start:end].copy())
 
     def all(self) -> Array:
-        """Return a copy of the whole array."""
+        """Return a copy of the array."""
         return self.slice(0, len(self))
 
     def windows(self, starts: Array, length: int) -> Array:
         """Return a (starts, length) copy of `length` values from each start of a one-dimensional array."""
-        return self._given_back(self._view()[starts[:, None] + np.arange(length)])
+        return self._released(self._view()[starts[:, None] + np.arange(length)])
 
     def _view(self) -> Array:
         if self.num_bytes == 0:
@@ -128,7 +128,7 @@ class MappedArray:
                 self._map = mmap.mmap(file.fileno(), self.num_bytes, access=mmap.ACCESS_READ)
         return np.frombuffer(self._map, self.dtype).reshape(self.shape)
 
-    def _given_back(self, rows: Array) -> Array:
+    def _released(self, rows: Array) -> Array:
         # A row touches at least one page, and the kernel reads ahead around it: estimated as 16 pages.
         self._num_touched += max(rows.nbytes, len(rows) * 16 * mmap.PAGESIZE)
         if (
@@ -279,7 +279,7 @@ def find(name: str) -> Prepared | None:
 def find_or_make(name: str, make: Callable[[Path], Meta]) -> Prepared:
     """Return the prepared folder of this fingerprint; create it if it does not exist.
 
-    If several processes call this at the same time, one creates it and the others wait.
+    If several processes call this at the same time, one creates it and the other processes wait.
 
     Args:
         make: fills an empty folder and returns the meta data.

@@ -7,7 +7,7 @@ The table is in DuckDB, and each decision is a query over many columns in long f
    of missing values.
 3. `_dates`, then `_numbers`, then `_other` decide. Dates come first, because 20240131 is also a number.
 4. `_resolved` decides ambiguous decimal marks as in the other columns, `_with_numbers` adds statistics, and
-   `_without_names` finds row indexes and identifiers.
+   `_find_identifiers` finds row indexes and identifiers.
 """
 
 from __future__ import annotations
@@ -146,10 +146,10 @@ class Notation:
         if self.is_time:
             return "hours and minutes"
         names = {",": "commas", ".": "points", " ": "spaces", "'": "apostrophes"}
-        said = ["a decimal comma"] if self.decimal == "," else []
-        said += [f"{names[self.thousands]} between thousands"] if self.thousands else []
-        said += [f"the unit {self.unit}"] if self.unit else []
-        return " and ".join(said) or "signs of its own"
+        parts = ["a decimal comma"] if self.decimal == "," else []
+        parts += [f"{names[self.thousands]} between thousands"] if self.thousands else []
+        parts += [f"the unit {self.unit}"] if self.unit else []
+        return " and ".join(parts) or "signs of its own"
 
 
 PLAIN = Notation(is_plain=True)
@@ -257,7 +257,7 @@ def read_columns(table: Table, wanted: Mapping[str, Any], missing: Mapping[str, 
     columns = _resolved(table, columns)
     columns = _with_numbers(table, columns)
     num_features = sum(each.kind in (NUMBER, CATEGORY, TEXT, DATE, MIXED) for each in columns)
-    return _without_names(table, columns, num_features > 2)
+    return _find_identifiers(table, columns, num_features > 2)
 
 
 def frequent_values(table: Table, columns: Sequence[Column], most: int) -> dict[int, list[tuple[str, int]]]:
@@ -287,7 +287,7 @@ def long_cells(columns: Iterable[Column], *, label: str = "NULL", as_numbers: bo
 
     Args:
         label: SQL of a row's label.
-        as_numbers: True if `v` is to be a number instead of text.
+        as_numbers: True to return `v` as a number instead of text.
     """
     some = list(columns)
     cells = [each.number if as_numbers else each.cell for each in some]
@@ -339,10 +339,7 @@ class _Batch:
             elif place in self._codes:
                 found[place] = replace(profile, kind=CATEGORY, reason="codes with leading zeros")
             elif (
-                is_plain
-                and not self._chosen[place]
-                and not self._extra[place]
-                and not _is_called_date(profile)
+                is_plain and not self._chosen[place] and not self._extra[place] and not _may_be_date(profile)
             ):
                 found[place] = replace(profile, kind=NUMBER)
         rest = [place for place in self._profiles if place not in found]
@@ -442,7 +439,7 @@ class _Batch:
             share = 0.01 if chosen else 1.0 if is_plain else 0.95
             if chosen not in ("", DATE) or (not chosen and not is_possible):
                 continue
-            if is_plain and not chosen and not _is_called_date(profile):
+            if is_plain and not chosen and not _may_be_date(profile):
                 continue
             if shares.present and shares.dates >= share * shares.present:
                 least[place] = share
@@ -626,7 +623,7 @@ class _Batch:
         )
 
 
-def _is_called_date(profile: Column) -> bool:
+def _may_be_date(profile: Column) -> bool:
     """Return True if plain numbers may be dates such as 20240131."""
     return profile.characters == 8 and re.search("dat|day|tag", profile.name.lower()) is not None
 
@@ -758,7 +755,7 @@ def _with_numbers(table: Table, columns: Sequence[Column]) -> list[Column]:
     return [found[each.index] for each in columns]
 
 
-def _without_names(table: Table, columns: Sequence[Column], has_others: bool) -> list[Column]:
+def _find_identifiers(table: Table, columns: Sequence[Column], has_others: bool) -> list[Column]:
     """Recognise row indexes and identifiers, from which a model cannot learn anything about other rows."""
     able = [
         each

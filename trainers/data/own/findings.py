@@ -1,4 +1,4 @@
-"""Finds what is suspicious in a table: totals, copies, outliers, sentinels and leaks of the label."""
+"""Finds suspicious content of a table: totals, copies, outliers, sentinels and leaks of the label."""
 
 from __future__ import annotations
 

@@ -669,7 +669,7 @@ class Images:
         if self._reading.get("leave_out_copies"):
             problems.note("the images", f"{len(gone):,} images are left out: copies, or in several classes.")
             return [file for file in files if file.name not in gone]
-        message = _copies_in_words(torn, copies, alike, files)
+        message = _copies_message(torn, copies, alike, files)
         if len(decoded) < len(files):
             message += f" Only {len(decoded):,} images were compared."
         problems.note(
@@ -698,26 +698,28 @@ class Images:
         )
 
 
-def _copies_in_words(
-    torn: Sequence[Sequence[LabelledFile]],
+def _copies_message(
+    ambiguous: Sequence[Sequence[LabelledFile]],
     copies: Sequence[LabelledFile],
     alike: Sequence[Sequence[LabelledFile]],
     files: Sequence[LabelledFile],
 ) -> str:
-    said = []
-    if torn:
-        shown = listed([" = ".join(file.name for file in group[:2]) for group in torn], 3)
-        num = sum(map(len, torn))
-        said.append(f"{num:,} images are in several classes, so one of their labels is wrong: {shown}.")
+    sentences = []
+    if ambiguous:
+        shown = listed([" = ".join(file.name for file in group[:2]) for group in ambiguous], 3)
+        num = sum(map(len, ambiguous))
+        sentences.append(f"{num:,} images are in several classes, so one of their labels is wrong: {shown}.")
     if leaked := [group[-1] for group in alike if len({file.is_validation for file in group}) > 1]:
         num_held = sum(file.is_validation is True for file in files)
         shown = listed([file.name for file in leaked], 3)
-        said.append(f"{len(leaked):,} of {num_held:,} validation images are also in training: {shown}.")
+        sentences.append(f"{len(leaked):,} of {num_held:,} validation images are also in training: {shown}.")
     elif copies:
         shown = listed([file.name for file in copies], 3)
-        said.append(f"{len(copies):,} images are copies of others: {shown}.")
-        said.append("Some would be in training and in validation." if files[0].is_validation is None else "")
-    return " ".join(filter(None, said))
+        sentences.append(f"{len(copies):,} images are copies of others: {shown}.")
+        sentences.append(
+            "Some would be in training and in validation." if files[0].is_validation is None else ""
+        )
+    return " ".join(filter(None, sentences))
 
 
 def _split(files: Sequence[LabelledFile]) -> tuple[Rows, Rows]:

@@ -94,7 +94,7 @@ def _is_readable(path: Path, problems: Problems) -> bool:
                 problems.fault(path.name, "the file is empty.", TAKEN)
                 return False
     except FileNotFoundError:
-        _tell_not_found(path, problems)
+        _report_not_found(path, problems)
         return False
     except OSError as error:
         hint = "The user this page runs as must be allowed to read it."
@@ -103,7 +103,7 @@ def _is_readable(path: Path, problems: Problems) -> bool:
     return True
 
 
-def _tell_not_found(path: Path, problems: Problems) -> None:
+def _report_not_found(path: Path, problems: Problems) -> None:
     """Record a fault for a path that does not exist, and suggest a similar one."""
     near = next((parent for parent in path.parents if os.path.isdir(parent)), path.parent)  # noqa: PTH112
     suggested = {}

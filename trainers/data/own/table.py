@@ -272,7 +272,7 @@ class TableData:
         }
 
     def inspect(self, problems: Problems) -> TableInspection:
-        """Read the table, classify its columns and plan what is learned from it."""
+        """Read the table, classify its columns and plan the learning task."""
         try:
             reading = parse_reading(self._options.reading)
         except ValueError as error:
@@ -300,7 +300,7 @@ class TableData:
                 first = make_plan(table, list(columns), self._options, reading, Problems())
                 if first is not None and leave_out(table, first, reading, problems):
                     columns = self._columns(table, reading)
-            if not self._asks_for_images(table, columns, problems):
+            if not self._needs_images_path(table, columns, problems):
                 plan = make_plan(table, columns, self._options, reading, problems)
             if plan is not None:
                 report_findings(table, columns, plan, problems)
@@ -309,19 +309,19 @@ class TableData:
     def _columns(self, table: Table, reading: Mapping[str, Any]) -> list[Column]:
         return read_columns(table, reading.get("columns", {}), reading.get("missing", {}))
 
-    def _asks_for_images(self, table: Table, columns: Sequence[Column], problems: Problems) -> bool:
+    def _needs_images_path(self, table: Table, columns: Sequence[Column], problems: Problems) -> bool:
         """Record a fault that asks for the image folder, if a column of image names is the only feature."""
         names = [each for each in columns if each.kind == FILE_NAME]
         others = [each for each in columns if each.kind in (NUMBER, MIXED, CATEGORY, TEXT, DATE)]
         if not names or len(others) > 1 or self._options.task not in ("auto", IMAGE_CLASSIFICATION):
             return False
-        beside = self._path.parent
+        own_folder = self._path.parent
         message = "the cells are names of image files."
         hint = "Give the folder that contains the images, and the images are learned from."
         some = [
             str(name) for (name,) in table.query(f"SELECT {names[0].cell} FROM rows ORDER BY row LIMIT 20")
         ]
-        folders = [beside, *sorted(each for each in beside.iterdir() if each.is_dir())[:100]]
+        folders = [own_folder, *sorted(each for each in own_folder.iterdir() if each.is_dir())[:100]]
         found = [folder for folder in folders if any((folder / name).is_file() for name in some)]
         suggested = {"images_path": str(found[0])} if found else {}
         problems.fault(

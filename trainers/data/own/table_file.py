@@ -28,7 +28,7 @@ from trainers.data.own.problems import Problems, listed, quoted
 from trainers.data.own.reading import ReadingError
 
 DELIMITERS = ("\t", ";", "|", ",")  # in order of preference
-RARE_DELIMITERS = ("^", "~", "\x01", ":", " ")  # tried only if none of the others fits
+RARE_DELIMITERS = ("^", "~", "\x01", ":", " ")  # tried only if no common delimiter fits
 NAMES = {"\t": "tabs", ";": "semicolons", "|": "bars", ",": "commas", " ": "spaces"}
 LINES, MIN_LINES = 1000, 30
 MAX_CHARACTERS = 2**20  # examined in a wide table
@@ -589,7 +589,7 @@ class Table:
         shown = quoted(" / ".join(texts))
         problems.note(self._path.name, f"below the table there is {shown}. It is left out.")
 
-    def _take_footer(self, rejected: list[Row], problems: Problems) -> None:
+    def _remove_footer(self, rejected: list[Row], problems: Problems) -> None:
         """Remove text lines below the table from the rejected lines, and report them as a footer."""
         assert self._dialect is not None
         with (self._place / "text").open("rb") as file:
@@ -631,7 +631,7 @@ class Table:
         if not rejected:
             return
         assert self._dialect is not None
-        self._take_footer(rejected, problems)
+        self._remove_footer(rejected, problems)
         if not rejected:
             return
         num_wrong = sum("COLUMNS" in str(kind) for _, kind, *_ in rejected)

@@ -1,4 +1,4 @@
-"""Plans what is learned from a table: task, label, classes and features."""
+"""Plans how a model learns from a table: task, label, classes and features."""
 
 from __future__ import annotations
 
