@@ -210,7 +210,7 @@ def make_strategy(config: Config, world: World) -> Strategy:
 
 
 def data_device(config: Config, spec: DataSpec, device: torch.device) -> torch.device:
-    """Return the device for the data: the model's device, or the CPU if the data do not fit there."""
+    """Return the device for the data: the model's device, or the CPU if the data does not fit there."""
     # Loader workers are separate processes, which cannot read from a GPU.
     is_for_workers = config.data_location == "auto" and config.num_workers > 0
     if config.data_location == "host" or is_for_workers:

@@ -159,7 +159,7 @@ class Job:
         return patience is not None and self.progress.num_evaluations_without_best >= patience
 
     def early_stopping_status(self) -> str:
-        """Return early stopping's metric, its best value and the number of evaluations since, as text."""
+        """Describe early stopping: its metric, the best value and the number of evaluations since."""
         metric = registry.task(self.spec.task).first_metric
         progress, patience = self.progress, self.config.early_stopping_patience
         counted = f"{progress.num_evaluations_without_best} of {patience} evaluations without a better one"

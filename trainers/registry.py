@@ -123,7 +123,7 @@ class MistakeEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class BrokenPlugin:
-    """A plugin file that could not be imported."""
+    """A plug-in file that could not be imported."""
 
     module: str
     message: str
@@ -221,7 +221,7 @@ def register_strategy(
 
 
 def register_task(name: str) -> Callable[[type[TaskType]], type[TaskType]]:
-    """Register a `Task` class under the name that a `DataSpec` gives."""
+    """Register a `Task` class under the name by which a `DataSpec` refers to it."""
 
     def decorate(task: type[TaskType]) -> type[TaskType]:
         if not (getattr(task, "loss_words", "") and getattr(task, "first_metric", "")):
@@ -279,7 +279,7 @@ def part(config: Config, usual: type[Part]) -> type[Part]:
 
 
 def discover(package_name: str) -> list[BrokenPlugin]:
-    """Import every file of a plugin package; return those that failed."""
+    """Import every file of a plug-in package; return the files that failed."""
     package = importlib.import_module(package_name)
     broken = []
     for info in pkgutil.iter_modules(package.__path__, prefix=f"{package_name}."):
@@ -322,7 +322,7 @@ def mistakes() -> Mapping[str, MistakeEntry]:
 
 
 def task(name: str) -> Task:
-    """Return the task of this name, which a `DataSpec` gives.
+    """Return the task of this name; a `DataSpec` refers to its task by name.
 
     Raises:
         ValueError: if there is none.

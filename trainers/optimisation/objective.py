@@ -56,7 +56,7 @@ class Objective:
         return weighted(self.training_loss(output, targets), weight)
 
     def summed_loss(self, scores: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss summed over the targets, without smoothing; in float64 to limit rounding errors."""
+        """Return the loss summed over the targets, without smoothing; float64 makes the order irrelevant."""
         return self._loss(scores, targets, "none", 0.0).double().sum()
 
     def _loss(self, scores: Tensor, targets: Tensor, reduction: str, smoothing: float) -> Tensor:

@@ -225,7 +225,7 @@ def join(
 def use_free_cores(device: torch.device) -> int:
     """Let a GPU rank pick batches with all free cores, not one (torchrun's default); return their number.
 
-    Call it after the data are loaded: the last digits of a sum on the CPU, such as a data set's mean, depend
+    Call it after the data is loaded: the last digits of a sum on the CPU, such as a data set's mean, depend
     on the number of threads. Picking a batch only copies, so its result does not.
     """
     if device.type == "cuda":

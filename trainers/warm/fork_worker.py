@@ -26,7 +26,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     multiprocessing.set_start_method(None, force=True)
     if (numpy := sys.modules.get("numpy")) is not None:
-        numpy.random.seed()  # forked ranks would share one state, and unseeded plug-ins draw alike
+        numpy.random.seed()  # else unseeded plug-ins would draw the same numbers on all forked ranks
     keep_for_oneself(pipes_to_torchrun())
     sys.argv = sys.argv[1:]
     try:

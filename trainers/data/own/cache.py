@@ -7,7 +7,7 @@ folder. The steps of `find_or_make` guarantee that a folder with that name is co
 1. A lock file per fingerprint lets one process prepare the data while the other processes wait.
 2. Arrays and `meta.json` are written into a temporary folder and synced.
 3. The temporary folder is renamed to its final name, which is atomic.
-4. `meta.json` contains a seal (size and time of each array, digest of the meta data). A folder whose seal
+4. `meta.json` contains a seal (size and time of each array, digest of the metadata). A folder whose seal
    does not match was changed or damaged and is prepared again.
 
 The file `used` in a folder has the time of its last use; folders unused for a month are removed.
@@ -145,7 +145,7 @@ class MappedArray:
 
 
 class Prepared:
-    """A prepared folder: meta data and arrays."""
+    """A prepared folder: metadata and arrays."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -157,13 +157,13 @@ class Prepared:
         return MappedArray(self.folder / f"{name}.bin", about["dtype"], tuple(about["shape"]))
 
     def is_whole(self) -> bool:
-        """Return True if the meta data, and size and time of each file, have not changed since writing."""
+        """Return True if the metadata, and size and time of each file, have not changed since writing."""
         meta = dict(self.meta)
         return bool(meta.pop(SEAL) == _seal(self.folder, meta))
 
 
 def sealed(folder: Path, meta: dict[str, Any]) -> dict[str, Any]:
-    """Return the meta data of a prepared folder with a seal, by which later changes are detected."""
+    """Return the metadata of a prepared folder with a seal, by which later changes are detected."""
     plain: dict[str, Any] = json.loads(json.dumps(meta))
     return plain | {SEAL: _seal(folder, plain)}
 
@@ -191,7 +191,7 @@ Meta = dict[str, Any]
 
 
 def cache_folder() -> Path:
-    """Return the cache folder: TRAINERS_CACHE, else next to the program, else the user's cache folder.
+    """Return the folder for prepared data: TRAINERS_CACHE, else next to the program, else the user's cache.
 
     Raises:
         DataError: if it is not writable.
@@ -282,7 +282,7 @@ def find_or_make(name: str, make: Callable[[Path], Meta]) -> Prepared:
     If several processes call this at the same time, one creates it and the other processes wait.
 
     Args:
-        make: fills an empty folder and returns the meta data.
+        make: fills an empty folder and returns the metadata.
     """
     cache = cache_folder()
     if (there := _open(cache / name)) is not None:

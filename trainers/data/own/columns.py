@@ -2,7 +2,7 @@
 
 The table is in DuckDB, and each decision is a query over many columns in long form (row, column, cell):
 
-1. `_Batch._count` finds columns whose cells are all plain numbers; they need no further queries.
+1. `_Batch._count` finds columns whose cells are all plain numbers; steps 2 and 3 skip them.
 2. `_Batch._collect_values` stores the distinct values of the other columns in `vals` and separates spellings
    of missing values.
 3. `_dates`, then `_numbers`, then `_other` decide. Dates come first, because 20240131 is also a number.

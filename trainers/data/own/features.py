@@ -47,7 +47,7 @@ def feature_names(plan: Plan) -> list[str]:
 
 
 def write_features(table: Table, plan: Plan, folder: Path) -> tuple[dict[str, Any], Scale]:
-    """Write the arrays `inputs`, `targets`, `train` and `validation`; return their meta data and the scale.
+    """Write the arrays `inputs`, `targets`, `train` and `validation`; return their metadata and the scale.
 
     This needs two passes over the data. The first one writes raw numbers. Only then are all labels known, and
     with them the training rows, from which the scale for the second pass is computed.

@@ -72,7 +72,7 @@ def _other_label(columns: Sequence[Column], plan: Plan, problems: Problems) -> N
 
 
 def _totals(table: Table, columns: Sequence[Column], problems: Problems) -> None:
-    """Report a last row that contains the totals of the others."""
+    """Report a last row that contains totals."""
     last = table.value("SELECT max(row) FROM rows")
     (cells,) = table.query_wide(
         [column(each.index) for each in columns[:MAX_CHECKED]], f"FROM rows WHERE row = {last}"

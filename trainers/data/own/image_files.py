@@ -313,7 +313,7 @@ def pillow() -> tuple[ModuleType, ModuleType]:
     with contextlib.suppress(ImportError):
         importlib.import_module("pillow_heif").register_heif_opener()
     Image.init()  # loads the readers of all formats; only those in FORMATS are used
-    # Pillow checks this before it allocates pixels: a warning above the number, an error above twice of it.
+    # Pillow checks this before it allocates pixels. Up to twice the number it only warns: make that an error.
     Image.MAX_IMAGE_PIXELS = MAX_PIXELS
     warnings.simplefilter("error", Image.DecompressionBombWarning)
     return Image, ImageOps

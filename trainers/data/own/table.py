@@ -138,7 +138,7 @@ def write_texts(
         own: the tokenizer of a pretrained model.
 
     Returns:
-        The arrays' meta data, and the tokenizer.
+        The arrays' metadata, and the tokenizer.
     """
     require_space(folder, file_bytes)
     arrays, targets, texts = _write_whole(table, plan, folder)
@@ -310,7 +310,7 @@ class TableData:
         return read_columns(table, reading.get("columns", {}), reading.get("missing", {}))
 
     def _needs_images_path(self, table: Table, columns: Sequence[Column], problems: Problems) -> bool:
-        """Record a fault that asks for the image folder, if a column of image names is the only feature."""
+        """Ask for the image folder in a fault, if a column of image names is the only feature; True if so."""
         names = [each for each in columns if each.kind == FILE_NAME]
         others = [each for each in columns if each.kind in (NUMBER, MIXED, CATEGORY, TEXT, DATE)]
         if not names or len(others) > 1 or self._options.task not in ("auto", IMAGE_CLASSIFICATION):
@@ -384,7 +384,7 @@ class TableData:
         return self._table_spec(plan.task, plan.class_names, feature_names(plan), num_rows - held, held)
 
     def prepare(self, inspection: TableInspection, folder: Path, problems: Problems) -> dict[str, Any]:
-        """Write the rows as numbers or tokens; return the meta data."""
+        """Write the rows as numbers or tokens; return the metadata."""
         plan = inspection.plan
         assert plan is not None, "a look without a plan has faults"
         about = {"task": plan.task, "class_names": list(plan.class_names)}

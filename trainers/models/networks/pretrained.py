@@ -83,7 +83,7 @@ def declare_torchvision_operators() -> torch.library.Library | None:
     registers fake kernels for two operators, and torch requires that these are declared first. A declared
     operator fails when called; timm and transformers do not call them for the models used here.
 
-    The caller must keep the returned library: its declarations vanish with it.
+    `functools.cache` keeps the library alive: its declarations vanish when it is collected.
     """
     found = None if "torchvision" in sys.modules else importlib.util.find_spec("torchvision")
     if found is None or not found.submodule_search_locations:
