@@ -34,7 +34,7 @@ from trainers.report.reporter import NullReporter
 
 log = logging.getLogger(__name__)
 
-# Rank 0 samples alone while the others wait in the next step's all-reduce, which has a timeout.
+# Rank 0 samples alone while all other ranks wait in the next step's all-reduce, which has a timeout.
 SAMPLE_TIME_LIMIT_S = 5.0
 WARN_EVERY_S = 60.0
 LONGEST_CLASS_NAME = 40
@@ -115,7 +115,7 @@ class Job:
         """Begin a step, which includes fetching its first batch.
 
         A long step of several micro-batches can be abandoned halfway: `step_start` notes the state to
-        return to. The first step of a run cannot, because there is no earlier step to save.
+        return to. The first step of a run cannot: no earlier step could be saved.
         """
         self.observer.begin_step(is_reported=self.is_step_reported(), is_first_of_epoch=is_first_of_epoch)
         if self.config.gradient_accumulation_steps == 1:

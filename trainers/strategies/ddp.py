@@ -47,8 +47,8 @@ def _average_in_shared_memory(averaging: _Averaging, bucket: dist.GradBucket) ->
 _COMPRESSIONS = {"fp16": default_hooks.fp16_compress_hook, "bf16": _send_as_bf16}
 
 
-# torch's rule for CUDA graphs of compiled models: memory of the graph must not be used beyond a step. DDP's
-# buckets would be, and so would gradients that accumulate over micro-batches.
+# torch's rule for CUDA graphs of compiled models: a tensor that outlives a step cannot be in the graph's
+# memory. DDP's buckets and gradients that accumulate over micro-batches outlive a step.
 CUDA_GRAPH_CHECKS = (
     Check(holds="not cuda_graphs or compile", field="cuda_graphs", allowed="false unless compile is true"),
     Check(

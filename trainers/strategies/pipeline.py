@@ -86,7 +86,7 @@ class Pipeline(ShardedStrategy):
         return partial(PipelineLoss, self, criterion)
 
     def run(self, inputs: Tensor, loss_of: LossOf) -> Tensor:
-        """Run one batch forward and backward; the last rank returns the loss, the others return 0.
+        """Run one batch forward and backward; the last rank returns the loss, all other ranks return 0.
 
         The loss is multiplied by the number of ranks, because the loop takes the mean over the ranks. Stages
         exchange tensors of one fixed shape, so a smaller batch is padded; padding is excluded from the loss.
@@ -122,11 +122,11 @@ class Pipeline(ShardedStrategy):
         return scores
 
     def names(self) -> dict[Tensor, str]:
-        """Return names in the whole network, so that a run with another number of stages can load them."""
+        """Return names in the unsplit network, so that a run with another number of stages can load them."""
         return self._names
 
     def state_dict(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        """Return this stage's weights and optimizer state by their names in the whole network."""
+        """Return this stage's weights and optimizer state by their names in the unsplit network."""
         local_names: dict[Tensor, str] = super().names()
         kept = self.network.state_dict()
         model = {
@@ -236,9 +236,9 @@ class _Autocast(nn.Module):
 
 
 class _LossOfPieces:
-    """Collects the outputs of all pieces and computes loss and gradient for the whole batch.
+    """Collects the outputs of all pieces and computes loss and gradient for the complete batch.
 
-    GPipe starts the first backward after the last forward, so the loss need not be a sum over the pieces.
+    GPipe starts the first backward after the last forward, so the loss can be any function of the batch.
     """
 
     def __init__(self, loss_of: LossOf, num_pieces: int, *, num_real: int) -> None:
@@ -266,7 +266,7 @@ class _LossOfPieces:
 
 
 class _PieceOfLoss(torch.autograd.Function):
-    """Placeholder for a piece's loss; its backward returns the gradient from the whole batch's loss."""
+    """Placeholder for a piece's loss; its backward returns the gradient of the batch's loss."""
 
     @staticmethod
     def forward(ctx: Any, output: Tensor, loss: _LossOfPieces, number: int) -> Tensor:

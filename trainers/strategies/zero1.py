@@ -38,7 +38,7 @@ class Zero1(DataParallel):
         )
 
     def state_dict(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        """Return the whole model and this rank's optimizer state, by parameter name.
+        """Return all weights and this rank's optimizer state, by parameter name.
 
         All ranks together save the complete optimizer state, so it is never gathered on one rank. A run with
         another number of ranks loads the parameters of its new shares by name.

@@ -389,7 +389,7 @@ def _files(path: Path) -> Iterator[tuple[str, int, int]]:
         yield os.path.relpath(folder, path) + "/", 0, 0
         for file in files:
             try:
-                about = os.stat(os.path.join(folder, file))  # noqa: PTH116, PTH118 - a million of them
+                about = os.stat(os.path.join(folder, file))  # noqa: PTH116, PTH118 - there may be a million files
             except OSError:
                 about = os.lstat(os.path.join(folder, file))  # noqa: PTH118
             yield file, about.st_size, about.st_mtime_ns
