@@ -133,6 +133,8 @@ class Job:
     def end_step(self, batch: Batch, lr: float) -> Command | None:
         """Count a completed step; return the command that all ranks carry out now, if any."""
         progress, observer = self.progress, self.observer
+        # Read the previous step's report only now: the host then waits for the GPU while this step's kernels
+        # are already queued.
         self.meter.settle()
         progress.step += 1
         progress.samples_in_epoch += batch.num_global

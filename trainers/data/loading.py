@@ -94,6 +94,8 @@ class ShardedBatches:
         for piece in range(num_pieces):
             start = piece * self._batch_size
             indices = mine if num_pieces == 1 else mine[start : start + self._batch_size]
+            # DDP averages over R replicas. With n of N samples here and weight n·R / N, the average is
+            # (1 / R) · Σ (n·R / N) · mean = (1 / N) · Σ n · mean: the mean over the global batch.
             num_mine = len(indices)
             yield MicroBatch(
                 indices=indices if num_mine else global_batch[:1],
@@ -156,15 +158,18 @@ class Loader:
             )
 
     def _picked(self, first_sample: int) -> Iterator[tuple[MicroBatch, Tensor, Tensor]]:
+        """Yield batches picked in this process, from samples on the model's device."""
         self._batches.to(self._split.device)
         for micro in self._batches.starting_at(first_sample):
             yield micro, *self._split.batch(micro.indices)
 
     def _loaded(self, first_sample: int) -> Iterator[tuple[MicroBatch, Tensor, Tensor]]:
+        """Yield batches that a DataLoader picks on the CPU and that are then copied to the model's device."""
         self._indices.first_sample = first_sample
         if self._data_loader is None:
             self._data_loader = self._make_data_loader()
         is_pinned = self._data_loader.pin_memory
+        # The DataLoader iterates over the same micro-batches for their indices; `zip` joins both in order.
         micros = self._batches.starting_at(first_sample)
         for micro, (inputs, targets) in zip(micros, self._data_loader, strict=True):
             yield (

@@ -60,6 +60,7 @@ class SharedSum:
         self._memory = MemoryFile("gradients", _HALVES * PIECE_BYTES)
         self._others = [rank for rank in range(world.world_size) if rank != world.rank]
         self._pipes = {rank: os.pipe() for rank in self._others}
+        # Each rank creates the pipes that it reads from; `connect` opens the writing ends of the others.
         self._to: dict[int, int] = {}
         self._from = {rank: reading for rank, (reading, _) in self._pipes.items()}
         self._polls: dict[int, select.poll] = {}

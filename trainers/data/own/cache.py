@@ -306,6 +306,7 @@ def require_space(folder: Path, num_bytes: int) -> None:
 
 
 def _make(cache: Path, name: str, make: Callable[[Path], Meta]) -> Prepared:
+    # A folder of this name is incomplete or changed: `_open` has rejected it.
     shutil.rmtree(cache / name, ignore_errors=True)
     started = time.monotonic()
     temporary = TemporaryFolder(name)
@@ -315,6 +316,8 @@ def _make(cache: Path, name: str, make: Callable[[Path], Meta]) -> Prepared:
             json.dump(meta, file)
             file.flush()
             os.fsync(file.fileno())
+        # Arrays and metadata are synced before the rename: the final name never refers to partial data, even
+        # after a power failure.
         temporary.path.rename(cache / name)
         sync_directory(cache)
     except OSError as error:
@@ -389,7 +392,7 @@ def _files(path: Path) -> Iterator[tuple[str, int, int]]:
         yield os.path.relpath(folder, path) + "/", 0, 0
         for file in files:
             try:
-                about = os.stat(os.path.join(folder, file))  # noqa: PTH116, PTH118 - there may be a million files
+                about = os.stat(os.path.join(folder, file))  # noqa: PTH116, PTH118 - for many files
             except OSError:
                 about = os.lstat(os.path.join(folder, file))  # noqa: PTH118
             yield file, about.st_size, about.st_mtime_ns

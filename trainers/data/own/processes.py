@@ -205,6 +205,8 @@ def _in_order(
         for number, start in enumerate(range(0, count, chunk)):
             room = number % len(rooms)
             if len(waiting) == len(rooms):
+                # Yield the oldest result. When the caller asks for the next one, it no longer needs that
+                # memory, so the next chunk is submitted with it.
                 done, room = waiting.popleft()
                 yield done.result(), rooms[room]
             waiting.append((pool.submit(work, range(start, min(start + chunk, count)), room), room))

@@ -481,6 +481,7 @@ class Table:
         database.execute("SET enable_external_access = false")
         deadline = processes.deadline()
         if deadline < float("inf"):
+            # A query cannot call `check_time`, so a timer interrupts it after the deadline.
             timer = threading.Timer(max(0.0, deadline - time.monotonic()) + 0.1, database.interrupt)
             timer.daemon = True
             timer.start()
