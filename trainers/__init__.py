@@ -1,1 +1,1 @@
-"""Training: real torchrun jobs, usable by hand and without the page."""
+"""Training in real torchrun jobs; works from the command line, without the page."""

@@ -1,4 +1,4 @@
-"""Builds everything that one rank trains with from a configuration."""
+"""Builds one rank's `Job` (data, model, strategy, optimizer) from a configuration."""
 
 from __future__ import annotations
 
@@ -41,19 +41,23 @@ log = logging.getLogger(__name__)
 
 Entry = TypeVar("Entry")
 
-# Of a device's free memory; the model and its activations need the rest.
+# Fraction of a device's free memory; the model and its activations need the rest.
 LARGEST_SHARE_FOR_DATA = 0.25
 
 
 def build_job(
     run: RunDirectory, reporter: NullReporter, pulse: Pulse, world: World, resume_step: int | None
 ) -> Job:
-    """Build data, model and optimizer; every rank calls it and ends up with the same weights.
+    """Build data, model and optimizer. Every rank calls it, and all ranks start with the same weights.
+
+    The order matters: the seed is set before the network draws its weights, BatchNorm is converted and the
+    layout chosen before DDP wraps the model, and a checkpoint is loaded last because it overwrites the
+    optimizer's state.
 
     Raises:
-        ValueError: when the configuration names something that is not there or does not go together.
-        NotInstalledError: when it needs a package that is not there.
-        CheckpointError: when the checkpoint to resume from is not whole.
+        ValueError: if the configuration names an unknown part, or its parts are incompatible.
+        NotInstalledError: if a required package is missing.
+        CheckpointError: if the checkpoint to resume from is incomplete.
     """
     config = run.read_config()
     if world.world_size != config.world_size:
@@ -90,7 +94,7 @@ def build_job(
     objective = Objective(spec, label_smoothing=config.label_smoothing, num_ranks=world.world_size)
     bits = Precision(config.precision, world.device)
     network = sync_batchnorm(network, config, world, reporter)
-    # From here on every replica draws its own random numbers (dropout), independent of the initialisation.
+    # All ranks initialised the same weights; from here on each replica draws its own dropout masks.
     torch.manual_seed(config.seed + 1 + strategy.replica)
     strategy.autocast = bits.autocast
     if strategy.takes_any_layout:
@@ -165,14 +169,14 @@ def _trivial(spec: DataSpec, train: Split, validation: Split, reporter: NullRepo
     try:
         return registry.task(spec.task).trivial(spec, train, validation)
     except (RuntimeError, ValueError, LookupError) as error:
-        # Data sets and tasks may be a user's own plug-ins, and training does not need it.
+        # Data sets and tasks may be user plug-ins, and training does not depend on this value.
         message = f"The trivial predictor could not be computed: {error}"
         reporter.warning("no_trivial", message, "Training is not affected; the verdict is more cautious.")
         return None
 
 
 def create_dataset(config: Config, model_entry: ModelEntry, options: ModelOptions) -> Dataset:
-    """Create the configured data set, read by the model's own tokenizer where it has one."""
+    """Create the configured data set, with the model's tokenizer if it has one."""
     entry = pick(registry.datasets(), config.dataset, "dataset")
     tokenizer = model_entry.tokenizer(options) if model_entry.tokenizer else None
     return entry.create(DataOptions.of(config, tokenizer))
@@ -182,7 +186,7 @@ def build_network(entry: ModelEntry, spec: DataSpec, options: ModelOptions) -> n
     """Build the network in the configured size.
 
     Raises:
-        ValueError: when there is no such size.
+        ValueError: if the model has no such size.
     """
     size = options.size or entry.default_size
     if size not in entry.sizes:
@@ -196,7 +200,7 @@ def make_strategy(config: Config, world: World) -> Strategy:
     """Create the configured strategy.
 
     Raises:
-        ValueError: when it does not go with the rest of the configuration.
+        ValueError: if it is incompatible with the rest of the configuration.
     """
     kind = registry.part(config, pick(registry.strategies(), config.strategy, "strategy"))
     problem = kind.why_not_config(config)
@@ -206,7 +210,7 @@ def make_strategy(config: Config, world: World) -> Strategy:
 
 
 def data_device(config: Config, spec: DataSpec, device: torch.device) -> torch.device:
-    """Return the device for the data: the model's, or the host if it does not fit there."""
+    """Return the device for the data: the model's device, or the CPU if the data does not fit there."""
     # Loader workers are separate processes, which cannot read from a GPU.
     is_for_workers = config.data_location == "auto" and config.num_workers > 0
     if config.data_location == "host" or is_for_workers:
@@ -219,7 +223,7 @@ def data_device(config: Config, spec: DataSpec, device: torch.device) -> torch.d
 
 
 def make_batches(config: Config, strategy: Strategy, num_train: int) -> ShardedBatches:
-    """Return this rank's share of the training samples, batch by batch."""
+    """Return the batch sampler for this rank's shard of the training samples."""
     return registry.part(config, ShardedBatches)(
         num_train,
         config.batch_size,
@@ -252,22 +256,21 @@ def sync_batchnorm(network: nn.Module, config: Config, world: World, reporter: N
 
 
 def set_seed(config: Config) -> None:
-    """Seed every generator, the same on all ranks, so that all build the same weights."""
+    """Seed all random generators identically on every rank, so that all ranks build the same weights."""
     random.seed(config.seed)
     torch.manual_seed(config.seed)
     if config.deterministic:
-        # cuBLAS wants its workspace fixed for this (CUDA documentation, "Results reproducibility").
+        # cuBLAS is deterministic only with a fixed workspace (CUDA documentation, "Results reproducibility").
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
 
 
 def choose_convolutions(config: Config, strategy: Strategy) -> None:
-    """Let cuDNN time its convolutions and keep the fastest, on GPUs where ranks may choose differently.
+    """Enable cuDNN's autotuner on GPUs, unless every rank must run the same kernel.
 
-    Each shape costs some trial runs once, at its first step. Two ranks need not find the same one the
-    fastest, and another one gives other bits. So it is off where a run must be deterministic, and under
-    tensor parallelism: there all ranks hold some weights whose gradients nobody averages, and these would
-    drift apart.
+    Each new shape costs a few trial runs, once. Two ranks may find different kernels fastest, and different
+    kernels round differently. So autotuning is off for deterministic runs and under tensor parallelism,
+    where some replicated weights have gradients that are never averaged and would drift apart.
     """
     may_differ = not (config.deterministic or strategy.keeps_copies_without_sync)
     torch.backends.cudnn.benchmark = strategy.world.device.type == "cuda" and may_differ
@@ -277,7 +280,7 @@ def pick(table: Mapping[str, Entry], name: str, field: str) -> Entry:
     """Return the entry of this name.
 
     Raises:
-        ValueError: naming the field, the value and what there is.
+        ValueError: if there is none; names the field, the value and the allowed names.
     """
     if name in table:
         return table[name]
@@ -315,7 +318,7 @@ def _say_what_is_wrong(config: Config, world: World, reporter: NullReporter) -> 
 
 
 def _rehearse(config: Config, strategy: Strategy, objective: Objective, train: Split, world: World) -> None:
-    """Run one forward and backward pass without an update; loading then restores all state."""
+    """Run one forward and backward pass without an update; loading then overwrites all state."""
     inputs, targets = _first_batch(config, train, world)
     with strategy.gradient_sync(enabled=True):
         with strategy.autocast():
@@ -335,7 +338,7 @@ def _compile(
 ) -> None:
     problem: str | None = f"it is not offered with strategy {strategy.name}"
     if config.precision == "bf16" and _emulates_bf16(strategy.world.device):
-        # Inductor skips graphs with bf16 there, without an error, while the rest counts as compiled.
+        # Inductor silently skips bf16 graphs on such a GPU, yet reports the model as compiled.
         problem = "the GPU only emulates bf16; choose fp16"
     elif not strategy.is_sharded and not strategy.is_collective:
         batch = _first_batch(config, train, strategy.world)

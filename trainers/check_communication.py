@@ -1,9 +1,9 @@
-"""Measures how fast the ranks of this machine average tensors: real all-reduces of several sizes.
+"""Measures the speed of real all-reduces of several sizes between the ranks of this machine.
 
     torchrun OPTIONS --nproc-per-node N -m trainers.check_communication
 
-NCCL between GPUs, gloo between CPU ranks. Rank 0 prints one JSON object a line and size; a rank that
-fails prints one with `error` and `rank`.
+Uses NCCL between GPUs and gloo between CPU ranks. Rank 0 prints one line of JSON per size; a rank that
+fails prints a line of JSON with `error` and `rank`.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ def main() -> None:
     die_with_parent(parent_by_name())
     try:
         measure_all(options.device, options.seconds_per_size, options.up_to_bytes)
-    except BaseException as error:  # noqa: BLE001 - a rank's main: whatever it was is said, and the job ends
-        words = f"{type(error).__name__}: {library_error_text(error)}"[:MAX_ERROR_LENGTH]
-        say({"error": words, "rank": int(os.environ["RANK"])})
-        # Not the interpreter's exit: a broken process group can hang or abort in its destructor.
+    except BaseException as error:  # noqa: BLE001 - a rank's main: any error is reported, and the job ends
+        message = f"{type(error).__name__}: {library_error_text(error)}"[:MAX_ERROR_LENGTH]
+        say({"error": message, "rank": int(os.environ["RANK"])})
+        # Skip the interpreter's shutdown: a broken process group can hang or abort in its destructor.
         os._exit(1)
 
 
 def measure_all(wanted_device: str, time_per_size_s: float, up_to_bytes: int | None = None) -> None:
-    """Measure every size, the smallest first; rank 0 prints each as soon as it is known."""
-    # The import takes seconds; the death of torchrun must be noticed meanwhile.
+    """Measure every size in ascending order; rank 0 prints each result immediately."""
+    # Imported here, after `die_with_parent`: importing torch takes seconds in which torchrun may die.
     from trainers.parallel import bandwidth, process_group
 
     world = process_group.join(wanted_device)

@@ -1,4 +1,4 @@
-"""Obeys what the page asks of a running job, at the step all ranks agreed on."""
+"""Carries out commands from the page in a running job, at the step that all ranks agreed on."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ log = logging.getLogger(__name__)
 PAUSE_POLL_S = 0.1
 
 
-# What all ranks do at the step they agreed on: train on, wait, or raise `Stopped`; it answers the command.
+# Carries out one command on every rank at the agreed step and answers it; raises `Stopped` to end training.
 Handler = Callable[[Job, Command], None]
 _HANDLERS: dict[str, Handler] = {}
 
 
 def handles(name: str) -> Callable[[Handler], Handler]:
-    """Make a function what carries out the command of this name."""
+    """Register a function as the handler of the command of this name."""
 
     assert name in COMMANDS
 
@@ -35,34 +35,34 @@ def handles(name: str) -> Callable[[Handler], Handler]:
     return add
 
 
-class Stopped(Exception):  # noqa: N818 - no error: somebody wanted it
-    """Ends training on all ranks at the same step; in words why, where whoever asked said so."""
+class Stopped(Exception):  # noqa: N818 - not an error: a user asked for it
+    """Ends training on all ranks at the same step. Its text is the reason for the stop, if one was given."""
 
 
 def obey(job: Job, command: Command) -> None:
-    """Carry out a command.
+    """Carry out a command on this rank.
 
     Raises:
-        Stopped: it was a stop, and nothing speaks against it.
+        Stopped: if the command is a stop and was accepted.
     """
     log.info("all ranks agreed at step %d: %s", job.progress.step, command.name)
     _HANDLERS[command.name](job, command)
 
 
 def evaluate_unless_stopped(job: Job) -> None:
-    """Evaluate, or break that off for a stop; where the stop is refused, evaluate from the beginning."""
+    """Evaluate; interrupt the evaluation to stop, and restart it if the stop is refused."""
     while not evaluate(job):
         _obey_all(job)
 
 
 def obey_within_step(job: Job) -> None:
-    """Between two micro-batches of a long step, see whether somebody wants to stop; every rank must call it.
+    """Check for a stop between two micro-batches of a long step. Every rank must call it.
 
-    The step is left then: saved is the one before it, as if this one had not begun. Where the stop is
-    refused, the step goes on.
+    A stop abandons the current step: the state before it is restored and saved, as if the step had not
+    begun. If the stop is refused, the step continues.
     """
     if not job.step_start.is_noted:
-        return  # a step that is over soon
+        return  # a short step, or the first of the run: a stop waits for its end
     is_wanted = job.meter.should_leave_step()
     job.observer.go_on_within_step()
     if is_wanted:
@@ -72,19 +72,19 @@ def obey_within_step(job: Job) -> None:
 
 
 def finish(job: Job) -> None:
-    """Report what is left, evaluate, save; a stop that comes meanwhile is obeyed."""
+    """Report the remaining steps, evaluate and save, while still accepting a stop."""
     job.observer.end_recording("The run came to its end.")
     command = job.meter.report()  # the steps since the last report, when `max_steps` ended an epoch early
     if command is not None:
         obey(job, command)
     evaluate_unless_stopped(job)
     while not save_and_wait(job, "end"):
-        # The work is done but not kept: better to wait for somebody than to lose it.
+        # Training is done but not saved: wait for a user to free space rather than lose it.
         stay_paused(job, "The last checkpoint could not be saved: see the warning, then resume.")
 
 
 def _obey_all(job: Job) -> None:
-    """Obey all that was asked: what came before a stop is first, and the stop may be refused."""
+    """Carry out all waiting commands in order. A stop may be refused, so this may return."""
     while (command := job.meter.report()) is not None:
         obey(job, command)
 
@@ -99,7 +99,7 @@ def stay_paused(job: Job, why: str) -> None:
                 job.reporter.answer(command, step=job.progress.step, accepted=False, message=message)
                 continue
             obey(job, command)
-            if command.name == "stop":  # refused: nothing could be saved
+            if command.name == "stop":  # refused: the checkpoint could not be saved
                 job.reporter.state("paused", why)
         message = f"Continuing from step {job.progress.step:,}."
         job.reporter.answer(command, step=job.progress.step, accepted=True, message=message)
@@ -130,7 +130,7 @@ def _stop(job: Job, command: Command) -> None:
 
 @handles("checkpoint")
 def _checkpoint(job: Job, command: Command) -> None:
-    """Start a save; the answer comes when it is on the disk."""
+    """Start a save; `SaveAnswers` answers the command when the checkpoint is on disk."""
     step = job.progress.step
     job.answers.asked[step] = command
     save(job, "button")
@@ -148,7 +148,7 @@ def _pause(job: Job, command: Command) -> None:
 
 @handles("resume")
 def _resume(job: Job, command: Command) -> None:
-    """Refuse: a paused run hears it in `stay_paused`."""
+    """Refuse to resume: a paused run receives this command in `stay_paused` instead."""
     job.reporter.answer(command, step=job.progress.step, accepted=False, message="The run is not paused.")
 
 
@@ -168,7 +168,7 @@ def _set_learning_rate(job: Job, command: Command) -> None:
 
 @handles("record")
 def _record(job: Job, command: Command) -> None:
-    """Let another observer be told of the next steps, which puts the usual one back when it has them."""
+    """Replace the observer by a recorder for the next steps; it restores the usual one afterwards."""
     step, usual = job.progress.step, job.observer
     refusal = (
         "Steps are being recorded already."
@@ -200,7 +200,7 @@ def _record(job: Job, command: Command) -> None:
 
 @handles("slow_rank")
 def _slow_rank(job: Job, command: Command) -> None:
-    """Let one rank sleep in each step from now on, or let it be."""
+    """Make one rank sleep in each step from now on; a delay of 0 ends that."""
     step, rank, delay_ms = job.progress.step, command.rank, command.delay_ms
     num_ranks = job.world.world_size
     if rank >= num_ranks:
@@ -218,9 +218,9 @@ def _slow_rank(job: Job, command: Command) -> None:
 
 
 def _sleeping(job: Job, delay_s: float) -> RemovableHandle:
-    """Put the sleep before the forward pass: to the others this rank computes so much longer.
+    """Sleep before each forward pass in training, so that this rank appears to compute longer.
 
-    It is a hook of the model, so that a run in which nobody asks has nothing of it in its steps.
+    A forward hook costs nothing in runs that do not use it. The delay is spread over the micro-batches.
     """
     delay_s /= job.config.gradient_accumulation_steps
 

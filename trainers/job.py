@@ -1,4 +1,4 @@
-"""Everything one rank trains with, and what it does between steps: evaluate, show, save."""
+"""One rank's `Job`, and its work between steps: evaluate, sample, save."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from trainers.report.reporter import NullReporter
 
 log = logging.getLogger(__name__)
 
-# Rank 0 alone takes a sample while the others wait in the next step's all-reduce, which has an end.
+# Rank 0 samples alone while all other ranks wait in the next step's all-reduce, which has a timeout.
 SAMPLE_TIME_LIMIT_S = 5.0
 WARN_EVERY_S = 60.0
 LONGEST_CLASS_NAME = 40
@@ -45,9 +45,9 @@ class Job:
     """One rank's part of a run.
 
     Attributes:
-        num_shards: over how many replicas each epoch's samples are dealt.
-        trivial: what a predictor without inputs reaches; only on rank 0, which writes the `plan` event.
-        slowed: the hook by which this rank sleeps in each step, while somebody wants that.
+        num_shards: number of replicas that each epoch's samples are distributed over.
+        trivial: metrics of a predictor that ignores its input; only on rank 0, which writes the `plan` event.
+        slowed: handle of the hook that makes this rank sleep in each step, or None.
     """
 
     run: RunDirectory
@@ -78,7 +78,7 @@ class Job:
     slowed: RemovableHandle | None = None
 
     def plan(self) -> dict[str, Any]:
-        """Return how long the run is, counted on the data and the model that are really there."""
+        """Return the `plan` event: the length of the run, from the loaded data and the built model."""
         progress = self.progress
         return {
             "num_train": self.num_train,
@@ -107,15 +107,15 @@ class Job:
         }
 
     def _class_names(self) -> list[str] | None:
-        """Return the names that belong to a confusion matrix, where there is one."""
+        """Return the class names of the confusion matrix, or None if the task has none."""
         names = registry.task(self.spec.task).class_names(self.spec)
         return None if names is None else [name[:LONGEST_CLASS_NAME] for name in names]
 
     def begin_step(self, *, is_first_of_epoch: bool = False) -> None:
-        """Begin a step; fetching its first batch belongs to it.
+        """Begin a step, which includes fetching its first batch.
 
-        One of several micro-batches that takes long can be left in its middle; but the very first step has
-        nothing before it that could be saved.
+        A long step of several micro-batches can be abandoned halfway: `step_start` notes the state to
+        return to. The first step of a run cannot: no earlier step could be saved.
         """
         self.observer.begin_step(is_reported=self.is_step_reported(), is_first_of_epoch=is_first_of_epoch)
         if self.config.gradient_accumulation_steps == 1:
@@ -126,13 +126,15 @@ class Job:
             self.step_start.forget()
 
     def is_step_reported(self) -> bool:
-        """Tell, all ranks alike, whether the step under way is reported: it is time, or the epoch ends."""
+        """True, on all ranks alike, if the current step is reported: a report is due or the epoch ends."""
         ends_epoch = self.progress.samples_in_epoch + self.global_batch >= self.num_train
         return ends_epoch or self.meter.is_report_due()
 
     def end_step(self, batch: Batch, lr: float) -> Command | None:
-        """Count the step whose last micro-batch this was; return what all ranks are to obey now."""
+        """Count a completed step; return the command that all ranks carry out now, if any."""
         progress, observer = self.progress, self.observer
+        # Read the previous step's report only now: the host then waits for the GPU while this step's kernels
+        # are already queued.
         self.meter.settle()
         progress.step += 1
         progress.samples_in_epoch += batch.num_global
@@ -159,7 +161,7 @@ class Job:
         return patience is not None and self.progress.num_evaluations_without_best >= patience
 
     def early_stopping_status(self) -> str:
-        """Return which metric early stopping watches, its best value and the evaluations since, as text."""
+        """Describe early stopping: its metric, the best value and the number of evaluations since."""
         metric = registry.task(self.spec.task).first_metric
         progress, patience = self.progress, self.config.early_stopping_patience
         counted = f"{progress.num_evaluations_without_best} of {patience} evaluations without a better one"
@@ -169,7 +171,7 @@ class Job:
         return f"{best}, {counted}"
 
     def has_ended(self) -> bool:
-        """Tell whether training is over, for whichever reason; changes from step to step."""
+        """True if training is over: last epoch, `max_steps` or early stopping."""
         progress = self.progress
         return (
             progress.epoch >= self.config.num_epochs
@@ -180,15 +182,15 @@ class Job:
 
 @dataclass
 class SaveAnswers:
-    """Reports what became of a save, from the thread that wrote it, and answers who asked for it."""
+    """Reports the outcome of each save, from the thread that wrote it, and answers the save command."""
 
     reporter: NullReporter
     asked: dict[int, Command] = field(default_factory=dict)
-    # A run that saves at every step would fill the rest of the disk with warnings.
+    # Limits warnings: a run that saves at every step would otherwise fill the disk with them.
     _warned_at: float | None = None
 
     def __call__(self, outcome: Outcome) -> None:
-        """Report one outcome; every rank's thread calls it, the others' reporters say nothing."""
+        """Report one outcome. Called on every rank; only rank 0's reporter writes."""
         if isinstance(outcome, CheckpointError):
             hint = hint_of(outcome)
             now = time.monotonic()
@@ -219,7 +221,7 @@ class SaveAnswers:
 
 
 def hint_of(error: CheckpointError) -> str:
-    """Return what to do about a checkpoint that was not saved; only a full disk needs space."""
+    """Return the advice for a failed save; only a full disk asks the user to free space."""
     if isinstance(error, PeersGoneError):
         return "No file could not be written. Checkpoints from before are kept."
     if isinstance(error, NoSpaceError):
@@ -228,9 +230,10 @@ def hint_of(error: CheckpointError) -> str:
 
 
 def evaluate(job: Job) -> bool:
-    """Measure loss and metrics over the whole validation split; keep the best; show what the model says.
+    """Compute loss and metrics over the validation split, keep the best checkpoint, and take a sample.
 
-    False when it was broken off, on all ranks alike, because somebody wants the run to stop.
+    Returns:
+        False, on all ranks alike, if it was interrupted because a stop was requested.
     """
     progress = job.progress
     if progress.evaluated_step == progress.step:
@@ -258,7 +261,7 @@ def evaluate(job: Job) -> bool:
 
 
 def sample_now_and_then(job: Job) -> None:
-    """Show what the model says when the last time is long ago (an epoch can take hours)."""
+    """Take a sample if the previous one is long ago: an epoch can take hours."""
     if job.meter.is_sample_due:
         with job.observer.standing_still():
             take_sample(job)
@@ -266,9 +269,9 @@ def sample_now_and_then(job: Job) -> None:
 
 @torch.no_grad()
 def take_sample(job: Job) -> None:
-    """Ask the model; rank 0 alone where the whole model lies on it, else all ranks together.
+    """Report a sample of the model's output: from rank 0 alone if it holds all weights, else from all ranks.
 
-    Nothing is compiled for it: the others wait meanwhile, and not for as long as a compiler can take.
+    It runs uncompiled: the other ranks wait in a collective, and compiling could exceed its timeout.
     """
     started = time.perf_counter()
     heartbeats.write_heartbeat(SAMPLING)
@@ -288,7 +291,7 @@ def take_sample(job: Job) -> None:
                 time_limit_s=None if job.strategy.is_collective else SAMPLE_TIME_LIMIT_S,
             )
     except (RuntimeError, ValueError, LookupError) as error:
-        # Only a picture for people: it must not end a run.
+        # A sample is for display only and must not end a run.
         job.reporter.warning("no_sample", f"No sample could be taken: {error}", "Training is not affected.")
         return
     finally:
@@ -300,7 +303,7 @@ def take_sample(job: Job) -> None:
 
 
 def save(job: Job, reason: str) -> None:
-    """Save a checkpoint of this step; training stands still only while its state is copied."""
+    """Save a checkpoint of this step; training waits only while the state is copied."""
     with job.observer.standing_still():
         job.meter.flush()
         heartbeats.write_heartbeat(SAVING)
@@ -308,7 +311,7 @@ def save(job: Job, reason: str) -> None:
 
 
 def save_and_wait(job: Job, reason: str) -> bool:
-    """Save a checkpoint and wait until it is on the disk; tell whether it is. Never ends the run."""
+    """Save a checkpoint and wait; return True if it is on disk. A failed save does not raise."""
     with job.observer.standing_still():
         save(job, reason)
         job.checkpointer.wait()

@@ -17,37 +17,39 @@ def train(job: Job) -> None:
     """Train until the configured end; every rank calls it.
 
     Raises:
-        Stopped: somebody wanted that; all ranks have agreed on the step.
+        Stopped: if a stop was requested; all ranks raise it after the same step.
     """
     config, progress, precision = job.config, job.progress, job.precision
-    autocast = precision.autocast()  # made once, entered in each step
+    autocast = precision.autocast()  # created once, entered in each step
     strategy, loader, optimizer = job.strategy, job.loader, job.optimizer
-    strategy.model.train()  # with several ranks the one that DDP wraps
+    strategy.model.train()  # with DDP: the wrapped model
     loss_of = strategy.loss_function(job.objective)  # criterion(model(inputs), targets) * weight
 
     while not job.has_ended():
         job.begin_step(is_first_of_epoch=True)
-        loader.set_epoch(progress.epoch)  # shuffles anew, alike on all ranks
+        loader.set_epoch(progress.epoch)  # reshuffles, with the same order on all ranks
         for batch in loader.starting_at(progress.samples_in_epoch):
             job.observer.data_fetched()
-            with strategy.gradient_sync(enabled=batch.is_last):  # no_sync() before; then backward averages
+            # DDP's no_sync() until the last micro-batch: only its backward averages gradients across ranks.
+            with strategy.gradient_sync(enabled=batch.is_last):
                 with autocast:
                     loss = loss_of(batch.inputs, batch.targets, batch.weight)
                 job.observer.forward_done()
-                loss.backward(precision.loss_scale())  # begins with 1, but for fp16
+                loss.backward(precision.loss_scale())  # starts from 1; fp16 from the loss scale
             job.meter.add_loss(loss.detach())
             job.observer.backward_done(is_last=batch.is_last)
-            if not batch.is_last:  # gradients add up over several batches before a step
+            if not batch.is_last:  # gradients accumulate over the micro-batches of a step
                 obey_within_step(job)
                 continue
             precision.unscale(optimizer)
             job.meter.note_gradients(gradient_norm(job))
             lr = job.rate.apply(optimizer, progress)
-            precision.step(optimizer)  # optimizer.step(); with fp16 only if all gradients are finite
+            precision.step(optimizer)  # optimizer.step(); fp16 skips it if a gradient is not finite
             clear_gradients(optimizer)  # optimizer.zero_grad()
             job.observer.optimizer_done()
 
-            command = job.end_step(batch, lr)  # what the page asks: all ranks hear it at the same step
+            command = job.end_step(batch, lr)  # all ranks agree on it at the same step
+            # Evaluate and save before the command, which may raise `Stopped` and so end the loop.
             if _is_due(progress.step, config.eval_every_steps):
                 evaluate_unless_stopped(job)
             if _is_due(progress.step, config.checkpoint_every_steps):
@@ -58,7 +60,7 @@ def train(job: Job) -> None:
                 break
             sample_now_and_then(job)
             job.begin_step()
-        else:  # the epoch is whole
+        else:  # no break: every batch of the epoch was used
             command = job.meter.report()
             if config.eval_every_steps is None:
                 evaluate_unless_stopped(job)
@@ -73,7 +75,7 @@ def train(job: Job) -> None:
 
 
 def gradient_norm(job: Job) -> Tensor | None:
-    """Clip the gradients where that is configured; return their norm on the steps that report it."""
+    """Clip the gradients if configured; return their norm, or None in steps that do not report it."""
     if job.config.max_grad_norm is not None:
         return job.strategy.clip_gradients(job.config.max_grad_norm)
     if job.is_step_reported() and (job.world.is_main or job.strategy.is_collective):
@@ -84,7 +86,7 @@ def gradient_norm(job: Job) -> Tensor | None:
 def clear_gradients(optimizer: Optimizer) -> None:
     """Set all gradients to None: `optimizer.zero_grad()` without its range for profilers.
 
-    That range costs the host 25 us per step, which a small model on a GPU waits for.
+    The profiler range costs 25 µs of host time per step, which delays a small model on a GPU.
     """
     for group in optimizer.param_groups:
         for parameter in group["params"]:

@@ -1,7 +1,7 @@
-"""What can be picked: plugins register by decorator and are discovered by package.
+"""The registry of plug-ins, which register with a decorator and are discovered by package.
 
-A new model, data set, strategy, task or mistake is one file with one decorator; nothing else is touched. A
-file that fails to import is reported by name and breaks nothing else.
+A new model, data set, strategy, task or mistake is one file with one decorator; no other file changes. A
+file that fails to import is reported by name and does not affect the others.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """What a configuration says about the model.
+    """The model's part of a configuration.
 
     Attributes:
         size: one of the model's sizes.
-        pretrained_path: local folder of a trained model, for models that are fine-tuned.
-        offline: nothing may be fetched from a model hub.
+        pretrained_path: local folder of a pretrained model, for models that are fine-tuned.
+        offline: True if nothing may be downloaded from a model hub.
     """
 
     size: str = ""
@@ -42,7 +42,7 @@ class ModelOptions:
 
 
 class ModelBuilder(Protocol):
-    """Builds a network for a data set's shape; its weights are drawn from torch's global generator."""
+    """Builds a network for the shapes in a `DataSpec`; weights come from torch's global generator."""
 
     def __call__(self, spec: DataSpec, options: ModelOptions) -> nn.Module: ...
 
@@ -52,11 +52,11 @@ class ModelEntry:
     """One model of the catalogue.
 
     Attributes:
-        sizes: the presets by name, each with a few words; the first is the default. Never empty.
-        family: kind of network, by which the page picks default values; one of `FAMILIES`.
-        needs_path: it starts from a trained model in a local folder.
-        requires: packages it needs beyond requirements.txt, as pip names them.
-        tokenizer: gives the tokenizer of the trained model in a folder, where it reads text.
+        sizes: presets by name, each with a short description; the first is the default. Never empty.
+        family: kind of network, one of `FAMILIES`; the page derives default settings from it.
+        needs_path: True if it starts from a pretrained model in a local folder.
+        requires: pip names of packages it needs beyond requirements.txt.
+        tokenizer: loads the tokenizer of the pretrained model; None if the model does not read text.
     """
 
     name: str
@@ -80,8 +80,8 @@ class DatasetEntry:
     """One data set of the catalogue.
 
     Attributes:
-        needs_path: it is a user's own, and described by an inspection.
-        optional: pinned packages that it can be used without, with what each of them reads.
+        needs_path: True for own data, whose description comes from an inspection.
+        optional: optional pinned packages, each with the formats that it reads.
     """
 
     name: str
@@ -105,12 +105,12 @@ _WITH_SEVERAL_RANKS = Check(
 
 @dataclass(frozen=True, kw_only=True)
 class MistakeEntry:
-    """One mistake of the catalogue: a class that stands in for a part of training and does it wrong.
+    """One mistake of the catalogue: a class that replaces a part of training by a wrong implementation.
 
     Attributes:
-        part: a subclass of the part; all else of training is as it always is.
-        hangs: a run with it waits for ever, until the hang is found.
-        checks: what must hold of a configuration.
+        part: a subclass of the part it replaces; the rest of training is unchanged.
+        hangs: True if a run with it hangs until the hang detection ends it.
+        checks: conditions on the configuration.
     """
 
     name: str
@@ -123,7 +123,7 @@ class MistakeEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class BrokenPlugin:
-    """A plugin file that could not be imported."""
+    """A plug-in file that could not be imported."""
 
     module: str
     message: str
@@ -136,7 +136,7 @@ StrategyType = TypeVar("StrategyType", bound="Strategy")
 TaskType = TypeVar("TaskType", bound="Task")
 Part = TypeVar("Part")
 
-# What `register_model` takes as a family; ddp_gui/plan/recipe.py has a rule for each.
+# Allowed values of `family` in `register_model`; ddp_gui/plan/recipe.py has a rule for each.
 FAMILIES = ("linear", "dense", "convolution", "recurrent", "transformer", "pretrained")
 _KINDS = ("models", "datasets", "strategies", "tasks", "mistakes")
 
@@ -186,7 +186,7 @@ def register_model(
 def register_dataset(
     name: str, *, label: str, needs_path: bool = False, optional: Mapping[str, str] | None = None
 ) -> Callable[[Creator], Creator]:
-    """Register what makes a `Dataset` of `DataOptions`, a class or function; see `DatasetEntry`."""
+    """Register a class or function that creates a `Dataset` from `DataOptions`; see `DatasetEntry`."""
 
     def decorate(create: Creator) -> Creator:
         entry = DatasetEntry(
@@ -204,8 +204,8 @@ def register_strategy(
     """Register a `Strategy` class.
 
     Args:
-        description: beside its name in the form.
-        sharing: what the ranks do together in a step, for the page of a run.
+        description: shown next to its name in the form.
+        sharing: what the ranks communicate in a step, for a run's page.
     """
 
     def decorate(strategy: type[StrategyType]) -> type[StrategyType]:
@@ -221,7 +221,7 @@ def register_strategy(
 
 
 def register_task(name: str) -> Callable[[type[TaskType]], type[TaskType]]:
-    """Register a `Task` class under the name that a `DataSpec` gives."""
+    """Register a `Task` class under the name by which a `DataSpec` refers to it."""
 
     def decorate(task: type[TaskType]) -> type[TaskType]:
         if not (getattr(task, "loss_words", "") and getattr(task, "first_metric", "")):
@@ -236,10 +236,10 @@ def register_task(name: str) -> Callable[[type[TaskType]], type[TaskType]]:
 def register_mistake(
     name: str, *, label: str, description: str, hangs: bool = False, checks: tuple[Check, ...] = ()
 ) -> Callable[[type[Part]], type[Part]]:
-    """Register a class that stands in for the part of training that it is a subclass of, and does it wrong.
+    """Register a wrong implementation that replaces the part of training it is a subclass of.
 
     Args:
-        checks: what must hold of a configuration, beside what must with every mistake.
+        checks: conditions on the configuration, in addition to those of every mistake.
     """
 
     def decorate(part: type[Part]) -> type[Part]:
@@ -258,10 +258,10 @@ def register_mistake(
 
 
 def check_mistake(config: Config) -> None:
-    """See that there is the mistake of a configuration, and that it can be made there.
+    """Check that the configured mistake exists and is possible with this configuration.
 
     Raises:
-        ConfigError: naming the field, its value and what is allowed.
+        ConfigError: if not; names the field, its value and the allowed values.
     """
     if not config.is_broken_on_purpose:
         return
@@ -273,19 +273,19 @@ def check_mistake(config: Config) -> None:
 
 
 def part(config: Config, usual: type[Part]) -> type[Part]:
-    """Return a part of training: the usual one, or what stands in for it in a run broken on purpose."""
+    """Return the class for a part of training: `usual`, or its replacement in a run broken on purpose."""
     entry = _mistakes.get(config.mistake)
     return entry.part if entry is not None and issubclass(entry.part, usual) else usual
 
 
 def discover(package_name: str) -> list[BrokenPlugin]:
-    """Import every file of a plugin package; return those that failed."""
+    """Import every file of a plug-in package; return the files that failed."""
     package = importlib.import_module(package_name)
     broken = []
     for info in pkgutil.iter_modules(package.__path__, prefix=f"{package_name}."):
         try:
             importlib.import_module(info.name)
-        except Exception as error:  # noqa: BLE001 - a plugin is anybody's code; it is reported, not hidden
+        except Exception as error:  # noqa: BLE001 - a plug-in is arbitrary code; its error is reported
             message = f"{type(error).__name__}: {explain(error)}"
             broken.append(BrokenPlugin(module=info.name, message=message, traceback=traceback.format_exc()))
     return broken
@@ -322,10 +322,10 @@ def mistakes() -> Mapping[str, MistakeEntry]:
 
 
 def task(name: str) -> Task:
-    """Return the task of this name, which a `DataSpec` gives.
+    """Return the task of this name; a `DataSpec` refers to its task by name.
 
     Raises:
-        ValueError: when there is none.
+        ValueError: if there is none.
     """
     if name not in _tasks:
         discover("trainers.tasks")

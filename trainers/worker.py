@@ -1,8 +1,8 @@
-"""What torchrun starts on every rank: build, run, tear down, exit code.
+"""Entry point of a rank under torchrun: build the job, train, leave the process group, exit code.
 
     torchrun OPTIONS --nproc-per-node N -m trainers.worker RUN_DIR [--config JSON | --resume STEP]
 
-The options are those of the command that the page shows (`engines/local/torchrun.py` says why).
+The options are those of the command that the page shows; `engines/local/torchrun.py` gives the reasons.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def work(run: RunDirectory, resume_step: int | None) -> int:
-    """Be this rank of a run; return the exit code for its process, the traceback being in the log."""
+    """Train as this rank of a run; return the exit code of the process. Errors go to the rank's log."""
     private_files.begin(run.path.parent)
     fence.enter_by_environment(run.path)
     redirect_output(run)
@@ -74,33 +74,34 @@ def work(run: RunDirectory, resume_step: int | None) -> int:
     heartbeats.begin_heartbeats()
     try:
         is_done = run_recorded(run, resume_step)
-    except BaseException:  # noqa: BLE001 - the worker's main: whatever it was, the log has it
+    except BaseException:  # noqa: BLE001 - the worker's main: any error goes to the log
         traceback.print_exc()
         return 1
     if is_forked() and not is_done:
-        end_at_once(0)  # as it asked for: torchrun would keep it, and the others wait for it
+        end_at_once(0)  # user code called sys.exit(0); torchrun and the other ranks would wait for this one
     return 0
 
 
 def is_forked() -> bool:
-    """Tell whether torchrun has forked this rank, where it otherwise starts an interpreter for each."""
+    """True if torchrun forked this rank instead of starting a new interpreter."""
     return multiprocessing.parent_process() is not None
 
 
 def end(exit_code: int) -> NoReturn:
-    """End the process, but not through the interpreter's exit.
+    """End the process without the interpreter's shutdown.
 
-    There a broken process group can hang or abort in its destructor, and taking torch apart takes its time.
+    During shutdown a broken process group can hang or abort in its destructor, and unloading torch is slow.
     """
     if exit_code == 0 and is_forked():
-        # torchrun waits for the word of each that all is well, and lets all go together.
+        # torchrun waits until all forked ranks have reported success, so exit normally until then. Our
+        # finalizer has the highest priority: it runs first and skips the rest of the shutdown.
         util.Finalize(None, end_at_once, args=(0,), exitpriority=BEFORE_ALL_ELSE)
         sys.exit(0)
     end_at_once(exit_code)
 
 
 def end_at_once(exit_code: int) -> NoReturn:
-    """End the process and what it started, without taking anything apart."""
+    """Terminate child processes and end this process without any cleanup in the interpreter."""
     for child in multiprocessing.active_children():
         child.terminate()
     torchrun_process.remove_own()
@@ -110,7 +111,7 @@ def end_at_once(exit_code: int) -> NoReturn:
 
 
 def make_run(run: RunDirectory, text: str) -> str | None:
-    """Have rank 0 make the run directory, with a configuration; say why it cannot be."""
+    """Create the run directory on rank 0 and wait for it on the others; return the error message, or None."""
     try:
         config = config_module.parse(parse_json(text.encode()))
     except ValueError as error:
@@ -135,20 +136,20 @@ def make_run(run: RunDirectory, text: str) -> str | None:
 
 
 def why_not(run: RunDirectory, resume_step: int | None) -> str | None:
-    """Say why this cannot be started by hand: nothing there, or it would overwrite what is."""
+    """Return why the run cannot start: no configuration, or existing checkpoints would be overwritten."""
     if not run.config.is_file():
         return (
             f"There is no {run.config}. The page writes it when you press Start; by hand, --config '{{}}' "
             "makes a run with the default settings."
         )
-    if SUPERVISED not in os.environ and resume_step is None and (there := run.list_checkpoints()):
-        steps = ", ".join(str(item.step) for item in there[-5:])
+    if SUPERVISED not in os.environ and resume_step is None and (found := run.list_checkpoints()):
+        steps = ", ".join(str(item.step) for item in found[-5:])
         return f"{run.path} already has checkpoints. Resume from one of them with --resume STEP: … {steps}"
     return None
 
 
 def redirect_output(run: RunDirectory) -> None:
-    """Send stdout and stderr, also those of C++ code, to this rank's log."""
+    """Redirect stdout and stderr, including output of C++ code, to this rank's log."""
     rank = int(os.environ["RANK"])
     run.logs.mkdir(exist_ok=True)
     if rank == 0 and SUPERVISED not in os.environ:
@@ -168,13 +169,13 @@ def redirect_output(run: RunDirectory) -> None:
 
 
 def is_open_to_the_network() -> bool:
-    """Tell whether torchrun has opened a store for its ranks, which on one machine they do not use."""
+    """True if torchrun opened a TCP store although all ranks are on one machine and do not use it."""
     is_one_machine = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
     return is_one_machine and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
 
 
 def set_up_log(rank: int) -> None:
-    """Give what this rank says a time and its rank."""
+    """Prefix this rank's log lines with the time and the rank."""
     logging.basicConfig(
         stream=sys.stdout,
         level=logging.INFO,
@@ -184,19 +185,19 @@ def set_up_log(rank: int) -> None:
 
 
 def run_recorded(run: RunDirectory, resume_step: int | None) -> bool:
-    """Train; an exception also goes to torchrun's error file, with rank and traceback.
+    """Train; an exception is also written to torchrun's error file, with rank and traceback.
 
     Returns:
-        whether it came to its end; False: something called `sys.exit(0)`.
+        True if training ended normally, False if something called `sys.exit(0)`.
     """
-    # The imports take seconds; what went before is done by then and lands in the log.
+    # Imported here because importing torch takes seconds; the log must be redirected first.
     from torch.distributed.elastic.multiprocessing.errors import record
 
     return record(run_rank)(run, resume_step) is not None
 
 
 def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
-    """Build this rank's part of the job, train, and leave the process group in order."""
+    """Build this rank's part of the job, train, and leave the process group."""
     import torch
 
     from trainers.parallel import devices, process_group
@@ -221,35 +222,35 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
         lock = run.acquire_lock()
         commands.claim_ticket(run, None)
     offset = os.environ.get(COMMANDS_OFFSET)
-    voice = reporter.create(
+    run_reporter = reporter.create(
         run, is_main=world.is_main, commands_offset=None if offset is None else int(offset)
     )
     pulse = Pulse()
-    telemetry = Telemetry(world, voice, pulse)
+    telemetry = Telemetry(world, run_reporter, pulse)
     try:
         place = "GPU" if world.device.type == "cuda" else "CPU rank"
         plural = "" if world.world_size == 1 else "s"
         was_warm = " from the warm pool" if IS_WARM in os.environ else ""
         num = torch.get_num_threads()
         threads = f", {num} thread{'' if num == 1 else 's'} each" if world.device.type == "cpu" else ""
-        who = f"{world.world_size} {place}{plural}{was_warm}{threads}"
-        voice.state("starting", f"{who}, building {config.model}.")
+        ranks = f"{world.world_size} {place}{plural}{was_warm}{threads}"
+        run_reporter.state("starting", f"{ranks}, building {config.model}.")
         telemetry.start()
-        _train(run, resume_step, voice, pulse, world)
+        _train(run, resume_step, run_reporter, pulse, world)
     except BaseException as error:
         if lock is not None:
-            voice.state("failed", f"{type(error).__name__}: {library_error_text(error)}")
+            run_reporter.state("failed", f"{type(error).__name__}: {library_error_text(error)}")
         raise
     finally:
         heartbeats.write_heartbeat(heartbeats.ENDING)
         telemetry.stop()
-        voice.close()
+        run_reporter.close()
     process_group.leave()
     return "done"
 
 
 def granted_threads(run: RunDirectory) -> int | None:
-    """Return the most threads of each rank that the queue has granted; None: it did not say."""
+    """Return the number of threads per rank that the queue granted, or None if unknown."""
     try:
         ticket = commands.read_granted(run)
     except (commands.TicketError, OSError) as error:
@@ -259,15 +260,15 @@ def granted_threads(run: RunDirectory) -> int | None:
 
 
 def _train(
-    run: RunDirectory, resume_step: int | None, voice: NullReporter, pulse: Pulse, world: World
+    run: RunDirectory, resume_step: int | None, reporter: NullReporter, pulse: Pulse, world: World
 ) -> None:
     from trainers import loop
     from trainers.build import build_job
     from trainers.control import Stopped
 
-    job = build_job(run, voice, pulse, world, resume_step)
-    voice.event("plan", **job.plan())
-    voice.state("running", _where_from(job, resume_step))
+    job = build_job(run, reporter, pulse, world, resume_step)
+    reporter.event("plan", **job.plan())
+    reporter.state("running", _where_from(job, resume_step))
     stopped_because: str | None = None
     try:
         loop.train(job)
@@ -280,11 +281,11 @@ def _train(
     log.info("%s after step %d", "finished" if stopped_because is None else "stopped", step)
     if stopped_because is not None:
         saved = "saved" if job.checkpointer.is_saved(step) else "not saved"
-        voice.state("stopped", f"Stopped after step {step:,}, {saved}. {stopped_because}".rstrip())
+        reporter.state("stopped", f"Stopped after step {step:,}, {saved}. {stopped_because}".rstrip())
     elif job.has_stopped_improving:
-        voice.state("finished", f"Stopped early at step {step:,}: {job.early_stopping_status()}.")
+        reporter.state("finished", f"Stopped early at step {step:,}: {job.early_stopping_status()}.")
     else:
-        voice.state("finished", f"All {step:,} steps done.")
+        reporter.state("finished", f"All {step:,} steps done.")
 
 
 def _where_from(job: Job, resume_step: int | None) -> str:

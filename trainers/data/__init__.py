@@ -1,7 +1,4 @@
-"""What a data set is to training, how batches are loaded, and how samples are sharded.
-
-Plug-ins take what they need from here.
-"""
+"""The interface of data sets, loading of batches, and sharding of samples. Plug-ins import from here."""
 
 from trainers.data.dataset import (
     ASSETS_DATA,

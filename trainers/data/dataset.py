@@ -1,4 +1,4 @@
-"""What a data set is to the loop: a description, and two splits that give whole batches by index."""
+"""The interface of a data set: a description (`DataSpec`) and two splits that return batches by index."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ LANGUAGE_MODELLING = "language_modelling"
 TABULAR_CLASSIFICATION = "tabular_classification"
 TABULAR_REGRESSION = "tabular_regression"
 
-MOST_CONFUSED = 20  # classes of which it is told which is taken for which: more fit on no screen
+MOST_CONFUSED = 20  # largest number of classes with a confusion matrix: more do not fit on a screen
 MOST_DIGESTED = 1024
-PADDING = 0  # the token that fills up short texts
+PADDING = 0  # the token that pads short texts
 
 
 class NotInstalledError(LookupError):
-    """Something optional is not on this machine; the message says how to get it.
+    """An optional package is missing on this machine; the message says how to install it.
 
     Args:
-        watched_paths: the places whose change may mean that it is there now.
-        requirement: the pinned package that brings it, as pip takes it; it is data, none of its code is run.
+        watched_paths: paths whose change may mean that it has been installed.
+        requirement: the pinned pip requirement; only its data files are used, none of its code is run.
     """
 
     def __init__(
@@ -45,13 +45,13 @@ class NotInstalledError(LookupError):
 
 
 class Tokenizer(Protocol):
-    """Turns text into numbers and back; token `PADDING` stands for nothing unless `padding` says other."""
+    """Converts text into token numbers and back; short texts are padded with the token `padding`."""
 
     vocabulary_size: int
     padding: int
 
     def encode(self, texts: Sequence[str], max_length: int) -> list[list[int]]:
-        """Return each text's tokens, cut to `max_length`."""
+        """Return each text's tokens, truncated to `max_length`."""
         ...
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -61,14 +61,14 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
-    """What a configuration says about the data; each data set takes what concerns it.
+    """The data's part of a configuration; each data set uses the options that concern it.
 
     Attributes:
-        path, label_column, task, skip_unreadable, images_path, reading: for a user's own data; see the
+        path, label_column, task, skip_unreadable, images_path, reading: for own data; see the
             configuration.
-        sequence_length: tokens the model sees at once; None: what suits the data set.
-        normalise: bring inputs to mean 0 and deviation 1.
-        tokenizer: of a trained model that reads this text; None: the data set has its own.
+        sequence_length: length of the model's input in tokens; None: the data set's default.
+        normalise: True to scale inputs to mean 0 and deviation 1.
+        tokenizer: tokenizer of a pretrained model; None: the data set's own.
     """
 
     path: str = ""
@@ -83,7 +83,7 @@ class DataOptions:
 
     @classmethod
     def of(cls, config: Config, tokenizer: Tokenizer | None = None) -> DataOptions:
-        """Return what a configuration says about the data."""
+        """Return the data options of a configuration."""
         return cls(
             path=config.data_path,
             label_column=config.label_column,
@@ -99,12 +99,12 @@ class DataOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TableColumn:
-    """A column of a table as people wrote it, and the numbers that it becomes.
+    """A column of a table, and the numbers that encode it.
 
     Attributes:
-        values: of a category, each a number of its own; none for a column of numbers, which is one itself.
-        has_other: the rest of the categories share one more.
-        has_missing: the last number says that the cell is empty.
+        values: categories, one-hot encoded; empty for a numeric column, which is one number.
+        has_other: True if one more number encodes all other categories.
+        has_missing: True if the last number indicates an empty cell.
     """
 
     name: str
@@ -114,11 +114,11 @@ class TableColumn:
 
     @property
     def width(self) -> int:
-        """The number of numbers."""
+        """Number of numbers that encode a cell."""
         return (len(self.values) + self.has_other if self.values else 1) + self.has_missing
 
     def written(self, numbers: Sequence[float]) -> float | str:
-        """Return the cell that became these numbers, in the column's own units."""
+        """Return the cell that these numbers encode, in the column's units."""
         if self.has_missing and numbers[-1] > 0.5:
             return ""
         if not self.values:
@@ -129,24 +129,24 @@ class TableColumn:
 
 @dataclass(frozen=True, kw_only=True)
 class DataSpec:
-    """The shape of a data set, enough to build a model for it.
+    """The description of a data set, sufficient to build a model for it.
 
     Attributes:
-        task: what is learnt; a model says which tasks it can do.
-        input_shape: of one sample: (channels, height, width), (sequence_length,) or (features,).
-        num_classes: classes to tell apart, or tokens in the vocabulary; 1 for a number to predict.
-        class_names: one name a class, or one character a vocabulary entry; may be empty for tokens.
-        num_train, num_validation: samples in each split.
-        sample_unit: what one sample is, in plain words ("images").
-        description, source: for the page: what it is, where it comes from and under which licence.
-        watched_paths: files whose coming or going changes this description.
-        vocabulary_size: tokens there are, where inputs are text; else 0.
-        padding: the token that fills up short texts.
-        decode: turns tokens into text, where `class_names` cannot.
-        feature_names: of the numbers that a row of a table becomes.
-        columns: of the table as people wrote it, in that order; none where each number is a column.
-        target_mean, target_std: what brings a model's numbers back to the target's own scale.
-        num_bytes: what the training split takes in memory, where it might be too much for a device.
+        task: name of the task; each model lists the tasks it supports.
+        input_shape: shape of one sample: (channels, height, width), (sequence_length,) or (features,).
+        num_classes: number of classes, or size of the vocabulary for language modelling; 1 for regression.
+        class_names: one name per class, or one character per vocabulary entry; may be empty for tokens.
+        num_train, num_validation: number of samples in each split.
+        sample_unit: plural noun for samples ("images").
+        description, source: texts for the page: content, origin and licence.
+        watched_paths: files whose creation or removal changes this description.
+        vocabulary_size: number of tokens for text inputs, else 0.
+        padding: the token that pads short texts.
+        decode: converts tokens into text if `class_names` cannot.
+        feature_names: names of the numbers that encode a row of a table.
+        columns: columns of the table in the file's order; empty if each number is one column.
+        target_mean, target_std: convert a model's output back to the target's units.
+        num_bytes: memory of the training split, if it may be too large for a device; else 0.
     """
 
     task: str
@@ -171,17 +171,17 @@ class DataSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """How training images are varied; drawn from torch's generator of the device they are on."""
+    """Data augmentation of training images; random numbers come from torch's generator of their device."""
 
     flip: bool = False
     crop_pixels: int = 0
 
 
 class Split(ABC):
-    """Samples that are picked in whole batches.
+    """Samples that are read by batch.
 
-    `device` is where they lie. On another device than the model's they are brought over batch by batch,
-    and `batch` may be called in a loader's worker process.
+    `device` is their storage device. If it is not the model's device, batches are copied one by one, and
+    `batch` may be called in a loader's worker process.
     """
 
     device: torch.device
@@ -191,20 +191,20 @@ class Split(ABC):
 
     @abstractmethod
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the stored inputs and the targets of these samples; `indices` is (batch,) on `device`."""
+        """Return the stored inputs and targets of some samples; `indices` is (batch,) on `device`."""
 
     def targets_of(self, indices: Tensor) -> Tensor:
-        """Return the targets alone; a split that can do so does not read the inputs."""
+        """Return only the targets; a split may override this to avoid reading inputs."""
         return self.batch(indices)[1]
 
     def prepare(self, inputs: Tensor, augmentation: Augmentation | None = None) -> Tensor:
-        """Turn stored inputs into what the model takes, on the model's device; nothing by default."""
+        """Convert stored inputs into model inputs, on the model's device; unchanged by default."""
         del augmentation
         return inputs
 
 
 def digest(split: Split) -> str:
-    """Return a short SHA-256 of what samples spread over a split hold: other data gives another one."""
+    """Return a short SHA-256 over at most 1,024 evenly spaced samples, to detect changed data."""
     num_seen = min(MOST_DIGESTED, len(split))
     indices = torch.linspace(0, len(split) - 1, num_seen, dtype=torch.float64).long().to(split.device)
     found = hashlib.sha256()
@@ -220,21 +220,21 @@ class Dataset(Protocol):
         """Describe the data without loading all of it.
 
         Raises:
-            NotInstalledError: when what it is read from is not on this machine.
+            NotInstalledError: if a required package is missing.
         """
         ...
 
     def load(self, device: torch.device) -> tuple[Split, Split]:
-        """Return the training and the validation split, on `device` where the data fits there."""
+        """Return the training and the validation split, stored on `device` if possible."""
         ...
 
 
 class TensorSplit(Split):
-    """Samples that are one tensor, as for tables and short texts.
+    """Samples stored in one tensor, for tables and short texts.
 
     Args:
         inputs: (samples, …).
-        targets: (samples,) of class numbers, or of floats for a number to predict.
+        targets: (samples,) class numbers, or floats for regression.
     """
 
     def __init__(self, inputs: Tensor, targets: Tensor, *, device: torch.device) -> None:
@@ -247,7 +247,7 @@ class TensorSplit(Split):
         return len(self.inputs)
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the samples of these numbers; whole numbers as torch's `long`."""
+        """Return some samples; integer inputs as `torch.long`."""
         inputs = self.inputs[indices]
         return inputs if inputs.is_floating_point() else inputs.long(), self.targets[indices]
 
@@ -257,12 +257,12 @@ class TensorSplit(Split):
 
 
 class ImageSplit(Split):
-    """Images kept as bytes, and normalised and varied a batch at a time on the model's device.
+    """Images stored as bytes; each batch is augmented and normalised on the model's device.
 
     Args:
         images: (samples, height, width) or (samples, channels, height, width) uint8.
-        labels: (samples,) of class numbers.
-        mean, std: of the training images, on the scale of the bytes; one number, or one a channel.
+        labels: (samples,) class numbers.
+        mean, std: of the training images, on the scale 0 to 255; one number, or one per channel.
     """
 
     def __init__(
@@ -285,7 +285,7 @@ class ImageSplit(Split):
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Return (batch, channels, height, width) bytes and (batch,) class numbers."""
-        # Picks the same as `[indices]`, on the CPU in a tenth of the time.
+        # Same result as `[indices]`; ten times as fast on the CPU.
         return self.images.index_select(0, indices), self.labels[indices]
 
     def targets_of(self, indices: Tensor) -> Tensor:
@@ -298,7 +298,7 @@ class ImageSplit(Split):
 
 
 class ImagePreparation:
-    """Makes floats of image bytes, varied by flips and crops, all of a batch at once."""
+    """Augments a batch of image bytes with flips and crops, and converts it to normalised floats."""
 
     def __init__(self, mean: float | Sequence[float], std: float | Sequence[float]) -> None:
         self._mean = torch.tensor(mean, dtype=torch.float32).reshape(-1, 1, 1)
@@ -314,7 +314,7 @@ class ImagePreparation:
 
 
 def vary(images: Tensor, augmentation: Augmentation) -> Tensor:
-    """Flip and move each image by its own draw; what is moved in from outside repeats the edge.
+    """Flip and shift each image independently; shifted images are padded by repeating their edge.
 
     Args:
         images: (batch, channels, height, width).
@@ -334,7 +334,7 @@ def vary(images: Tensor, augmentation: Augmentation) -> Tensor:
 
 
 def mean_and_std(images: Tensor, *, enabled: bool = True) -> tuple[list[float], list[float]]:
-    """Return what normalises image bytes, a number a channel; not enabled, what only scales them to 0…1.
+    """Return mean and deviation of image bytes per channel; if disabled, values that scale to 0…1.
 
     Args:
         images: (samples, height, width) or (samples, channels, height, width) uint8.
@@ -348,11 +348,11 @@ def mean_and_std(images: Tensor, *, enabled: bool = True) -> tuple[list[float], 
 
 
 class CharacterSplit(Split):
-    """A text cut into windows; each character's target is the one after it.
+    """A text split into windows; the target of each token is the next one.
 
     Args:
-        tokens: (characters,) of small whole numbers, the characters' places in the vocabulary.
-        sequence_length: characters a window.
+        tokens: (length,) token numbers of the whole text.
+        sequence_length: tokens per window.
     """
 
     def __init__(self, tokens: Tensor, *, sequence_length: int, device: torch.device) -> None:
@@ -365,11 +365,11 @@ class CharacterSplit(Split):
         return len(self._windows)
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (batch, sequence_length) inputs and the same moved on by one character."""
+        """Return (batch, sequence_length) inputs, and targets of the same shape shifted by one token."""
         windows = self._windows[indices].long()
         return windows[:, :-1], windows[:, 1:]
 
 
 def num_windows(num_characters: int, sequence_length: int) -> int:
-    """Return how many windows `CharacterSplit` cuts from a text."""
+    """Return the number of windows of a `CharacterSplit`."""
     return max(0, (num_characters - 1) // sequence_length)

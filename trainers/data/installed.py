@@ -1,4 +1,4 @@
-"""Finds data that other packages carry, without importing them: their code is not ours to run."""
+"""Finds data files in installed packages without importing (and thus executing) the packages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 def package_folder(name: str) -> Path:
     """Return an installed package's folder, or the folder where pip would put it.
 
-    Nothing is imported: for a name without dots `find_spec` only looks.
+    Nothing is imported: `find_spec` imports parent packages only, and a name without dots has none.
     """
     spec = importlib.util.find_spec(name)
     if spec is not None and spec.submodule_search_locations:

@@ -1,4 +1,4 @@
-"""Loading of batches on each rank."""
+"""Sharding of samples over ranks, and loading of batches on each rank."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ BATCHES_AT_ONCE = 512
 
 
 class MicroBatch(NamedTuple):
-    """One rank's part of a global batch, or a piece of it where gradients are accumulated.
+    """One rank's part of a global batch, or a piece of it with gradient accumulation.
 
     Attributes:
-        indices: (batch,) samples of this rank.
-        weight: factor on this rank's mean loss, such that the mean over replicas, added up over the
-            pieces, is the mean over the global batch.
-        num_global: samples of all ranks and pieces together in this optimizer step.
-        is_last: the optimizer steps after it.
+        indices: (batch,) sample numbers of this rank.
+        weight: factor for this rank's mean loss. With it, the mean over the replicas, summed over the
+            pieces, is the mean over the global batch, even if ranks have different numbers of samples.
+        num_global: number of samples of all ranks and pieces in this optimizer step.
+        is_last: True if an optimizer step follows.
     """
 
     indices: Tensor
@@ -34,11 +34,11 @@ class MicroBatch(NamedTuple):
 
 
 class ShardedBatches:
-    """Shuffles the same way on every rank and deals each global batch out like cards.
+    """Shuffles identically on every rank and distributes each global batch round-robin over the replicas.
 
-    Nothing is padded and nothing is dropped: the last global batch may be smaller and uneven. A rank
-    that gets no sample of it works on one that counts nothing, so that every rank joins the all-reduce.
-    Position is counted in samples, so that an epoch can go on with another number of ranks.
+    No sample is repeated or dropped: the last global batch may be smaller and uneven. A rank without a
+    sample in it computes one with weight 0, so that every rank joins the all-reduce. The position in an
+    epoch is counted in samples, so that a resumed run can have another number of ranks.
     """
 
     def __init__(
@@ -61,39 +61,41 @@ class ShardedBatches:
 
     @property
     def num_replicas(self) -> int:
-        """Over how many replicas each global batch is dealt."""
+        """Number of replicas that each global batch is distributed over."""
         return self._num_replicas
 
     def set_epoch(self, epoch: int) -> None:
-        """Shuffle for this epoch (0-based); without it every epoch would see the same order."""
+        """Shuffle for this epoch (0-based); if it is not called, every epoch has the same order."""
         generator = torch.Generator().manual_seed(self._seed + epoch)
-        # Half the memory of torch's usual kind: a large text has tens of millions of passages.
+        # int32 needs half the memory of int64: a large text has tens of millions of passages.
         kind = torch.int32 if self._num_samples < 2**31 else torch.int64
         self._order = torch.randperm(self._num_samples, generator=generator, dtype=kind)
 
     def to(self, device: torch.device) -> None:
-        """Bring the epoch's order to where the samples lie."""
+        """Move the epoch's order to the device of the samples."""
         self._order = self._order.to(device)
 
     def starting_at(self, first_sample: int) -> Iterator[MicroBatch]:
         """Yield this rank's micro-batches of the epoch after its first `first_sample` global samples."""
-        # The indices of many batches become int64 and are divided at once: on a GPU each conversion is a
-        # kernel, and slicing one by one costs the host more.
+        # Convert and split the indices of many batches together: on a GPU each conversion is a kernel, and
+        # slicing batch by batch costs more host time.
         at_once = max(1, min(BATCHES_AT_ONCE, INDICES_AT_ONCE // self._global_batch)) * self._global_batch
         for first in range(first_sample, self._num_samples, at_once):
             order = self._order[first : first + at_once].long()
             for global_batch in order.split(self._global_batch):
-                yield from self._deal(global_batch)
+                yield from self._shard(global_batch)
 
-    def _deal(self, global_batch: Tensor) -> Iterator[MicroBatch]:
+    def _shard(self, global_batch: Tensor) -> Iterator[MicroBatch]:
         num_global = len(global_batch)
         mine = global_batch[self._replica :: self._num_replicas] if self._num_replicas > 1 else global_batch
-        # Replica 0 has the most: as many pieces as it needs is what every rank goes through.
+        # Replica 0 has the most samples; every rank goes through the number of pieces that it needs.
         most = -(-num_global // self._num_replicas)
         num_pieces = -(-most // self._batch_size)
         for piece in range(num_pieces):
             start = piece * self._batch_size
             indices = mine if num_pieces == 1 else mine[start : start + self._batch_size]
+            # DDP averages over R replicas. With n of N samples here and weight n·R / N, the average is
+            # (1 / R) · Σ (n·R / N) · mean = (1 / N) · Σ n · mean: the mean over the global batch.
             num_mine = len(indices)
             yield MicroBatch(
                 indices=indices if num_mine else global_batch[:1],
@@ -104,7 +106,7 @@ class ShardedBatches:
 
 
 def steps_per_epoch(num_samples: int, global_batch: int) -> int:
-    """Return how many global batches cover the samples."""
+    """Return the number of global batches per epoch."""
     return -(-num_samples // global_batch)
 
 
@@ -119,10 +121,10 @@ class Batch(NamedTuple):
 
 
 class Loader:
-    """Gives a split's micro-batches of an epoch, varied and prepared on the model's device.
+    """Yields a split's micro-batches of an epoch, augmented and prepared on the model's device.
 
-    What is random about them is drawn here, in the training process and in order, so that a resumed run
-    draws the same again, however many workers there are.
+    All random numbers are drawn here, in the training process and in order, so that a resumed run draws the
+    same ones with any number of workers.
     """
 
     def __init__(self, split: Split, batches: ShardedBatches, config: Config, device: torch.device) -> None:
@@ -135,17 +137,17 @@ class Loader:
             Augmentation(flip=config.random_flip, crop_pixels=config.random_crop) if varied else None
         )
         self._indices = _Indices(batches)
-        self._carrier: DataLoader[tuple[Tensor, Tensor]] | None = None
+        self._data_loader: DataLoader[tuple[Tensor, Tensor]] | None = None
 
     def set_epoch(self, epoch: int) -> None:
-        """Shuffle for this epoch (0-based); without it every epoch would see the same order."""
+        """Shuffle for this epoch (0-based); if it is not called, every epoch has the same order."""
         self._batches.set_epoch(epoch)
 
     def starting_at(self, first_sample: int) -> Iterator[Batch]:
         """Yield the epoch's micro-batches after its first `first_sample` global samples."""
         is_beside_model = self._split.device.type == self._device.type
         is_resident = is_beside_model and (self._device.type != "cpu" or self._config.num_workers == 0)
-        stored = self._picked(first_sample) if is_resident else self._carried(first_sample)
+        stored = self._picked(first_sample) if is_resident else self._loaded(first_sample)
         for micro, inputs, targets in stored:
             yield Batch(
                 inputs=self._split.prepare(inputs, self._augmentation),
@@ -156,25 +158,28 @@ class Loader:
             )
 
     def _picked(self, first_sample: int) -> Iterator[tuple[MicroBatch, Tensor, Tensor]]:
+        """Yield batches picked in this process, from samples on the model's device."""
         self._batches.to(self._split.device)
         for micro in self._batches.starting_at(first_sample):
             yield micro, *self._split.batch(micro.indices)
 
-    def _carried(self, first_sample: int) -> Iterator[tuple[MicroBatch, Tensor, Tensor]]:
+    def _loaded(self, first_sample: int) -> Iterator[tuple[MicroBatch, Tensor, Tensor]]:
+        """Yield batches that a DataLoader picks on the CPU and that are then copied to the model's device."""
         self._indices.first_sample = first_sample
-        if self._carrier is None:
-            self._carrier = self._make_carrier()
-        is_pinned = self._carrier.pin_memory
+        if self._data_loader is None:
+            self._data_loader = self._make_data_loader()
+        is_pinned = self._data_loader.pin_memory
+        # The DataLoader iterates over the same micro-batches for their indices; `zip` joins both in order.
         micros = self._batches.starting_at(first_sample)
-        for micro, (inputs, targets) in zip(micros, self._carrier, strict=True):
+        for micro, (inputs, targets) in zip(micros, self._data_loader, strict=True):
             yield (
                 micro,
                 inputs.to(self._device, non_blocking=is_pinned),
                 targets.to(self._device, non_blocking=is_pinned),
             )
 
-    def _make_carrier(self) -> DataLoader[tuple[Tensor, Tensor]]:
-        """Return what picks batches; its workers stay for all epochs, because starting them takes time."""
+    def _make_data_loader(self) -> DataLoader[tuple[Tensor, Tensor]]:
+        """Return a DataLoader whose workers persist over epochs, because starting them is slow."""
         config = self._config
         return DataLoader(
             _ByIndices(self._split),
@@ -184,13 +189,13 @@ class Loader:
             prefetch_factor=config.prefetch_factor if config.num_workers else None,
             persistent_workers=config.num_workers > 0,
             pin_memory=config.pin_memory and self._device.type == "cuda",
-            # The loader would draw a seed for its workers here: that draw must not move training's own.
+            # DataLoader draws a seed for its workers, which must not advance training's generator.
             generator=torch.Generator().manual_seed(config.seed),
         )
 
 
 class _Indices:
-    """The indices of the epoch's micro-batches, one after the other: a long epoch is never a list."""
+    """Generates the indices of the epoch's micro-batches lazily, because a long epoch has many."""
 
     def __init__(self, batches: ShardedBatches) -> None:
         self._batches = batches
@@ -201,7 +206,7 @@ class _Indices:
 
 
 class _ByIndices(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
-    """A split as the DataLoader wants it: an index is a whole micro-batch of indices."""
+    """Adapts a split to DataLoader: one item is a whole micro-batch."""
 
     def __init__(self, split: Split) -> None:
         self._split = split

@@ -1,4 +1,4 @@
-"""Tables as tensors: standardised columns, and a fixed split into training and validation."""
+"""Tables as tensors: standardised columns, and a fixed split into training and validation rows."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ VALIDATION_SHARE = 0.2
 
 
 class TableSplit(TensorSplit):
-    """Rows of numbers; it knows what brings a standardised column back to its own units.
+    """Rows of numbers in standardised columns; keeps the scale of each column for converting back.
 
     Args:
-        inputs: (rows, columns) in the columns' own units.
-        targets: (rows,) class numbers, or standardised numbers to predict.
-        feature_mean, feature_std: (columns,); each column is moved and scaled by them here.
+        inputs: (rows, columns) in the columns' original units.
+        targets: (rows,) class numbers, or standardised numbers.
+        feature_mean, feature_std: (columns,); the columns are standardised with them here.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class TableSplit(TensorSplit):
 def table_splits(
     train: tuple[Tensor, Tensor], validation: tuple[Tensor, Tensor], *, normalise: bool, device: torch.device
 ) -> tuple[TableSplit, TableSplit]:
-    """Make splits of (inputs, targets) in columns' own units; mean and deviation are of the training part."""
+    """Return splits of (inputs, targets); columns are standardised with the training part's statistics."""
     mean, std = column_scale(train[0]) if normalise else (torch.tensor(0.0), torch.tensor(1.0))
     mean, std = mean.expand(train[0].shape[1]), std.expand(train[0].shape[1])
     return (
@@ -59,22 +59,21 @@ def table_splits(
 
 
 def column_scale(inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Return each column's mean and deviation; 1 for a column that is all the same."""
+    """Return each column's mean and standard deviation; the deviation of a constant column is 1."""
     std = inputs.std(dim=0, correction=0)
     return inputs.mean(dim=0), torch.where(std > 0, std, torch.ones_like(std))
 
 
 def target_scale(targets: Tensor) -> tuple[float, float]:
-    """Return the mean and deviation of the training targets; 1 where they are all the same."""
+    """Return the mean and standard deviation of the training targets; 1 if they are constant."""
     std = float(targets.std(correction=0))
     return float(targets.mean()), std if std > 0 else 1.0
 
 
 def split_rows(labels: Tensor | None, num_rows: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Return the row numbers of training (80%) and validation, mixed by a fixed seed.
+    """Return the row numbers of training (80%) and validation (20%), shuffled with a fixed seed.
 
-    With labels each class gives the same share to validation (at least one row of two or more); within a
-    split the classes are mixed.
+    With labels the split is stratified: each class of two or more rows has at least one validation row.
     """
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(num_rows, generator=generator)
@@ -89,15 +88,15 @@ def split_rows(labels: Tensor | None, num_rows: int, seed: int = 0) -> tuple[Ten
 
 
 def num_validation(num_rows: int) -> int:
-    """Return how many rows of a class are kept for validation."""
+    """Return the number of validation rows of a class with `num_rows` rows."""
     return min(max(1, math.floor(num_rows * VALIDATION_SHARE + 0.5)), num_rows - 1)
 
 
 class BundledTable:
-    """A small table of `assets/data`; a data set of its own says in class attributes which, and what it is.
+    """Base class of data sets that are a small table in `assets/data`.
 
     Class attributes:
-        file: gzipped CSV; column names first, the target in the last column, classes by name.
+        file: gzipped CSV with a header; the last column is the target, classes by name.
         task: TABULAR_CLASSIFICATION or TABULAR_REGRESSION.
         sample_unit, description, source: see `DataSpec`.
     """
@@ -112,7 +111,7 @@ class BundledTable:
         self._normalise = options.normalise
 
     def spec(self) -> DataSpec:
-        """Describe the table; it is small enough to be read for that."""
+        """Describe the table, which is small enough to be read for that."""
         names, _, targets, classes = read_table(self.file, self.task)
         train, validation = self._rows()
         mean, std = target_scale(targets[train]) if self.task == TABULAR_REGRESSION else (0.0, 1.0)
@@ -133,7 +132,7 @@ class BundledTable:
         )
 
     def load(self, device: torch.device) -> tuple[TableSplit, TableSplit]:
-        """Read the table; targets to predict as numbers are standardised, too."""
+        """Read the table; numeric targets are standardised too."""
         _, inputs, targets, _ = read_table(self.file, self.task)
         train, validation = self._rows()
         if self.task == TABULAR_REGRESSION:

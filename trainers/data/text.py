@@ -1,4 +1,4 @@
-"""Texts as numbers: two tokenizers made from the training texts, and a split that keeps its texts."""
+"""Texts as token numbers: word and character tokenizers, and a split that also keeps the texts."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch import Tensor
 
 from trainers.data.dataset import PADDING, TensorSplit, Tokenizer
 
-UNKNOWN = 1  # the token of what was not met often enough in training
+UNKNOWN = 1  # the token of words that are not in the vocabulary
 NUM_SPECIAL = 2  # padding and unknown
 _PIECE_CHARACTERS = 20_000
 UNKNOWN_MARK = "\N{REPLACEMENT CHARACTER}"
 
-# Marks that stand alone. A word is whatever lies between them: asking for letters would tear apart the
-# words of scripts that write vowels as signs (Hindi, Tamil), which are no letters to Unicode.
+# Punctuation marks, each a token. A word is any text between them, not a sequence of letters: scripts such as
+# Hindi and Tamil write vowels as signs, which are not letters in Unicode.
 _MARKS = re.escape(string.punctuation + "“”‘’«»‹›„–—…।॥¿¡、。，！？：；（）「」")
-# Chinese and Japanese write without spaces: there each character is a word.
+# Chinese and Japanese have no spaces, so each character is a word.
 _IDEOGRAPHS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 _WORD = re.compile(
     rf"[{_IDEOGRAPHS}]|[^\s{_MARKS}{_IDEOGRAPHS}]+(?:['’][^\s{_MARKS}{_IDEOGRAPHS}]+)*|[{_MARKS}]"
@@ -28,10 +28,10 @@ _WORD = re.compile(
 
 
 class WordTokenizer:
-    """One token a word or mark, lower-cased; rare words are all the same unknown token.
+    """One token per lower-cased word or punctuation mark; rare words share one unknown token.
 
     Args:
-        words: the vocabulary; the first one is token `NUM_SPECIAL`.
+        words: the vocabulary; the first word is token `NUM_SPECIAL`.
     """
 
     padding = PADDING
@@ -43,27 +43,27 @@ class WordTokenizer:
 
     @classmethod
     def of(cls, texts: Iterable[str], vocabulary_size: int) -> WordTokenizer:
-        """Take the most frequent words of the training texts; of equally frequent ones the first met."""
+        """Build a vocabulary of the most frequent words; ties go to the word that occurs first."""
         counts: Counter[str] = Counter()
         for text in texts:
             counts.update(split_words(text))
         return cls([word for word, _ in counts.most_common(vocabulary_size - NUM_SPECIAL)])
 
     def encode(self, texts: Sequence[str], max_length: int) -> list[list[int]]:
-        """Return each text's tokens, cut to `max_length`."""
+        """Return each text's tokens, truncated to `max_length`."""
         find = self._number_of.get
         return [[find(word, UNKNOWN) for word in split_words(text)[:max_length]] for text in texts]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return the words of some tokens, with spaces between them and without padding."""
+        """Return the words of some tokens, joined by spaces, without padding."""
         return " ".join(_names(self.words, tokens))
 
 
 class CharacterTokenizer:
-    """One token a character (Unicode code point); those not met in training are one unknown token.
+    """One token per character (Unicode code point); unseen characters share one unknown token.
 
     Args:
-        characters: the vocabulary; the first one is token `NUM_SPECIAL`.
+        characters: the vocabulary; the first character is token `NUM_SPECIAL`.
     """
 
     padding = PADDING
@@ -77,11 +77,11 @@ class CharacterTokenizer:
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> CharacterTokenizer:
-        """Take every character of the training texts."""
+        """Build a vocabulary of all characters of the training texts."""
         return cls(sorted(set().union(*texts)))
 
     def encode(self, texts: Sequence[str], max_length: int) -> list[list[int]]:
-        """Return each text's tokens, cut to `max_length`."""
+        """Return each text's tokens, truncated to `max_length`."""
         find = self._number_of.get
         return [[find(character, UNKNOWN) for character in text[:max_length]] for text in texts]
 
@@ -91,12 +91,12 @@ class CharacterTokenizer:
 
 
 class TextSplit(TensorSplit):
-    """Short texts as rows of tokens of equal length; `texts` keeps them as people read them.
+    """Short texts as token rows of equal length; `texts` keeps the originals for display.
 
     Args:
-        inputs: (samples, length) tokens, filled up with padding.
+        inputs: (samples, length) tokens with padding.
         targets: (samples,) class numbers.
-        texts: (samples,) as they were.
+        texts: the original text of each sample.
     """
 
     def __init__(
@@ -108,19 +108,19 @@ class TextSplit(TensorSplit):
 
 
 def split_words(text: str) -> list[str]:
-    """Return the lower-cased words and marks of a text."""
+    """Return the lower-cased words and punctuation marks of a text."""
     return _WORD.findall(text.lower())
 
 
 def tokens_tensor(tokenizer: Tokenizer, texts: Sequence[str], length: int) -> Tensor:
-    """Return (texts, length) tokens, cut and filled up to `length`, in the smallest type that holds them."""
+    """Return (texts, length) tokens, truncated or padded to `length`, in the smallest sufficient dtype."""
     rows = tokenizer.encode(texts, length)
     filled = [row + [tokenizer.padding] * (length - len(row)) for row in rows]
     return torch.tensor(filled, dtype=token_dtype(tokenizer.vocabulary_size)).reshape(len(texts), length)
 
 
 def token_dtype(vocabulary_size: int) -> torch.dtype:
-    """Return the smallest signed type that holds every token of a vocabulary."""
+    """Return the smallest signed dtype that holds all tokens of a vocabulary."""
     return torch.int16 if vocabulary_size <= 2**15 else torch.int32
 
 
@@ -133,9 +133,9 @@ def _names(vocabulary: Sequence[str], tokens: Sequence[int]) -> list[str]:
 
 
 def encode_whole(tokenizer: Tokenizer, text: str) -> Tensor:
-    """Return the tokens of a long text, (tokens,), encoded a chapter's worth at a time to bound the memory.
+    """Return the (tokens,) of a long text, encoded piece by piece to limit memory.
 
-    Pieces end at the end of a line, so that no word is cut in two.
+    Pieces end at a line break, so that no word is split.
     """
     pieces = []
     start = 0

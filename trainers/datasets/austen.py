@@ -19,9 +19,9 @@ VALIDATION_CHARACTERS = 131_073
 
 @register_dataset("austen", label="Jane Austen's novels")
 class Austen:
-    """Four million characters of prose; a model learns which one comes next.
+    """Four million characters of prose for next-character prediction.
 
-    A trained model that comes with a tokenizer of its own gets its own tokens in place of characters.
+    A pretrained model with a tokenizer gets its tokens instead of characters.
     """
 
     def __init__(self, options: DataOptions) -> None:
@@ -50,7 +50,7 @@ class Austen:
         )
 
     def load(self, device: torch.device) -> tuple[CharacterSplit, CharacterSplit]:
-        """Return the text as numbers of the vocabulary; the last pages are kept for validation."""
+        """Return the text as token numbers; its last pages are the validation split."""
         train, validation = self._tokens()
         return (
             CharacterSplit(train, sequence_length=self._length, device=device),
@@ -79,18 +79,18 @@ class Austen:
 
 @functools.cache
 def whole_text() -> str:
-    """Return the six novels, one after the other."""
+    """Return the text of all six novels."""
     return lzma.decompress(FILE.read_bytes()).decode("utf-8")
 
 
 @functools.cache
 def vocabulary() -> tuple[str, ...]:
-    """Return every character of the text once, in the order of their code points."""
+    """Return the distinct characters of the text, sorted by code point."""
     return tuple(sorted(set(whole_text())))
 
 
 @functools.cache
 def character_tokens() -> Tensor:
-    """Return (characters,) places in the vocabulary."""
+    """Return (characters,) indices into the vocabulary."""
     number_of = {ord(character): number for number, character in enumerate(vocabulary())}
     return torch.frombuffer(bytearray(whole_text().translate(number_of).encode("latin-1")), dtype=torch.uint8)

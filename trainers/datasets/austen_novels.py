@@ -1,4 +1,4 @@
-"""Which of Jane Austen's six novels a passage is from; made of the bundled text, so it always works."""
+"""Classify which of Jane Austen's six novels a passage is from; uses the bundled text."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ NOVELS = (
     "Persuasion", "Pride and Prejudice", "Sense and Sensibility",
 )  # fmt: skip
 PASSAGE_WORDS = 40
-NUM_TRAIN_EACH = 1_500  # of each novel, from its beginning; the shortest has 1,923 passages
-NUM_VALIDATION_EACH = 300  # of each novel, from its end
+NUM_TRAIN_EACH = 1_500  # per novel, from its beginning; the shortest has 1,923 passages
+NUM_VALIDATION_EACH = 300  # per novel, from its end
 VOCABULARY_SIZE = 8_000
-SEQUENCE_LENGTH = 64  # 40 words and the marks between them: 99% of the passages are whole
+SEQUENCE_LENGTH = 64  # 40 words and punctuation: 99% of the passages are not truncated
 
 
 @register_dataset("austen_novels", label="Which Austen novel?")
@@ -32,7 +32,7 @@ class AustenNovels:
         self._tokenizer = options.tokenizer
 
     def spec(self) -> DataSpec:
-        """Describe the passages; that takes no reading, the text is always the same."""
+        """Describe the passages without reading them: the text never changes."""
         own = self._tokenizer
         return DataSpec(
             task=TEXT_CLASSIFICATION,
@@ -51,7 +51,7 @@ class AustenNovels:
         )
 
     def load(self, device: torch.device) -> tuple[TextSplit, TextSplit]:
-        """Cut the passages and make tokens of them."""
+        """Read the passages and tokenize them."""
         passages = [novel_passages(novel) for novel in NOVELS]
         train = [passage for novel in passages for passage in novel[:NUM_TRAIN_EACH]]
         validation = [passage for novel in passages for passage in novel[-NUM_VALIDATION_EACH:]]
@@ -83,7 +83,7 @@ def _word_tokenizer() -> WordTokenizer:
 
 @functools.cache
 def novel_passages(novel: str) -> list[str]:
-    """Return a novel in passages of 40 words, one after the other, without its title page."""
+    """Return a novel, without its title page, as consecutive passages of 40 words."""
     words = _novel_texts()[novel].split()
     return [
         " ".join(words[start : start + PASSAGE_WORDS])
@@ -93,7 +93,7 @@ def novel_passages(novel: str) -> list[str]:
 
 @functools.cache
 def _novel_texts() -> dict[str, str]:
-    """Cut the text where a line is nothing but a novel's title; title pages and an editor's note go."""
+    """Split the text at lines that consist of a novel's title; drop title pages and an editor's note."""
     text = whole_text()
     titles = "|".join(NOVELS)
     starts = list(re.finditer(rf"^({titles})$", text, flags=re.MULTILINE | re.IGNORECASE))

@@ -9,7 +9,7 @@ from trainers.registry import register_dataset
 
 @register_dataset("diabetes", label="Diabetes progression")
 class Diabetes(BundledTable):
-    """Ten measurements and a number to predict."""
+    """Ten measurements; the target is a number."""
 
     file = ASSETS_DATA / "diabetes.csv.gz"
     task = TABULAR_REGRESSION

@@ -20,7 +20,7 @@ SIDE = 8
 
 @register_dataset("digits", label="Handwritten digits")
 class Digits:
-    """1,797 handwritten digits; small enough to learn in seconds."""
+    """1,797 handwritten digits; a model learns them in seconds."""
 
     def __init__(self, options: DataOptions) -> None:
         self._normalise = options.normalise
@@ -41,7 +41,7 @@ class Digits:
         )
 
     def load(self, device: torch.device) -> tuple[ImageSplit, ImageSplit]:
-        """Read the digits in a fixed mixed order; in the file neighbours share a writer."""
+        """Read the digits in a fixed random order: in the file, neighbours are by the same writer."""
         rows = [line.split(",") for line in gzip.decompress(FILE.read_bytes()).decode("ascii").splitlines()]
         table = torch.tensor([[int(float(cell)) for cell in row] for row in rows], dtype=torch.uint8)
         assert table.shape == (NUM_SAMPLES, SIDE * SIDE + 1)

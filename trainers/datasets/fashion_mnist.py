@@ -1,7 +1,7 @@
 """Fashion-MNIST (Xiao, Rasul, Vollgraf 2017, arXiv:1708.07747; MIT licence).
 
-The repository carries its 10,000-image t10k part. Where Debian's package `dataset-fashion-mnist` is
-installed, all 70,000 images are used: 60,000 to train, the t10k part to validate.
+The repository contains its t10k part of 10,000 images. If Debian's package `dataset-fashion-mnist` is
+installed, all 70,000 images are used: 60,000 for training, the t10k part for validation.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class FashionMnist:
         self._is_full = (installed / "train-images-idx3-ubyte.gz").is_file()
 
     def spec(self) -> DataSpec:
-        """Describe the part that is on this machine."""
+        """Describe the part that is available on this machine."""
         part = (
             "The full set: 60,000 images to train, 10,000 to validate."
             if self._is_full
@@ -56,7 +56,7 @@ class FashionMnist:
         )
 
     def load(self, device: torch.device) -> tuple[ImageSplit, ImageSplit]:
-        """Read the images; mean and deviation are those of the training part."""
+        """Read the images; normalised with mean and deviation of the training part."""
         if self._is_full:
             train = read_pair(self._installed, "train")
             validation = read_pair(self._installed, "t10k")
@@ -82,7 +82,7 @@ def read_idx(path: Path) -> Tensor:
     """Read a gzipped idx file of bytes (format: http://yann.lecun.com/exdb/mnist, "the IDX file format").
 
     Raises:
-        ValueError: when the file is of another format or cut short.
+        ValueError: if the file has another format or is truncated.
     """
     raw = bytearray(gzip.decompress(path.read_bytes()))
     zeros, kind, num_dimensions = struct.unpack(">HBB", raw[:4])

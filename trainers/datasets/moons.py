@@ -1,4 +1,4 @@
-"""Two half moons that reach into each other, made from a fixed seed."""
+"""Two interleaving half moons, generated with a fixed seed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from trainers.data.tables import TableSplit, table_splits
 from trainers.registry import register_dataset
 
 NUM_TRAIN, NUM_VALIDATION = 2_000, 500
-NOISE = 0.15  # deviation of a point from its moon, which has radius 1
+NOISE = 0.15  # standard deviation around a moon of radius 1
 
 
 @register_dataset("moons", label="Two moons")
 class Moons:
-    """Points of a plane in two half circles; the page draws what the model makes of the plane."""
+    """Points of two half circles in a plane; the page draws the decision surface."""
 
     def __init__(self, options: DataOptions) -> None:
         self._normalise = options.normalise
@@ -39,7 +39,7 @@ class Moons:
         )
 
     def load(self, device: torch.device) -> tuple[TableSplit, TableSplit]:
-        """Make the points, the same every time."""
+        """Generate the points, always the same."""
         return table_splits(
             points(NUM_TRAIN, seed=0),
             points(NUM_VALIDATION, seed=1),
@@ -49,7 +49,7 @@ class Moons:
 
 
 def points(num_points: int, *, seed: int) -> tuple[Tensor, Tensor]:
-    """Return (points, 2) places and (points,) moons, upper and lower in turn."""
+    """Return (points, 2) coordinates and (points,) classes, upper and lower moon alternating."""
     generator = torch.Generator().manual_seed(seed)
     moons = torch.arange(num_points) % 2
     angle = math.pi * torch.rand(num_points, generator=generator)

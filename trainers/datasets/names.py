@@ -1,7 +1,7 @@
-"""From which language or country a person's name is, where the package `faker` is: read by characters.
+"""Classify the language of a name by its characters, if the package `faker` is installed.
 
-Faker keeps first and last names of each country in a Python file. The file is parsed, not run: what is
-wanted is only the words in the lists called first_names… and last_names….
+Faker keeps first and last names of each country in a Python file. The file is parsed, not executed: only the
+strings in the lists named first_names… and last_names… are read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LANGUAGES = {
     "en_IN": "Indian (Latin letters)", "de_DE": "German", "es_ES": "Spanish", "fi_FI": "Finnish",
     "fr_FR": "French", "it_IT": "Italian", "nl_NL": "Dutch", "ru_RU": "Russian", "tr_TR": "Turkish",
 }  # fmt: skip
-MAX_NAMES = 1_000  # of one language: the longest lists would drown the short ones
+MAX_NAMES = 1_000  # per language: the longest lists would outweigh the short ones
 SEQUENCE_LENGTH = 20  # characters; 99% of the names are shorter
 REQUIREMENT = "faker==40.54.0"
 NOT_INSTALLED = (
@@ -36,7 +36,7 @@ NOT_INSTALLED = (
 
 @register_dataset("names", label="Names of people")
 class Names:
-    """First and last names; the model reads the characters and says the language."""
+    """First and last names; the model predicts the language from the characters."""
 
     def __init__(self, options: DataOptions, package: Path | None = None) -> None:
         self._folder = (package or package_folder("faker")) / IN_PACKAGE
@@ -47,7 +47,7 @@ class Names:
         """Describe the names.
 
         Raises:
-            NotInstalledError: when the package is not there.
+            NotInstalledError: if the package is missing.
         """
         languages, train, validation = self._names()
         tokenizer: Tokenizer = self._tokenizer or _tokenizer(self._folder)
@@ -70,7 +70,7 @@ class Names:
         )
 
     def load(self, device: torch.device) -> tuple[TextSplit, TextSplit]:
-        """Read the names and make tokens of their characters."""
+        """Read the names and tokenize them by character."""
         _, train, validation = self._names()
         tokenizer: Tokenizer = self._tokenizer or _tokenizer(self._folder)
         train_split, validation_split = (
@@ -92,10 +92,10 @@ class Names:
 
 @functools.cache
 def split_names(folder: Path) -> tuple[tuple[str, ...], list[tuple[str, int]], list[tuple[str, int]]]:
-    """Return the languages that are there, and (name, language number) for training and validation.
+    """Return the available languages, and (name, language number) for training and validation.
 
     Raises:
-        ValueError: when there are no names of at least two languages.
+        ValueError: if there are names of fewer than two languages.
     """
     found = {
         language: read_names(folder / code / "__init__.py")
@@ -118,7 +118,7 @@ def split_names(folder: Path) -> tuple[tuple[str, ...], list[tuple[str, int]], l
 
 
 def read_names(path: Path) -> list[str]:
-    """Return the words in the lists of first and last names of a Python file, each once and sorted."""
+    """Return the distinct first and last names in a Python file, sorted."""
     names: set[str] = set()
     classes = (node for node in ast.parse(path.read_text("utf-8")).body if isinstance(node, ast.ClassDef))
     for statement in (statement for found in classes for statement in found.body):

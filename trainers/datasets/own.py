@@ -1,4 +1,4 @@
-"""A person's own data, by its path: images in class folders, a table, or running text."""
+"""A user's own data, by path: images in class folders, a table, or running text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainers.registry import register_dataset
 )
 def own(options: DataOptions) -> Dataset:
     """Return the data at `options.path`; see `trainers.data.own`."""
-    # Imported only when picked: what reads all these kinds takes a while that other runs need not spend.
+    # Imported here because the readers of all formats are slow to import.
     from trainers.data.own.dataset import Own
 
     return Own(options)

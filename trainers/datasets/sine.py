@@ -1,4 +1,4 @@
-"""A noisy wave to be learnt as a curve, made from a fixed seed."""
+"""A noisy sine wave for regression, generated with a fixed seed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from trainers.data.tables import TableSplit, table_splits, target_scale
 from trainers.registry import register_dataset
 
 NUM_TRAIN, NUM_VALIDATION = 2_000, 500
-REACH = 6.0  # x runs from -REACH to REACH: almost two waves
-NOISE = 0.15  # deviation of y from the wave, whose height is 1
+REACH = 6.0  # x is between -REACH and REACH: almost two periods
+NOISE = 0.15  # standard deviation of y around the wave, which has amplitude 1
 
 
 @register_dataset("sine", label="Noisy sine wave")
 class Sine:
-    """One number in, one number out; the page draws the curve the model has learnt."""
+    """One input, one target; the page draws the learned curve."""
 
     def __init__(self, options: DataOptions) -> None:
         self._normalise = options.normalise
@@ -41,7 +41,7 @@ class Sine:
         )
 
     def load(self, device: torch.device) -> tuple[TableSplit, TableSplit]:
-        """Make the points, the same every time; y is standardised."""
+        """Generate the points, always the same; y is standardised."""
         train, validation = points(NUM_TRAIN, seed=0), points(NUM_VALIDATION, seed=1)
         mean, std = target_scale(train[1])
         return table_splits(

@@ -1,4 +1,4 @@
-"""Three spiral arms in a plane, made from a fixed seed; a straight line cannot tell them apart."""
+"""Three spiral arms in a plane, generated with a fixed seed; not linearly separable."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from trainers.registry import register_dataset
 NUM_TRAIN, NUM_VALIDATION = 2_001, 501
 NUM_ARMS = 3
 TURNS = 1.25
-NOISE = 0.025  # deviation of a point from its arm, where the arms reach out to 1
+NOISE = 0.025  # standard deviation around an arm; arms extend to radius 1
 
 
 @register_dataset("spirals", label="Three spirals")
 class Spirals:
-    """Points of a plane on three spiral arms; the page draws what the model makes of the plane."""
+    """Points on three spiral arms in a plane; the page draws the decision surface."""
 
     def __init__(self, options: DataOptions) -> None:
         self._normalise = options.normalise
@@ -41,7 +41,7 @@ class Spirals:
         )
 
     def load(self, device: torch.device) -> tuple[TableSplit, TableSplit]:
-        """Make the points, the same every time."""
+        """Generate the points, always the same."""
         return table_splits(
             points(NUM_TRAIN, seed=0),
             points(NUM_VALIDATION, seed=1),
@@ -51,10 +51,10 @@ class Spirals:
 
 
 def points(num_points: int, *, seed: int) -> tuple[Tensor, Tensor]:
-    """Return (points, 2) places and (points,) arms; every third point is of the same arm."""
+    """Return (points, 2) coordinates and (points,) classes; the arms alternate."""
     generator = torch.Generator().manual_seed(seed)
     arms = torch.arange(num_points) % NUM_ARMS
-    # The square root puts as many points on each piece of an arm, however far out it lies.
+    # The square root distributes points evenly along an arm.
     radius = torch.rand(num_points, generator=generator).sqrt() * 0.95 + 0.05
     angle = 2 * math.pi * (TURNS * radius + arms / NUM_ARMS)
     places = torch.stack([radius * angle.cos(), radius * angle.sin()], dim=1)

@@ -1,1 +1,1 @@
-"""Mistakes that people make with DDP, one file each: a class that does one part of training wrong."""
+"""Common mistakes with DDP for lessons: each class replaces one part of training by a wrong version."""

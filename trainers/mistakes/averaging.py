@@ -1,4 +1,4 @@
-"""Mistakes in what ranks share."""
+"""Mistakes in averaging gradients and in the learning rate."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ DDP_COUNTS_ALL_REDUCES = Check(
     checks=(DDP_COUNTS_ALL_REDUCES,),
 )
 class NeverAveraging(Ddp):
-    """Leaves the all-reduce out of every step (`no_sync`), not only where gradients are accumulated."""
+    """Skips the all-reduce in every step (`no_sync`), not only while gradients accumulate."""
 
     @property
     def all_reduce(self) -> None:
-        """Nothing is averaged, over nothing."""
+        """None: no gradients are averaged."""
         return None
 
     def gradient_sync(self, *, enabled: bool) -> contextlib.AbstractContextManager[None]:
@@ -43,7 +43,7 @@ class NeverAveraging(Ddp):
     description="Gradients of all ranks are added up, not averaged: N times as long a step. Adam hides it.",
 )
 class Summing(Ddp):
-    """Takes the division back that DDP's average has in it."""
+    """Multiplies DDP's averaged gradients by the number of ranks, which gives their sum."""
 
     @contextlib.contextmanager
     def gradient_sync(self, *, enabled: bool) -> Iterator[None]:
@@ -69,7 +69,7 @@ THERE_IS_A_SCHEDULE = Check(
     checks=(THERE_IS_A_SCHEDULE,),
 )
 class TooFast(LearningRate):
-    """Counts a step once for every rank."""
+    """Advances the schedule once per rank in each step."""
 
     def position(self, progress: Progress) -> int:
         return (super().position(progress) - 1) * self.num_replicas + 1

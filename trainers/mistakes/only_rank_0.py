@@ -1,4 +1,4 @@
-"""Mistakes of work that only rank 0 does."""
+"""Mistakes in which only rank 0 does work that all ranks should share."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from trainers.report.metrics import Evaluation
     description="The reported training loss is of rank 0's samples, not the mean over all: it is noisier.",
 )
 class OwnLoss(StepMeter):
-    """Reports the mean over ranks of rank 0's loss, counted for all of them, and of nothing."""
+    """Reports rank 0's loss: it counts once per rank, the losses of the other ranks count 0."""
 
     def add_loss(self, share: Tensor) -> None:
         is_main = self._world.is_main
         super().add_loss(share * self._world.world_size if is_main else torch.zeros_like(share))
 
 
-class _NobodyElse(World):
-    """Takes rank 0's numbers for those of all: every rank hears the same, as decisions follow from them."""
+class _OnlyRank0(World):
+    """Replaces a sum over ranks by rank 0's value, on all ranks, because decisions depend on it."""
 
     def sum(self, values: Tensor) -> Tensor:
         dist.broadcast(values, src=0)
@@ -47,10 +47,10 @@ class _NobodyElse(World):
     description="Each rank validates on its share, and rank 0 reports its own: one N-th of the samples.",
 )
 class OwnShare(Evaluator):
-    """Evaluates without adding up over the ranks."""
+    """Evaluates without summing over the ranks."""
 
     def __init__(self, strategy: Strategy, objective: Objective, spec: DataSpec, world: World) -> None:
-        super().__init__(strategy, objective, spec, _NobodyElse(**vars(world)))
+        super().__init__(strategy, objective, spec, _OnlyRank0(**vars(world)))
 
 
 @register_mistake(
@@ -60,18 +60,18 @@ class OwnShare(Evaluator):
     hangs=True,
 )
 class SavesOnRank0(Checkpointer):
-    """Saves on rank 0; the others train on."""
+    """Saves on rank 0 only; all other ranks continue to train."""
 
     def save(self, progress: Progress, reason: str, *, value: float | None = None) -> float:
         if not self._world.is_main:
             return 0.0
-        # In a group of its own: in training's it might be taken for the next step's collective.
+        # In a separate group: in the training group it could match the next step's collective.
         dist.barrier(self._world.slow_group)
         return super().save(progress, reason, value=value)
 
 
 class _OtherGroup(World):
-    """Adds up in a group of its own: in training's it might be taken for the next step's collective."""
+    """Sums in a separate group: in the training group it could match the next step's collective."""
 
     def sum(self, values: Tensor) -> Tensor:
         values = values.cpu()
@@ -86,7 +86,7 @@ class _OtherGroup(World):
     hangs=True,
 )
 class ValidatesOnRank0(Evaluator):
-    """Evaluates on rank 0; the others train on."""
+    """Evaluates on rank 0 only; all other ranks continue to train."""
 
     def __init__(self, strategy: Strategy, objective: Objective, spec: DataSpec, world: World) -> None:
         super().__init__(strategy, objective, spec, _OtherGroup(**vars(world)))

@@ -22,7 +22,7 @@ from trainers.report.metrics import Evaluation
     description="Every rank sees all samples, in the same order: N ranks do the same work N times.",
 )
 class WholeDataSet(ShardedBatches):
-    """Deals the samples out to one rank, which every rank takes itself for."""
+    """Gives every rank all samples, as if it were the only one."""
 
     def __init__(
         self, num_samples: int, batch_size: int, *, replica: int, num_replicas: int, **rest: Any
@@ -37,7 +37,7 @@ class WholeDataSet(ShardedBatches):
     description="Every epoch goes through the samples in the order of the first, and deals them out alike.",
 )
 class SameOrderEachEpoch(ShardedBatches):
-    """Shuffles for the first epoch, whichever it is."""
+    """Uses the shuffle of the first epoch in every epoch."""
 
     def set_epoch(self, epoch: int) -> None:
         del epoch
@@ -51,15 +51,15 @@ class SameOrderEachEpoch(ShardedBatches):
     hangs=True,
 )
 class OneLess(ShardedBatches):
-    """Leaves the last rank's last batch out; then, as programs do, all ranks meet at the epoch's end."""
+    """Skips the last rank's last batch; then all ranks meet in a barrier at the end of the epoch."""
 
     def __init__(
         self, num_samples: int, batch_size: int, *, replica: int, num_replicas: int, **rest: Any
     ) -> None:
         super().__init__(num_samples, batch_size, replica=replica, num_replicas=num_replicas, **rest)
         self._has_one_less = replica == num_replicas - 1
-        # A group of its own: in training's it might be taken for the last step's collective.
-        # The others, which wait in training's own group, decide how long; torch's default is 30 minutes.
+        # A separate group: in the training group the barrier could match the last step's collective. It never
+        # times out, so that the ranks waiting in the training group decide when the run fails.
         self._group = dist.new_group(backend="gloo", timeout=heartbeats.FOR_EVER)
 
     def starting_at(self, first_sample: int) -> Iterator[MicroBatch]:
@@ -74,7 +74,7 @@ class OneLess(ShardedBatches):
 
 
 class _Padded(Split):
-    """A split that goes on from its beginning, to a length that divides by the ranks."""
+    """A split padded with its first samples to a multiple of the number of ranks."""
 
     def __init__(self, split: Split, num_ranks: int) -> None:
         self._split = split
@@ -97,7 +97,7 @@ class _Padded(Split):
     description="Where the validation samples do not divide by the ranks, the first ones count twice.",
 )
 class Padding(Evaluator):
-    """Evaluates what torch's `DistributedSampler` (drop_last=False) would give each rank."""
+    """Evaluates the samples that torch's `DistributedSampler` (drop_last=False) gives each rank."""
 
     def evaluate(
         self, split: Split, *, batch_size: int, should_break_off: Callable[[], bool]

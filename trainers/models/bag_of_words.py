@@ -1,4 +1,4 @@
-"""Bag of words: the mean of the words' vectors (Joulin et al. 2016, "fastText")."""
+"""Bag of words: a linear classifier on the mean word embedding (Joulin et al. 2016, "fastText")."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WIDTHS = {"small": 64, "large": 256}
 
 
 class BagOfWords(nn.Module):
-    """Knows which words occur, not in which order."""
+    """Uses which words occur, but not their order."""
 
     def __init__(self, spec: DataSpec, width: int) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class BagOfWords(nn.Module):
         nn.init.normal_(self.words.weight, std=0.1)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Map (batch, length) tokens to (batch, classes) scores; padding does not count."""
+        """Map (batch, length) tokens to (batch, classes) scores; padding is ignored."""
         vectors = self.words(tokens)
         is_there = (tokens != self.padding).unsqueeze(-1).to(vectors.dtype)
         mean = (vectors * is_there).sum(1) / is_there.sum(1).clamp_min(1)

@@ -1,4 +1,4 @@
-"""Text classifier in the manner of BERT (Devlin et al. 2018): every word sees every other."""
+"""BERT-style text classifier (Devlin et al. 2018): a bidirectional transformer encoder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DROPOUT = 0.1
 
 
 class Bert(nn.Module):
-    """An encoder whose outputs are averaged over the words that are there."""
+    """An encoder whose outputs are averaged over all tokens except padding."""
 
     def __init__(self, spec: DataSpec, num_layers: int, num_heads: int, width: int) -> None:
         super().__init__()
@@ -33,9 +33,9 @@ class Bert(nn.Module):
         nn.init.normal_(self.scores.weight, std=0.02)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Map (batch, length) tokens to (batch, classes) scores; padding is neither seen nor counted."""
+        """Map (batch, length) tokens to (batch, classes) scores; padding is masked."""
         is_there = tokens != self.padding
-        # A text of nothing but padding sees its first place, so that the softmax has something.
+        # Always attend to the first position: a softmax over an empty text would be NaN.
         is_there[:, 0] = True
         places = torch.arange(tokens.shape[1], device=tokens.device)
         x = self.dropout(self.tokens(tokens) + self.places(places))

@@ -1,4 +1,4 @@
-"""A small convolutional network in the manner of LeNet-5 (LeCun et al. 1998)."""
+"""A small convolutional network similar to LeNet-5 (LeCun et al. 1998)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from torch import nn
 from trainers.data import IMAGE_CLASSIFICATION, DataSpec
 from trainers.registry import ModelOptions, register_model
 
-# The two convolutions and the dense layer after them.
+# Channels of the two convolutions, width of the hidden dense layer.
 WIDTHS = {"small": (16, 32, 128), "medium": (32, 64, 256), "large": (64, 128, 512)}
-# Larger images are brought to a grid of this many places before the dense layer.
+# Feature maps with a longer side are pooled to this side before the dense layer.
 LARGEST_GRID = 16
 
 
@@ -34,7 +34,7 @@ def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
     if rows > LARGEST_GRID or columns > LARGEST_GRID:
         shrink.append(_shrink((rows, columns)))
         rows, columns = min(rows, LARGEST_GRID), min(columns, LARGEST_GRID)
-    # ReLU after the pooling, not before: the maximum is the same, of a quarter of the numbers.
+    # ReLU after pooling, not before: the result is the same, with a quarter of the values.
     return nn.Sequential(
         nn.Conv2d(channels, first, kernel_size=3, padding=1),
         nn.MaxPool2d(2, ceil_mode=height < 4 or width < 4),
@@ -53,6 +53,6 @@ def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
 def _shrink(sides: tuple[int, int]) -> nn.Module:
     grid = (min(sides[0], LARGEST_GRID), min(sides[1], LARGEST_GRID))
     if sides[0] % grid[0] == 0 and sides[1] % grid[1] == 0:
-        # The same means, and other than the adaptive kind it has a deterministic backward on GPUs.
+        # Same result as adaptive pooling, but with a deterministic backward on GPUs.
         return nn.AvgPool2d((sides[0] // grid[0], sides[1] // grid[1]))
     return nn.AdaptiveAvgPool2d(grid)

@@ -1,4 +1,4 @@
-"""GPT: a decoder-only transformer that writes text (Radford et al. 2019, norm first)."""
+"""GPT: a decoder-only transformer language model with pre-norm blocks (Radford et al. 2019)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Shape:
-    """How deep and wide."""
+    """Depth, number of heads and width of a transformer."""
 
     num_layers: int
     num_heads: int
@@ -34,7 +34,7 @@ SHAPES = {
 
 
 class Gpt(nn.Module):
-    """Scores for the next token at every place of a text."""
+    """A causal language model: scores for the next token at each position."""
 
     def __init__(self, vocabulary_size: int, sequence_length: int, shape: Shape) -> None:
         super().__init__()
@@ -55,14 +55,14 @@ class Gpt(nn.Module):
         return scores
 
     def tensor_parallel_plan(self) -> dict[str, ParallelStyle]:
-        """Return which layers are cut over the ranks, and how."""
+        """Return how each layer is split over the ranks."""
         return transformer.tensor_parallel_plan(self.blocks)
 
     def pipeline_stages(self, num_stages: int) -> list[nn.Module]:
-        """Cut the network into stages, one after the other, that hold its own layers.
+        """Split the network into consecutive stages that share its layers.
 
         Raises:
-            ValueError: when there are fewer blocks than stages.
+            ValueError: if there are fewer blocks than stages.
         """
         if num_stages > len(self.blocks):
             raise ValueError(f"the model has {len(self.blocks)} blocks, so at most as many stages")
@@ -79,7 +79,7 @@ class Gpt(nn.Module):
 
 
 class Embedding(nn.Module):
-    """A vector for each token and one for its place."""
+    """Sum of a token embedding and a position embedding."""
 
     def __init__(self, vocabulary_size: int, sequence_length: int, width: int) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class Embedding(nn.Module):
 
 
 class Head(nn.Module):
-    """The scores of all tokens at every place."""
+    """Final norm and projection to the vocabulary."""
 
     def __init__(self, width: int, vocabulary_size: int) -> None:
         super().__init__()

@@ -18,15 +18,15 @@ NUM_CHOSEN = 2
 
 
 class Experts(nn.Module):
-    """Several dense layers, of which a gate chooses two for each token.
+    """Several dense layers (experts), of which a gate chooses two for each token.
 
-    All experts work on all tokens and the gate's zeros drop what was not chosen: exact, the same shapes
-    in every step, and each expert has a gradient on every rank. It saves no work; at this size sorting
-    tokens by expert costs more than it saves.
+    In training all experts compute all tokens, and a weight of 0 drops those not chosen. This is exact, has
+    the same shapes in every step, and gives each expert a gradient on every rank. It saves no computation,
+    but at this size sorting tokens by expert would cost more than it saves.
 
     Attributes:
-        sent: (experts,) share of the newest batch's tokens that went to each; has no gradient.
-        probability: (experts,) mean probability of each over the newest batch.
+        sent: (experts,) share of the latest batch's tokens per expert; no gradient.
+        probability: (experts,) mean gate probability per expert over the latest batch.
     """
 
     def __init__(self, width: int) -> None:
@@ -50,10 +50,10 @@ class Experts(nn.Module):
         return mixed
 
     def _mixed_of_chosen(self, tokens: Tensor, weights: Tensor, chosen_by: Tensor) -> Tensor:
-        """Return the same, (tokens, width), but compute of each expert only the tokens that are sent to it.
+        """Return the same result, (tokens, width), computing only the chosen tokens of each expert.
 
-        Not in training: there every expert needs a gradient in every step, and shapes that depend on values
-        would keep a GPU's host waiting.
+        Not for training: each expert needs a gradient in every step, and shapes that depend on values force
+        the host to wait for the GPU.
         """
         mixed = torch.zeros_like(tokens)
         for number, expert in enumerate(self.experts):
@@ -64,9 +64,9 @@ class Experts(nn.Module):
 
 
 class GptMoe(nn.Module):
-    """A GPT whose dense layers are experts; in training it also returns what its gates decided.
+    """A GPT whose dense layers are experts; in training it also returns the decisions of its gates.
 
-    The load-balancing loss needs the shares of the whole global batch, so the objective computes it.
+    The load-balancing loss needs the shares over the global batch, so the objective computes it.
     """
 
     def __init__(self, vocabulary_size: int, sequence_length: int, shape: Shape) -> None:
@@ -83,7 +83,7 @@ class GptMoe(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor | tuple[Tensor, Tensor, Tensor]:
         """Map (batch, length) tokens to (batch, length, vocabulary) scores.
 
-        In training (scores, sent, probabilities), the last two (layers, experts); see `Experts`.
+        In training returns (scores, sent, probabilities), the last two (layers, experts); see `Experts`.
         """
         x = self.embedding(tokens)
         sent, probabilities = [], []

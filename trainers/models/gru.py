@@ -1,4 +1,4 @@
-"""Bidirectional GRU (Cho et al. 2014; Schuster & Paliwal 1997): reads a text from both ends."""
+"""Bidirectional GRU text classifier (Cho et al. 2014; Schuster & Paliwal 1997)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from trainers.data import TEXT_CLASSIFICATION, DataSpec
 from trainers.registry import ModelOptions, register_model
 
 WIDTHS = {"small": 64, "large": 256}
-# Without them it memorises texts: 0.682 on Austen's novels, 0.721 with them.
-# Vectors begin small, so that a rare word, which is hardly trained, adds little.
+# Without these three it memorises texts: accuracy 0.682 on Austen's novels, 0.721 with them. Embeddings start
+# small, so that a rare word, which is hardly trained, adds little.
 FIRST_STD = 0.1
 VECTOR_DROPOUT = 0.1
 OUTPUT_DROPOUT = 0.3
 
 
 class BidirectionalGru(nn.Module):
-    """Two GRUs, one for each direction; the largest value of each output over the text decides."""
+    """Two GRUs, one per direction, max-pooled over the text."""
 
     def __init__(self, spec: DataSpec, width: int) -> None:
         super().__init__()
@@ -31,10 +31,10 @@ class BidirectionalGru(nn.Module):
         nn.init.normal_(self.tokens.weight, std=FIRST_STD)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Map (batch, length) tokens to (batch, classes) scores; padding changes nothing.
+        """Map (batch, length) tokens to (batch, classes) scores; padding has no effect.
 
-        Texts are filled up at the end. For the way back each text is turned around by itself, so that
-        both GRUs have read all of it before they come to the padding.
+        Texts are padded at the end. For the backward direction each text is reversed without its padding, so
+        that both GRUs read the whole text before they reach the padding.
         """
         lengths = (tokens != self.padding).sum(1).clamp_min(1)
         places = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)

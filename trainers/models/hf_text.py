@@ -1,4 +1,4 @@
-"""Text classifier that starts from a trained model of transformers (BERT, DistilBERT, MiniLM, …)."""
+"""Fine-tunes a pretrained text model of transformers (BERT, DistilBERT, MiniLM, …) as a classifier."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ DROPOUT = 0.1
 
 
 class MeanOfWords(nn.Module):
-    """A trained reader, and a new layer over the mean of what it makes of the words.
+    """A pretrained encoder and a new output layer on the mean of its token outputs.
 
-    The mean is what sentence models are trained with (Reimers and Gurevych 2019, "Sentence-BERT").
+    Sentence models are trained with the mean (Reimers and Gurevych 2019, "Sentence-BERT").
     """
 
     def __init__(self, reader: nn.Module, width: int, spec: DataSpec) -> None:
@@ -32,7 +32,7 @@ class MeanOfWords(nn.Module):
         nn.init.zeros_(self.scores.bias)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Map (batch, length) tokens to (batch, classes) scores; padding is neither seen nor counted."""
+        """Map (batch, length) tokens to (batch, classes) scores; padding is masked."""
         is_there = attention_mask(tokens, self.padding)
         read = self.reader(input_ids=tokens, attention_mask=is_there).last_hidden_state
         mean = (read * is_there.unsqueeze(-1)).sum(1) / is_there.sum(1, keepdim=True)
@@ -41,13 +41,13 @@ class MeanOfWords(nn.Module):
 
 
 class TrainedClassifier(nn.Module):
-    """A model that already tells as many classes apart; it keeps its last layers."""
+    """A pretrained classifier with the same number of classes; keeps its output layer."""
 
     def __init__(self, classifier: Any, spec: DataSpec) -> None:
         super().__init__()
         self.padding = spec.padding
         self.classifier = classifier
-        classifier.config.pad_token_id = spec.padding  # decoders look for a text's end by it
+        classifier.config.pad_token_id = spec.padding  # decoders find the end of a text by it
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map (batch, length) tokens to (batch, classes) scores."""
@@ -57,14 +57,14 @@ class TrainedClassifier(nn.Module):
 
 
 def attention_mask(tokens: Tensor, padding: int) -> Tensor:
-    """Return (batch, length) of 1 where there is a token; an empty text has its first place."""
+    """Return a (batch, length) mask, 1 for tokens and 0 for padding; the first position is always 1."""
     is_there = (tokens != padding).long()
     is_there[:, 0] = 1
     return is_there
 
 
 def tokenizer(options: ModelOptions) -> Tokenizer:
-    """Return the trained model's own tokenizer."""
+    """Return the tokenizer of the pretrained model."""
     return pretrained_text.load_tokenizer(
         options.pretrained_path, NAME, offline=options.offline, is_padded=True
     )
@@ -82,7 +82,7 @@ def tokenizer(options: ModelOptions) -> Tokenizer:
     tokenizer=tokenizer,
 )
 def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
-    """Load the folder's model; a layer for the data set's classes is new unless it has one of that size."""
+    """Load the folder's model; keep its output layer if the number of classes matches, else create one."""
     folder = pretrained.model_folder(options.pretrained_path, NAME)
     config = pretrained_text.transformers_config(folder, NAME)
     transformers = pretrained.import_transformers(offline=options.offline)
@@ -94,14 +94,14 @@ def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
         trained = pretrained_text.load(transformers.AutoModel, folder, NAME)
         network = MeanOfWords(trained, trained.config.get_text_config().hidden_size, spec)
     pretrained_text.check_tokens(spec, tokenizer(options).vocabulary_size, trained, folder)
-    # Any token but padding.
+    # Any token except padding.
     example = torch.full((1, spec.input_shape[0]), 1 if spec.padding == 0 else 0)
     pretrained.freeze_unused(network, example)
     return network
 
 
 def num_trained_classes(config: Mapping[str, Any]) -> int:
-    """Return how many classes a config.json's model has learnt to tell apart; 0: it is no classifier."""
+    """Return the number of classes of the model in a config.json, or 0 if it is not a classifier."""
     if not any(str(name).endswith("ForSequenceClassification") for name in config.get("architectures") or ()):
         return 0
-    return len(config.get("id2label") or ()) or 2  # two is what transformers leaves unsaid
+    return len(config.get("id2label") or ()) or 2  # transformers omits the default of two

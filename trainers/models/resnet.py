@@ -9,14 +9,14 @@ from torch import Tensor, nn
 from trainers.data import IMAGE_CLASSIFICATION, DataSpec
 from trainers.registry import ModelOptions, register_model
 
-# From this size on an image is halved twice before the first block, as in the paper.
+# Images of at least this side are halved twice before the first block, as in the paper.
 LARGE_IMAGE = 64
 LEAST_SIDE = 2
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Blocks of each stage, channels of the first one, and whether blocks are bottlenecks of three layers."""
+    """Blocks per stage, channels of the first stage; `is_deep`: bottleneck blocks of three layers."""
 
     num_blocks: tuple[int, ...]
     width: int = 64
@@ -33,7 +33,7 @@ DEEP_WIDENING = 4
 
 
 class Residual(nn.Module):
-    """Layers whose output is added to their input; the input is brought to its shape where it differs."""
+    """Adds a shortcut from the input to the output of some layers; it projects if the shapes differ."""
 
     def __init__(self, layers: nn.Module, shortcut: nn.Module) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class ResNet(nn.Module):
         for stage, num_blocks in enumerate(shape.num_blocks):
             narrow = shape.width * 2**stage
             for number in range(num_blocks):
-                # A batch norm over one sample of one pixel has nothing to take a mean of.
+                # Stop at 2 pixels: batch norm over one sample of one pixel has no variance.
                 stride = 2 if stage > 0 and number == 0 and side > LEAST_SIDE else 1
                 side = -(-side // stride)
                 wide = narrow * DEEP_WIDENING if shape.is_deep else narrow
@@ -89,7 +89,7 @@ def _stem(channels: int, width: int, *, is_large: bool) -> nn.Module:
             nn.Conv2d(channels, width, kernel_size=7, stride=2, padding=3, bias=False),
             nn.BatchNorm2d(width),
             nn.MaxPool2d(kernel_size=3, stride=2, padding=1),
-            nn.ReLU(),  # after the pooling: the same maximum, of a quarter of the numbers
+            nn.ReLU(),  # after pooling: same result with a quarter of the values
         )
     return nn.Sequential(_convolution(channels, width, 3), nn.BatchNorm2d(width), nn.ReLU())
 

@@ -1,4 +1,4 @@
-"""Image networks of the package timm (Wightman 2019), from scratch or from a trained one in a folder."""
+"""Image networks of timm (Wightman 2019), from scratch or from a pretrained model in a folder."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from trainers.registry import ModelOptions, register_model
 
 NAME = "timm_image"
 DEFAULT_SIZE = "resnet18"
-# Networks for photographs halve the sides five times, and should have two pixels a side left.
+# Networks for photographs halve the sides five times and should end with two pixels per side.
 LEAST_SIDE = 64
 STRIDE = 32
 
 
 class Resized(nn.Module):
-    """A network that sees images in a size it can work with.
+    """A network whose input images are resized to a size it supports.
 
     Args:
-        size: (height, width) images are brought to; None: as they are.
+        size: (height, width) to resize to; None: no resizing.
     """
 
     def __init__(self, network: nn.Module, size: tuple[int, int] | None) -> None:
@@ -59,10 +59,10 @@ class Resized(nn.Module):
     requires=(pretrained.TIMM, pretrained.TORCHVISION),
 )
 def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
-    """Build timm's network of this size, or load the one in the folder; the last layer is the data set's.
+    """Build a timm network from scratch or from a folder, with an output layer for the data set.
 
     Raises:
-        ValueError: when the folder cannot be used.
+        ValueError: if the folder cannot be used.
     """
     folder = pretrained.model_folder(options.pretrained_path, NAME) if options.pretrained_path else None
     config = {} if folder is None else timm_config(folder)
@@ -90,12 +90,12 @@ def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
 
 
 def load(timm: Any, folder: Path, num_classes: int, arguments: dict[str, Any]) -> nn.Module:
-    """Return the folder's network; its last layer is made new when it tells another number of classes apart.
+    """Return the folder's network; its output layer is replaced if the number of classes differs.
 
-    Loaded with its own classes first: then timm insists on every weight being there.
+    It is first loaded with its original classes, because timm then checks that no weight is missing.
 
     Raises:
-        ValueError: when the weights are not those of the network.
+        ValueError: if the weights do not match the network.
     """
     try:
         network: Any = timm.create_model(f"local-dir:{folder}", pretrained=True, **arguments)
@@ -114,7 +114,7 @@ def timm_config(folder: Path) -> dict[str, Any]:
     """Return a folder's config.json.
 
     Raises:
-        ValueError: when it is no model of timm.
+        ValueError: if it is not a timm model.
     """
     config = pretrained.read_config(folder)
     if "architecture" not in config:
@@ -126,12 +126,12 @@ def timm_config(folder: Path) -> dict[str, Any]:
 
 
 def enlarged(side: int, step: int) -> int:
-    """Return the smallest multiple of `step` that is no smaller than an image's side and `LEAST_SIDE`."""
+    """Return the smallest multiple of `step` that is at least `side` and `LEAST_SIDE`."""
     return -(-max(side, LEAST_SIDE) // step) * step
 
 
 def multiple_of_patch(timm: Any, architecture: str) -> int:
-    """Return what sides must be a multiple of, for networks that cut images into squares."""
+    """Return the number that sides must be a multiple of, for networks that split images into patches."""
     with torch.device("meta"):
         patch_embed = getattr(timm.create_model(architecture), "patch_embed", None)
     patch = int(getattr(patch_embed, "patch_size", (STRIDE,))[0])

@@ -1,4 +1,4 @@
-"""Vision transformer (Dosovitskiy et al. 2020): an image is a text of small squares."""
+"""Vision transformer (Dosovitskiy et al. 2020): an image is a sequence of square patches."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 # Layers, heads, width.
 SHAPES = {"tiny": (4, 4, 64), "small": (6, 4, 192), "base": (12, 12, 768)}
 SQUARES_A_SIDE = 7
-SMALLEST_SIDE = 2  # pixels: a square of one pixel is a number, and 64 of them cost three times as much as 16
+SMALLEST_SIDE = 2  # pixels: 64 patches of one pixel cost three times as much as 16 patches of 2 × 2
 
 
 class Vit(nn.Module):
-    """Cuts an image into squares, lets them look at each other, and averages what they say."""
+    """Splits an image into patches, applies a transformer to them, and averages its outputs."""
 
     def __init__(
         self, image_shape: tuple[int, ...], num_classes: int, num_layers: int, num_heads: int, width: int
@@ -44,7 +44,7 @@ class Vit(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Map (batch, channels, height, width) to (batch, classes) scores."""
         height, length = images.shape[-2:]
-        # What the squares do not fit exactly is filled up at the right and the bottom.
+        # Pad at the right and the bottom to whole patches.
         images = functional.pad(images, (0, -length % self.side, 0, -height % self.side))
         x = self.squares(images).flatten(2).transpose(1, 2) + self.places
         for block in self.blocks:
@@ -53,7 +53,7 @@ class Vit(nn.Module):
         return scores
 
     def tensor_parallel_plan(self) -> dict[str, ParallelStyle]:
-        """Return which layers are cut over the ranks, and how."""
+        """Return how each layer is split over the ranks."""
         return transformer.tensor_parallel_plan(self.blocks)
 
 
@@ -70,5 +70,5 @@ class Vit(nn.Module):
     },
 )
 def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
-    """Build a vision transformer with squares of a seventh of the image's longer side, at least 2 pixels."""
+    """Build a vision transformer whose patch side is 1/7 of the image's longer side, at least 2 pixels."""
     return Vit(spec.input_shape, spec.num_classes, *SHAPES[options.size or "tiny"])

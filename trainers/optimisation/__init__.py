@@ -1,1 +1,1 @@
-"""What is minimised, by which optimizer, and the compiled step."""
+"""The objective, the optimizer and learning rate, and torch.compile."""

@@ -1,4 +1,4 @@
-"""torch.compile, tried out on a batch before it is trusted."""
+"""torch.compile, tried on one batch first so that a failure falls back to eager mode."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainers.optimisation.objective import Objective
 from trainers.parallel.strategy import Strategy
 
 NOTHING_COMPILED = "torch compiles no part of this model here"
-# torch runs once to warm up, captures at the second time, and replays from then on.
+# torch warms up in the first call, captures in the second and replays from the third.
 NUM_TRIALS_OF_GRAPHS = 3
 
 
@@ -28,23 +28,23 @@ def try_compile(
     *,
     cuda_graphs: bool = False,
 ) -> str | None:
-    """Compile a wrapped network with its loss in place and try it out; return why that failed, or None.
+    """Compile a wrapped network and its loss in place, and try it; return the error, or None.
 
-    From then on the network also takes targets, and gives the mean loss then (`Strategy.computes_loss`),
-    unless the loss needs what other ranks have computed.
+    Afterwards the network also accepts targets and then returns the mean loss (`Strategy.computes_loss`),
+    unless the loss needs values from other ranks.
 
-    The trial leaves weights, gradients, running statistics and random state as they were. All ranks end
-    up alike: where one fails, none compiles. The names of the weights stay. No gradient is sent: a rank
-    that fails would leave the others waiting in the middle of a bucket.
+    The trial does not change weights, parameter names, gradients, running statistics or random state. It
+    sends no gradients, because a rank that fails would leave the others waiting in an all-reduce. If one
+    rank fails, no rank compiles.
     """
-    from torch._dynamo import config as dynamo_config  # takes a second: only where something is compiled
+    from torch._dynamo import config as dynamo_config  # takes a second to import
 
     network, world = strategy.network, strategy.world
     problem = None
     with torch.no_grad(), _untouched(network, world.device), strategy.autocast(), strategy.inside_model():
         is_joined = not objective.needs_other_ranks(network(inputs))
-    # Cut by DDP's buckets, each is sent while the rest of backward computes; not everything can be cut. One
-    # rank sends nothing.
+    # First try a graph split at DDP's buckets, so that each bucket is sent while backward continues; then
+    # an unsplit graph, because not every model can be split. A single rank sends nothing.
     for is_cut in (True, False) if world.world_size > 1 else (False,):
         torch.compiler.reset()
         dynamo_config.optimize_ddp = is_cut
@@ -72,13 +72,13 @@ def _compiled_forward(
     *,
     cuda_graphs: bool,
 ) -> Callable[..., Any]:
-    """Return a forward pass that gives scores, or with targets the mean loss: model and loss in one graph."""
+    """Return a forward pass that returns scores or, given targets, the mean loss from one joint graph."""
 
     def loss_of(inputs: Tensor, targets: Tensor) -> Tensor:
         return objective.training_loss(scores_of(inputs), targets)
 
-    # One graph for each size of a batch: the odd one at the end of an epoch would otherwise replace that of
-    # all others by one for any size, which costs the host more in each step. Evaluation has more sizes.
+    # One graph per batch size: otherwise the last, smaller batch of an epoch would make torch replace the
+    # graph by one with dynamic shapes, which costs more host time in each step. Evaluation uses more sizes.
     mode = "reduce-overhead" if cuda_graphs else None
     compiled_loss = torch.compile(loss_of, backend=backend, mode=mode, dynamic=False)
     compiled_scores = torch.compile(scores_of, backend=backend)
@@ -88,8 +88,8 @@ def _compiled_forward(
             return compiled_scores(inputs)
         if not cuda_graphs:
             return compiled_loss(inputs, targets)
-        torch.compiler.cudagraph_mark_step_begin()  # what the last step returned may be overwritten
-        return compiled_loss(inputs, targets).clone()  # the loss waits for its report
+        torch.compiler.cudagraph_mark_step_begin()  # allows overwriting the last step's output
+        return compiled_loss(inputs, targets).clone()  # the loss outlives the step until it is reported
 
     return forward
 
@@ -97,7 +97,7 @@ def _compiled_forward(
 def _why_it_fails(
     strategy: Strategy, loss_of_trial: Callable[[], Tensor], *, cuda_graphs: bool = False
 ) -> str | None:
-    """Run a compiled network forward and backward without a trace; return what went wrong, or None."""
+    """Run a compiled network forward and backward without side effects; return the error, or None."""
     from torch._dynamo.utils import counters
 
     network = strategy.network
@@ -109,18 +109,19 @@ def _why_it_fails(
             for _ in range(NUM_TRIALS_OF_GRAPHS if cuda_graphs else 1):
                 with strategy.autocast(), strategy.inside_model():
                     loss = loss_of_trial()
-                # Not `loss.backward()`: DDP's hooks count, and miscount where the graph is static.
+                # Not `loss.backward()`: it would run DDP's hooks, which miscount with a static graph.
                 torch.autograd.grad(loss, parameters, allow_unused=True)
-        except Exception as error:  # noqa: BLE001 - a compiler fails in its own ways; the run goes on without
+        except Exception as error:  # noqa: BLE001 - compilers raise anything; the run continues uncompiled
             return f"{type(error).__name__}: {' '.join(explain(error).split())[:300]}"
     if cuda_graphs and counters["inductor"]["cudagraph_skips"]:
         return "the model has parts that torch does not capture"
-    # What a backend skips (SkipFrame) runs uncompiled without an error, as bf16 does on GPUs that lack it.
+    # A backend may skip frames (SkipFrame) and run them uncompiled without an error, for example bf16 on
+    # GPUs without bf16 arithmetic.
     return None if counters["stats"]["unique_graphs"] > num_before else NOTHING_COMPILED
 
 
 def uncompiled(config: Config) -> contextlib.AbstractContextManager[object]:
-    """Return the context in which nothing is compiled, and what is compiled runs as it was written."""
+    """Return a context in which compiled functions run in eager mode and nothing is compiled."""
     return torch.compiler.set_stance("force_eager") if config.compile else contextlib.nullcontext()
 
 

@@ -1,4 +1,4 @@
-"""What is minimised, per task; evaluation over a whole split, exact over ranks."""
+"""The training objective of each task, and exact evaluation of a split over all ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WIDENING = 8
 MOST_SCORES = 2**26  # 256 MB in fp32
 BALANCE_WEIGHT = 0.01
 
-# Scores; scores and a loss of the model's own; or scores, sent and probabilities of a mixture of experts.
+# Scores; (scores, auxiliary loss); or (scores, sent, probabilities) of a mixture of experts.
 Output = Tensor | tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]
 
 
@@ -29,8 +29,8 @@ class Objective:
     """The loss of a task over the targets of a batch.
 
     Args:
-        label_smoothing: share of the target given to all classes alike, where there are classes.
-        num_ranks: over how many ranks a global batch is spread; they all call the objective together.
+        label_smoothing: fraction of the target distributed evenly over all classes.
+        num_ranks: number of ranks that share a global batch; all of them call the objective together.
     """
 
     def __init__(self, spec: DataSpec, *, label_smoothing: float = 0.0, num_ranks: int = 1) -> None:
@@ -39,24 +39,24 @@ class Objective:
         self._num_ranks = num_ranks
 
     def training_loss(self, output: Output, targets: Tensor) -> Tensor:
-        """Return the mean loss of a batch on this rank alone, with the loss that the model adds."""
+        """Return the mean loss of this rank's batch, including the model's auxiliary loss."""
         if isinstance(output, Tensor):
             return self._loss(output, targets, "mean", self._label_smoothing)
         auxiliary = output[1] if len(output) == 2 else balance_loss(output[1], output[2])
         return self._loss(output[0], targets, "mean", self._label_smoothing) + auxiliary
 
     def needs_other_ranks(self, output: Output) -> bool:
-        """Return whether the loss of this output depends on what the other ranks have computed."""
+        """True if the loss of this output depends on values from other ranks."""
         return isinstance(output, tuple) and len(output) == 3 and self._num_ranks > 1
 
     def __call__(self, output: Output, targets: Tensor, weight: float) -> Tensor:
-        """Return a micro-batch's share of the loss of a step; see `MicroBatch.weight`."""
+        """Return a micro-batch's share of the step's loss; see `MicroBatch.weight`."""
         if isinstance(output, tuple) and len(output) == 3 and self._num_ranks > 1:
             output = (output[0], mean_over_ranks(output[1], weight), output[2])
         return weighted(self.training_loss(output, targets), weight)
 
     def summed_loss(self, scores: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss added up over the targets, without smoothing; in float64, so order is no matter."""
+        """Return the loss summed over the targets, without smoothing; float64 makes the order irrelevant."""
         return self._loss(scores, targets, "none", 0.0).double().sum()
 
     def _loss(self, scores: Tensor, targets: Tensor, reduction: str, smoothing: float) -> Tensor:
@@ -66,11 +66,11 @@ class Objective:
 def balance_loss(sent: Tensor, probabilities: Tensor) -> Tensor:
     """Return the load-balancing loss of a mixture of experts (Fedus et al. 2021, equation 4).
 
-    Of each layer experts × the sum over experts of (share of tokens sent there × mean probability), which is
-    1 when balanced; then the mean over layers.
+    Per layer: number of experts × sum over experts of (share of tokens × mean probability), which is 1 if
+    balanced. Averaged over the layers and multiplied by `BALANCE_WEIGHT`.
 
     Args:
-        sent, probabilities: (layers, experts); there is no gradient through `sent`.
+        sent, probabilities: (layers, experts); `sent` has no gradient.
     """
     balance = torch.zeros((), device=sent.device)
     for layer_sent, layer_probabilities in zip(sent, probabilities, strict=True):
@@ -79,26 +79,26 @@ def balance_loss(sent: Tensor, probabilities: Tensor) -> Tensor:
 
 
 def mean_over_ranks(values: Tensor, weight: float) -> Tensor:
-    """Return the mean over all samples of the ranks' micro-batches; every rank must call it.
+    """Return the mean over the samples of all ranks' micro-batches. Every rank must call it.
 
-    The balance loss is a product of two means. Of one of them, without a gradient, all ranks need that of the
-    global batch; then the mean of the ranks' losses, and of their gradients, is that of one process.
+    The balance loss is a product of two means. If all ranks use the global batch's value for the one without
+    a gradient, the mean of the ranks' losses and gradients equals that of a single process.
 
     Args:
-        values: the mean over this rank's samples.
-        weight: in proportion to the number of its samples; 0 for a rank that has none.
+        values: mean over this rank's samples.
+        weight: proportional to the number of its samples; 0 if it has none.
     """
     summed = torch.cat([values.detach().flatten() * weight, values.new_full((1,), weight)])
     dist.all_reduce(summed)
-    # No rank has a weight in the rehearsal before a checkpoint is loaded.
+    # All weights are 0 in the rehearsal before a checkpoint is loaded.
     return (summed[:-1] / summed[-1].clamp_min(1e-12)).view_as(values)
 
 
 def evaluation_batch(spec: DataSpec, batch_size: int) -> int:
-    """Return how many samples to evaluate at once: more than in training, as far as memory surely allows.
+    """Return the batch size for evaluation: larger than in training, within a safe amount of memory.
 
-    Without gradients a sample takes a fraction of what it takes in training; a language model's scores
-    (one for each word it knows, at each place) take more than all the rest.
+    Without gradients a sample needs a fraction of its memory in training. For a language model the scores
+    (vocabulary × length) dominate and set the limit.
     """
     fitting = MOST_SCORES // max(1, registry.task(spec.task).num_scores(spec))
     return max(batch_size, min(MOST_EVALUATED, WIDENING * batch_size, fitting))
@@ -115,13 +115,17 @@ def evaluate(
     world: World,
     should_break_off: Callable[[], bool] = lambda: False,
 ) -> Evaluation | None:
-    """Return the mean loss and the metrics over the whole split; every rank must call it.
+    """Return the mean loss and the metrics over a split. Every rank must call it.
 
-    None when it was broken off: `should_break_off` is asked after each batch and answers all ranks alike.
+    Each replica evaluates every n-th sample, so that each sample counts exactly once. All ranks run the same
+    number of batches, because a sharded model needs all ranks in each forward pass; a replica that has run
+    out of samples runs one that is not counted.
 
-    Each replica takes every n-th sample, so no sample is counted twice and none is left out. All ranks
-    go through the same number of batches, because a sharded model needs them all for each; a replica
-    with fewer samples works on one that counts nothing.
+    Args:
+        should_break_off: called after each batch; must return the same value on all ranks.
+
+    Returns:
+        None if it was interrupted.
     """
     network = strategy.network
     share_running_statistics(network)
@@ -149,7 +153,7 @@ def evaluate(
 
 
 class Evaluator:
-    """Evaluates a strategy's network, all ranks together."""
+    """Evaluates a strategy's network on all ranks; a class, so that mistakes can replace it."""
 
     def __init__(self, strategy: Strategy, objective: Objective, spec: DataSpec, world: World) -> None:
         self.strategy = strategy
@@ -173,7 +177,7 @@ class Evaluator:
 
 
 def share_running_statistics(network: nn.Module) -> None:
-    """Give every rank rank 0's buffers: DDP evens out running statistics only in its own forward."""
+    """Broadcast rank 0's buffers: DDP synchronises running statistics only in its own forward pass."""
     if dist.is_initialized():
         for buffer in network.buffers():
             dist.broadcast(buffer, src=0)

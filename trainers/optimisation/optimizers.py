@@ -1,4 +1,4 @@
-"""How gradients become steps: the optimizer, its parameter groups, the learning rate of a step."""
+"""The optimizer, its parameter groups and the learning rate of each step."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from trainers.parallel.strategy import Strategy
 
 
 def make_optimizer(config: Config, strategy: Strategy) -> torch.optim.Optimizer:
-    """Build the configured optimizer over the strategy's network; fused, where torch has that."""
+    """Create the configured optimizer for the strategy's network, with fused kernels if torch has them."""
     groups = parameter_groups(strategy.network, config.weight_decay)
     rate = {"lr": config.learning_rate}
     if config.optimizer == "sgd":
-        # torch refuses Nesterov without momentum.
+        # torch rejects Nesterov without momentum.
         nesterov = config.nesterov and config.momentum > 0
         arguments: dict[str, Any] = {"momentum": config.momentum, "nesterov": nesterov}
         return strategy.make_optimizer(torch.optim.SGD, groups, **rate, **arguments, fused=True)
@@ -26,7 +26,7 @@ def make_optimizer(config: Config, strategy: Strategy) -> torch.optim.Optimizer:
 
 
 def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Return two groups: matrices and kernels, which decay, and vectors (norms, biases), which do not."""
+    """Return two groups: matrices and kernels with weight decay, vectors (norms, biases) without."""
     trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
     matrices = [parameter for parameter in trained if parameter.ndim > 1]
     vectors = [parameter for parameter in trained if parameter.ndim <= 1]
@@ -38,14 +38,14 @@ def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, 
 
 
 class LearningRate:
-    """Sets the rate of each step; `set_lr` replaces the peak and the schedule goes on from it.
+    """Sets the learning rate of each step; the command `set_lr` replaces the peak rate of the schedule.
 
     Args:
-        num_replicas: by which the peak is scaled.
-        num_shards: over how many replicas each epoch's samples are dealt; None: over all.
+        num_replicas: number of replicas, which scales the peak.
+        num_shards: number of replicas that each epoch's samples are distributed over; None: all.
 
     Attributes:
-        num_steps, steps_per_epoch: what the schedule is laid out over.
+        num_steps, steps_per_epoch: length of the schedule.
     """
 
     def __init__(
@@ -61,17 +61,17 @@ class LearningRate:
         self._is_over_by_steps = self.num_steps < self.steps_per_epoch * config.num_epochs
 
     def at(self, step: int, peak: float | None) -> float:
-        """Return the rate of step `step` (1-based); `peak`: what somebody set during the run."""
+        """Return the rate of a step (1-based); `peak` is the rate set during the run, if any."""
         factor = schedule.factor_at(
             self._config, step, num_steps=self.num_steps, steps_per_epoch=self.steps_per_epoch
         )
         return (self._peak if peak is None else peak) * factor
 
     def position(self, progress: Progress) -> int:
-        """Return where the schedule stands: the step under way, counted in global batches of today's size.
+        """Return the position in the schedule: the current step, in global batches of the current size.
 
-        It is `step` + 1, unless the run was resumed with another global batch: then what counts is the data
-        seen, because epochs end the run. Where `max_steps` ends it, steps count, but for rates by the epoch.
+        It is `step` + 1, unless the run was resumed with another global batch size. Then the position follows
+        the samples seen if epochs end the run or the schedule is by epoch, and the steps if `max_steps` does.
         """
         if self._is_over_by_steps and self._config.lr_schedule != "step":
             return progress.step + 1
@@ -79,7 +79,7 @@ class LearningRate:
         return progress.epoch * self.steps_per_epoch + steps + 1
 
     def apply(self, optimizer: torch.optim.Optimizer, progress: Progress) -> float:
-        """Give the optimizer the rate of the step under way and return it."""
+        """Set the optimizer's rate for the current step and return it."""
         rate = self.at(self.position(progress), progress.learning_rate)
         for group in optimizer.param_groups:
             group["lr"] = rate

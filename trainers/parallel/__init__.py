@@ -1,1 +1,1 @@
-"""Ranks working together: the process group, devices, and what the loop asks of a strategy."""
+"""Communication between ranks: the process group, devices and the interface of strategies."""

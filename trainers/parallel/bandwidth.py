@@ -1,8 +1,8 @@
 """Times real all-reduces between the ranks and checks their sums.
 
-Bandwidths are defined as NVIDIA's nccl-tests define them (doc/PERFORMANCE.md of that project): the
-algorithm bandwidth is bytes / time; the bus bandwidth of an all-reduce between n ranks is that
-× 2(n−1)/n, which does not depend on n and can be compared with what the wires can do.
+Bandwidths are defined as in NVIDIA's nccl-tests (doc/PERFORMANCE.md): the algorithm bandwidth is
+bytes / time; the bus bandwidth of an all-reduce between n ranks is the algorithm bandwidth × 2(n−1)/n,
+which does not depend on n and can be compared with the bandwidth of the hardware.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PATTERN_LENGTH = 251
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What all-reduces of one size took: the median on the slowest rank."""
+    """Speed of all-reduces of one size; `time_s` is the median on the slowest rank."""
 
     backend: str
     num_ranks: int
@@ -43,7 +43,7 @@ class Measurement:
 
 
 def warm_up(world: World) -> None:
-    """Let the ranks find each other and settle, which is not to be measured; every rank must call it."""
+    """Run untimed all-reduces so that connections are set up. Every rank must call it."""
     mine, _ = numbers_to_add(SIZES_BYTES[0] // BYTES_PER_ELEMENT, world)
     for _ in range(NUM_FIRST_WARM_UPS):
         world.sum(mine.clone())
@@ -53,12 +53,12 @@ def measure(size_bytes: int, world: World, time_per_size_s: float) -> Measuremen
     """Time all-reduces of one size; every rank must call it.
 
     Raises:
-        ValueError: when the sum is wrong.
+        ValueError: if a sum is wrong.
     """
     mine, expected = numbers_to_add(size_bytes // BYTES_PER_ELEMENT, world)
     values = mine.clone()
     warm_up_s = min(_timed_all_reduce(values, mine, world) for _ in range(NUM_WARM_UPS))
-    # Every rank must do as many.
+    # Agreed over all ranks: a different number of all-reduces per rank would hang.
     num_repetitions = repetitions_in_time(_slowest(warm_up_s, world), time_per_size_s)
     times_s = [_timed_all_reduce(values, mine, world) for _ in range(num_repetitions)]
     if not torch.equal(values, expected):
@@ -79,12 +79,12 @@ def measure(size_bytes: int, world: World, time_per_size_s: float) -> Measuremen
 
 
 def bus_factor(num_ranks: int) -> float:
-    """Return how often each wire carries an all-reduce's bytes."""
+    """Return the ratio of bus bandwidth to algorithm bandwidth for an all-reduce."""
     return 2 * (num_ranks - 1) / num_ranks
 
 
 def numbers_to_add(num_elements: int, world: World) -> tuple[Tensor, Tensor]:
-    """Return this rank's numbers and their sum over all ranks; whole, so that the sum is exact."""
+    """Return this rank's values and their sum over all ranks; integers, so that the sum is exact."""
     pattern = torch.arange(1, PATTERN_LENGTH + 1, dtype=torch.float32, device=world.device)
     ramp = pattern.repeat(math.ceil(num_elements / PATTERN_LENGTH))[:num_elements]
     of_all_ranks = world.world_size * (world.world_size + 1) // 2
@@ -92,13 +92,13 @@ def numbers_to_add(num_elements: int, world: World) -> tuple[Tensor, Tensor]:
 
 
 def repetitions_in_time(time_s: float, all_s: float) -> int:
-    """Return how often to repeat what takes this long, so that all take about `all_s`."""
+    """Return the number of repetitions of `time_s` each that take about `all_s` in total."""
     return min(MOST_REPETITIONS, max(FEWEST_REPETITIONS, int(all_s / time_s)))
 
 
 def _timed_all_reduce(values: Tensor, mine: Tensor, world: World) -> float:
     values.copy_(mine)
-    # Together from here: waiting for a late rank is not the wire's time.
+    # Start together: waiting for a late rank is not transfer time.
     dist.barrier()
     _wait_for_gpu(world.device)
     started = time.perf_counter()
@@ -108,13 +108,13 @@ def _timed_all_reduce(values: Tensor, mine: Tensor, world: World) -> float:
 
 
 def _wait_for_gpu(device: torch.device) -> None:
-    """Wait until the GPU has done what it was asked; a call returns before."""
+    """Wait until the GPU has finished: CUDA calls return before the work is done."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def _slowest(time_s: float, world: World) -> float:
-    """Return the longest time of all ranks: a step goes on when the last one has its average."""
+    """Return the longest time over all ranks: a training step waits for the slowest rank."""
     longest = torch.tensor([time_s], dtype=torch.float64, device=world.device)
     dist.all_reduce(longest, op=dist.ReduceOp.MAX)
     return float(longest)

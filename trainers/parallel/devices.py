@@ -22,12 +22,16 @@ from trainers.machine.hardware import VisibleGpu
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _NEVER = -1
-# The most glibc takes: what is larger comes from the system each time, and goes back to it.
+# glibc's maximum for this threshold: larger blocks are mapped and unmapped each time.
 _LARGEST_KEPT_BYTES = 32 * 2**20
 
 
 def keep_what_is_freed() -> None:
-    """Let this process keep up to the most memory it ever needed; nothing happens without glibc."""
+    """Stop malloc from returning freed memory to the system; does nothing without glibc.
+
+    Otherwise each step maps the memory of its activations again: a small transformer on the CPU then has
+    4,000 to 13,000 page faults per step, 20 to 50 ms of 190 (benchmarks/LOG.md).
+    """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # another C library, or another system
@@ -38,12 +42,12 @@ def keep_what_is_freed() -> None:
 
 log = logging.getLogger(__name__)
 
-# On a GPU it pays where tensor cores compute; in fp32 cuDNN is often slower with it.
+# On a GPU, channels last pays only on tensor cores; in fp32 cuDNN is often slower with it.
 _PRECISIONS_OF_TENSOR_CORES = ("bf16", "fp16", "tf32")
 
 
 def put_channels_last(network: nn.Module, device: torch.device, precision: str) -> None:
-    """Lay out the filters of a network of 2-d convolutions channels last; what flows through it follows."""
+    """Convert a network with 2-d convolutions to channels-last layout; activations inherit the layout."""
     if device.type == "cuda" and precision not in _PRECISIONS_OF_TENSOR_CORES:
         return
     if any(isinstance(module, nn.Conv2d) for module in network.modules()):
@@ -52,9 +56,9 @@ def put_channels_last(network: nn.Module, device: torch.device, precision: str) 
 
 
 def align_state(optimizer: torch.optim.Optimizer) -> None:
-    """Lay out each parameter's state as the parameter itself.
+    """Give each parameter's optimizer state the memory layout of the parameter.
 
-    A checkpoint keeps the layout it was saved with, and fused kernels go through both without looking.
+    A loaded state has the layout it was saved with, and fused kernels assume equal layouts unchecked.
     """
     for parameter, state in optimizer.state.items():
         for name, value in state.items():
@@ -67,11 +71,11 @@ _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Precision:
-    """The context of a forward pass, and the optimizer step that goes with it.
+    """Autocast, loss scaling and the optimizer step of one precision.
 
-    fp16 has few bits for small gradients: the loss is scaled up before backward, the gradients down
-    before the step, and a step with an infinite gradient is left out and the scale halved (Micikevicius
-    et al. 2017, "Mixed Precision Training").
+    Small gradients underflow in fp16: the loss is scaled up before backward and the gradients are scaled
+    down before the step. A step with an infinite gradient is skipped and the scale halved (Micikevicius et
+    al. 2017, "Mixed Precision Training").
     """
 
     def __init__(self, name: str, device: torch.device) -> None:
@@ -82,28 +86,28 @@ class Precision:
             torch.backends.cudnn.allow_tf32 = name == "tf32"
         self.scaler = torch.amp.GradScaler(device.type) if name == "fp16" else None
         self._one = torch.ones((), device=device)
-        self.loss_scale()  # the scaler is complete only after its first use
+        self.loss_scale()  # GradScaler creates its scale tensor at first use
 
     def autocast(self) -> contextlib.AbstractContextManager[object]:
-        """Return the context the model's forward pass runs in."""
+        """Return the context manager for the model's forward pass."""
         if self._kind is None:
             return contextlib.nullcontext()
         return torch.autocast(self._device.type, dtype=self._kind)
 
     def loss_scale(self) -> torch.Tensor:
-        """Return the gradient of the loss that backward begins with. Without waiting for a GPU.
+        """Return the initial gradient for `loss.backward`, without waiting for the GPU.
 
-        It is 1, but for fp16. Left to make it itself, backward would fill a new tensor in each step.
+        It is the loss scale in fp16, else 1. Passing it saves backward from filling a new tensor per step.
         """
         return self._one if self.scaler is None else self.scaler.scale(self._one)
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        """Bring the gradients back to their own size, on every rank."""
+        """Divide the gradients by the loss scale, on every rank."""
         if self.scaler is not None:
             self.scaler.unscale_(optimizer)
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Step the optimizer; with fp16 only when all gradients are finite."""
+        """Step the optimizer; in fp16 only if all gradients are finite."""
         if self.scaler is None:
             optimizer.step()
         else:
@@ -111,14 +115,14 @@ class Precision:
             self.scaler.update()
 
 
-# The first driver that runs programs of a CUDA version (NVIDIA, "CUDA Compatibility", minor versions).
+# Oldest driver for each major CUDA version (NVIDIA, "CUDA Compatibility", minor version compatibility).
 FIRST_DRIVER = {13: 580, 12: 525, 11: 450}
 MAX_WORDS = 300
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A rank's device, and what the ranks talk over; `obstacle` is why GPUs that are there are not used."""
+    """A rank's device and its backend; `obstacle` is the reason if existing GPUs are not used."""
 
     device: torch.device
     backend: str = "gloo"
@@ -126,10 +130,10 @@ class Choice:
 
 
 def choose(wanted: str, local_rank: int, num_local_ranks: int) -> Choice:
-    """Choose this rank's device, the same kind on every rank; on the CPU all GPUs are hidden from then on.
+    """Choose this rank's device, the same kind on every rank. Choosing the CPU hides all GPUs from torch.
 
     Raises:
-        ValueError: when GPUs are wanted that cannot be used, or there are fewer than ranks.
+        ValueError: if GPUs are requested but unusable, or there are fewer GPUs than ranks.
     """
     if wanted == "cpu":
         return _on_the_cpu(None)
@@ -156,25 +160,25 @@ def _on_the_cpu(obstacle: Obstacle | None) -> Choice:
 
 
 def why_unusable(num_ranks: int) -> Obstacle | None:
-    """Say why the GPUs that may be seen here cannot train; None where they can, and where there is none.
+    """Return why the visible GPUs cannot train; None if they can or there are none.
 
-    Whether they can is asked of CUDA itself at the very end: what is known before leaves it uncalled.
+    CUDA is started last, only if nothing else rules the GPUs out.
     """
     visible = hardware.visible_gpus()
-    if not visible and (told := cuda_environment.obstacle()) is not None:
-        return told
+    if not visible and (found := cuda_environment.obstacle()) is not None:
+        return found
     if not torch.backends.cuda.is_built():
         return _built_for_the_cpu() if visible else None
     if not visible and torch.cuda.device_count() == 0:
         return None
-    return _too_few_supported(visible, num_ranks) or _why_it_does_not_start()
+    return _too_few_supported(visible, num_ranks) or _start_cuda()
 
 
 def hold(device: torch.device) -> None:
-    """Take a GPU for this process, and check that it is the one this rank was given.
+    """Make a GPU this process's device, and check that it is the one assigned to this rank.
 
     Raises:
-        ValueError: when it is another one, or torch has no programs for it.
+        ValueError: if it is another one, or torch has no kernels for it.
     """
     torch.cuda.set_device(device)
     properties = torch.cuda.get_device_properties(device)
@@ -188,25 +192,25 @@ def hold(device: torch.device) -> None:
 
 
 def machine_index(device: torch.device) -> int | None:
-    """Return a GPU's index on the machine: torch counts the visible ones anew. None where it is not known."""
+    """Return a GPU's index on the machine (torch numbers only the visible ones), or None if unknown."""
     handle = hardware.gpu_handle(str(getattr(torch.cuda.get_device_properties(device), "uuid", "")))
     return None if handle is None else hardware.gpu_index(handle)
 
 
 def described(device: torch.device) -> str:
-    """Return a device for a log: the GPU by its index on the machine, and as torch counts it."""
+    """Return a device as text for a log: a GPU by its index on the machine and its torch index."""
     index = machine_index(device) if device.type == "cuda" else None
     return str(device) if index is None else f"GPU {index} ({device})"
 
 
 def _require_given(index: int, properties: Any) -> None:
-    """Compare the UUID of a GPU with that in CUDA_VISIBLE_DEVICES, as which the queue hands it out.
+    """Compare a GPU's UUID with the one that the queue assigned in CUDA_VISIBLE_DEVICES.
 
-    They differ where something has called CUDA before that variable was set. By an index nothing can be
-    told, nor of a part of a GPU (MIG), which has a UUID of its own.
+    They differ if something called CUDA before that variable was set. Skipped if the variable holds an
+    index, and for a MIG instance, which has a different UUID from its GPU.
 
     Raises:
-        ValueError: when they differ.
+        ValueError: if they differ.
     """
     names = cuda_environment.visible_names() or []
     given = names[index] if index < len(names) else ""
@@ -227,14 +231,14 @@ def _require_given(index: int, properties: Any) -> None:
 
 
 def is_covered(capability: tuple[int, int], arch_list: Iterable[str]) -> bool:
-    """Tell whether a torch that was built for these architectures has programs for a GPU.
+    """True if a torch built for these architectures has kernels for a GPU.
 
-    `sm_80` runs on 8.0 and later minor versions of 8, `sm_90a` on 9.0 alone; of `compute_80` the driver
-    makes programs for whatever is newer (CUDA C++ Programming Guide, "Compute Compatibility").
+    `sm_80` runs on 8.0 and later minor versions of 8, `sm_90a` on 9.0 alone; `compute_80` is PTX, which the
+    driver compiles for any newer GPU (CUDA C++ Programming Guide, "Compute Compatibility").
     """
     built = [re.fullmatch(r"(sm|compute)_(\d+)([af]?)", name) for name in arch_list]
     known = [parts for parts in built if parts is not None]
-    # Other makers' cards are not counted like this.
+    # Architectures of other vendors have other names; assume that they are covered.
     return not known or any(_covers(parts, capability) for parts in known)
 
 
@@ -249,7 +253,7 @@ def _covers(parts: re.Match[str], capability: tuple[int, int]) -> bool:
 
 
 def _too_few_supported(visible: Sequence[VisibleGpu], num_ranks: int) -> Obstacle | None:
-    """Say that torch has programs for fewer of the GPUs than are needed, as far as NVML knows."""
+    """Return an obstacle if torch has kernels for fewer GPUs than needed, according to NVML."""
     arch_list = torch.cuda.get_arch_list()
     unsupported = []
     for gpu in visible:
@@ -280,8 +284,8 @@ def _built_for_the_cpu() -> Obstacle:
     )
 
 
-def _why_it_does_not_start() -> Obstacle | None:
-    """Start CUDA; say why it does not, in the words of its error and of what usually helps."""
+def _start_cuda() -> Obstacle | None:
+    """Start CUDA; return its error and the usual remedy as an obstacle, or None."""
     try:
         torch.cuda.init()
     except (RuntimeError, AssertionError, torch.cuda.DeferredCudaCallError) as error:
@@ -290,26 +294,26 @@ def _why_it_does_not_start() -> Obstacle | None:
 
 
 def explain(error: str, built_for: str | None, driver: str | None) -> Obstacle:
-    """Say what an error at CUDA's start means, and what to do.
+    """Return the meaning of an error at CUDA's start, and the remedy.
 
     Args:
         built_for: the CUDA version of this torch.
-        driver: the version of NVIDIA's driver, where it can be asked.
+        driver: the version of NVIDIA's driver, or None if unknown.
     """
-    said = " ".join(error.split())[:MAX_WORDS]
+    message = " ".join(error.split())[:MAX_WORDS]
     again = "install NVIDIA's driver anew."
-    if "driver on your system is too old" in said or "driver version is insufficient" in said:
+    if "driver on your system is too old" in message or "driver version is insufficient" in message:
         return _driver_too_old(built_for, driver)
-    if "system not yet initialized" in said:
+    if "system not yet initialized" in message:
         reason = "The service that sets up the links between the GPUs (NVSwitch) does not run: error 802."
         start = "sudo systemctl start nvidia-fabricmanager"
         remedy = f"Start it, in the same version as the driver: {start}."
-    elif "Found no NVIDIA driver" in said:
+    elif "Found no NVIDIA driver" in message:
         reason = "CUDA's own part of the driver (libcuda) is not there, though the GPUs can be asked."
         lists = "NVIDIA_DRIVER_CAPABILITIES must list compute, besides utility"
         remedy = f"In a container {lists}; elsewhere {again}"
     else:
-        reason = f"CUDA does not start: {said}"
+        reason = f"CUDA does not start: {message}"
         remedy = f"Restart the machine; if that does not help, {again}"
     return Obstacle(reason=reason, remedy=remedy)
 

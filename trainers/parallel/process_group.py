@@ -1,4 +1,4 @@
-"""The process group of a run, and its records."""
+"""The process group of a run, and torch's flight recorder of its collectives."""
 
 from __future__ import annotations
 
@@ -31,38 +31,38 @@ from trainers.parallel import devices
 log = logging.getLogger(__name__)
 
 _FUNCTIONS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
-# As torch's JSON names them, beside those whose small letters are the name of a `torch.dtype`.
+# Dtype names in torch's JSON whose lower case is not the name of a `torch.dtype`.
 _DTYPES = {"Float": "float32", "Double": "float64", "Half": "float16", "Int": "int32", "Long": "int64"}
 _DTYPES |= {"Byte": "uint8", "Char": "int8", "Short": "int16"}
 
 
 def flight_record_text(gradients_done: Callable[[], int | None] = lambda: None) -> bytes:
-    """Return what the supervisor is told. Never waits for a collective.
+    """Return this rank's answer to the supervisor's hang watch. Never waits for a collective.
 
     Args:
-        gradients_done: of how many backward passes this rank's GPU has the gradients.
+        gradients_done: returns the number of backward passes whose gradients this rank's GPU has computed.
     """
     found: Sequence[Group] | None = None
     try:
         found = recorded_groups()
-    except (RuntimeError, LookupError, TypeError, AttributeError) as error:  # another torch's ways
+    except (RuntimeError, LookupError, TypeError, AttributeError) as error:  # another version of torch
         log.warning("the flight recorder cannot be read: %r", error)
     try:
         done = gradients_done()
-    except RuntimeError as error:  # CUDA's, after which nothing on this device works
+    except RuntimeError as error:  # a CUDA error, after which the device is unusable
         log.warning("the GPU cannot be asked how far it is: %r", error)
         done = None
     return heartbeats.to_bytes(Answer(groups=tuple(found or ()), gradients_done=done))
 
 
 def recorded_groups() -> tuple[Group, ...] | None:
-    """Return this rank's process groups; None where torch cannot say."""
+    """Return this rank's process groups, or None if this torch has no flight recorder."""
     dumps = [getattr(c10d, name) for name in _FUNCTIONS if hasattr(c10d, name)]
     known = _known_groups()
     if not dumps or known is None:
         return None
     entries = [entry for dump in dumps for entry in json.loads(dump()).get("entries", ())]
-    # One that is point to point has numbers of its own, and no more than two ranks come to it.
+    # Point-to-point operations have a separate numbering and involve only two ranks.
     entries = [entry for entry in entries if not entry["is_p2p"]]
     return tuple(
         _group(name, ranks, [entry for entry in entries if entry["process_group"][0] == name])
@@ -71,7 +71,7 @@ def recorded_groups() -> tuple[Group, ...] | None:
 
 
 def _known_groups() -> Mapping[str, tuple[int, ...]] | None:
-    """Return the ranks of each process group, by torch's name for it: its dump tells that for NCCL alone."""
+    """Return the ranks of each process group by torch's name for it; the dump has them for NCCL only."""
     world = getattr(distributed_c10d, "_world", None)
     if world is None:
         return None
@@ -79,7 +79,7 @@ def _known_groups() -> Mapping[str, tuple[int, ...]] | None:
 
 
 def _group(name: str, ranks: tuple[int, ...], entries: list[dict[str, Any]]) -> Group:
-    """Return a group by its entries, which torch gives in the order they were recorded in."""
+    """Return a group from its entries, which torch lists in the order of recording."""
     unfinished = next((entry for entry in entries if not entry["retired"]), None)
     return Group(
         name=name,
@@ -105,16 +105,18 @@ def _collective(entry: Mapping[str, Any]) -> Collective:
 
 
 COLLECTIVE_TIMEOUT = timedelta(seconds=60)
-# Files take their time: what ranks tell each other about them may wait longer than a gradient.
+# Ranks that coordinate file operations may wait longer than for a gradient: disks can be slow.
 SLOW_TIMEOUT = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """This rank's place among the others, and its device; `slow_group` is for talk about files.
+    """This rank's number, its device and the process groups.
 
-    `timeout` is how long a rank waits in a collective, `slow_timeout` in talk about files; `gpu_obstacle` is
-    why it is not on a GPU, where there are some.
+    Attributes:
+        timeout: timeout of a collective.
+        slow_group: gloo group for coordinating file operations, with the longer `slow_timeout`.
+        gpu_obstacle: why the rank is not on a GPU although there are GPUs.
     """
 
     rank: int
@@ -132,30 +134,30 @@ class World:
         return self.rank == 0
 
     def groups_of(self, ranks_of_groups: list[list[int]]) -> dist.ProcessGroup:
-        """Make process groups with this job's timeout, on every rank, and return this rank's own.
+        """Create process groups with this job's timeout, on every rank; return the one of this rank.
 
-        torch gives groups that it makes by itself 10 minutes (NCCL) or 30 (gloo).
+        torch's default timeout is 10 minutes (NCCL) or 30 minutes (gloo).
         """
         own: dist.ProcessGroup
         own, _ = dist.new_subgroups_by_enumeration(ranks_of_groups, timeout=self.timeout)
         return own
 
     def use_device(self) -> None:
-        """Make this rank's GPU that of the calling thread: in a new thread it is the first one."""
+        """Make this rank's GPU current in the calling thread: a new thread starts with GPU 0."""
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
 
     def sum(self, values: Tensor) -> Tensor:
-        """Add up a tensor over all ranks, in place; every rank must call it."""
+        """Sum a tensor over all ranks, in place. Every rank must call it."""
         if self.world_size > 1:
             dist.all_reduce(values)
         return values
 
 
 def num_cores_to_use() -> int:
-    """Return the cores that the ranks of this machine may use.
+    """Return the number of cores that the ranks of this machine may use.
 
-    Slurm does not hold everybody to what it gave them: other jobs may have the rest.
+    Slurm does not always enforce its allocation by CPU affinity: the other cores may belong to other jobs.
     """
     there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     given = os.environ.get("SLURM_CPUS_PER_TASK", "")
@@ -169,14 +171,14 @@ def join(
     most_threads: int | None = None,
     recorded_threads: int | None = None,
 ) -> World:
-    """Join the group torchrun set up: NCCL between GPUs, gloo between CPU ranks.
+    """Join the process group of this torchrun job: NCCL between GPUs, gloo between CPU ranks.
 
     Args:
-        timeout: a collective that waits longer for another rank is an error.
+        timeout: a collective that waits longer than this for another rank fails.
         most_threads, recorded_threads: see `threads.choose`.
 
     Raises:
-        ValueError: when the device that is wanted cannot be had, or is not the one this rank was given.
+        ValueError: if the requested device is unavailable, or is not the one assigned to this rank.
     """
     local_rank = int(os.environ["LOCAL_RANK"])
     local_world_size = int(os.environ["LOCAL_WORLD_SIZE"])
@@ -185,7 +187,7 @@ def join(
     if device.type == "cuda":
         devices.hold(device)
     else:
-        # The ranks share the free cores: each takes its part, where torchrun's default is one thread.
+        # The ranks divide the free cores among them; torchrun's default is one thread each.
         torch.set_num_threads(
             threads.choose(local_world_size, num_cores_to_use(), most=most_threads, recorded=recorded_threads)
         )
@@ -221,10 +223,10 @@ def join(
 
 
 def use_free_cores(device: torch.device) -> int:
-    """Let a rank on a GPU pick batches with the free cores, not one (torchrun's default); return how many.
+    """Let a GPU rank pick batches with all free cores, not one (torchrun's default); return their number.
 
-    Call it once the data is loaded: a sum on the CPU, such as a data set's mean, depends on the number of
-    threads in the last digits. Picking a batch copies, which does not.
+    Call it after the data is loaded: the last digits of a sum on the CPU, such as a data set's mean, depend
+    on the number of threads. Picking a batch only copies, so its result does not.
     """
     if device.type == "cuda":
         local_world_size = int(os.environ["LOCAL_WORLD_SIZE"])
@@ -234,15 +236,15 @@ def use_free_cores(device: torch.device) -> int:
 
 
 def is_one_machine() -> bool:
-    """Tell whether torchrun has started all ranks here."""
+    """True if all ranks run on this machine."""
     return os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]
 
 
 def local_store() -> Path:
-    """Return the file in which the ranks of this machine find each other.
+    """Return the path of the FileStore through which the ranks of this machine find each other.
 
-    Whoever started torchrun for them has made one. By hand it lies in torchrun's own folder for their
-    errors, which has a new name each time and is its owner's alone.
+    The page passes one in the environment. If a user started torchrun, it is in torchrun's folder for error
+    files, which has a unique name and is private to its owner.
     """
     if (made := os.environ.get(STORE)) is not None:
         return Path(made)
@@ -250,7 +252,7 @@ def local_store() -> Path:
 
 
 def stay_on_loopback() -> None:
-    """Let gloo and NCCL listen where only this machine can reach them."""
+    """Make gloo and NCCL listen on the loopback interface, which other machines cannot reach."""
     names = {name for _, name in socket.if_nameindex()}
     for loopback in ("lo", "lo0"):  # Linux, macOS
         if loopback in names:
@@ -258,9 +260,9 @@ def stay_on_loopback() -> None:
 
 
 def use_interface_towards(address: str) -> None:
-    """Let gloo and NCCL use the interface by which the first machine is reached, where nobody named one.
+    """Make gloo and NCCL use the interface that reaches the first machine, unless the user set one.
 
-    Left alone, gloo takes the address of this machine's name, which on Debian only this machine can reach.
+    By default gloo uses the address of this machine's host name, which on Debian is a loopback address.
     """
     interface = peers.interface_towards(address)
     if interface is not None:
@@ -269,9 +271,9 @@ def use_interface_towards(address: str) -> None:
 
 
 def leave() -> None:
-    """Leave the group; the caller has dropped model, optimizer and losses.
+    """Destroy the process group; the caller must have dropped model, optimizer and losses.
 
-    A DDP wrapper that outlives the group can abort the process at exit, hence the collection first.
+    A DDP wrapper that outlives the group can abort the process at exit, so garbage is collected first.
     """
     gc.collect()
     if dist.is_initialized():
@@ -279,7 +281,10 @@ def leave() -> None:
 
 
 def gather_json(value: Any, group: dist.ProcessGroup | None) -> list[Any]:
-    """Return every rank's JSON value, by rank, on every rank of a group on the CPU."""
+    """Gather one JSON value per rank, in rank order, on every rank of a CPU group.
+
+    JSON and not `all_gather_object`, which unpickles what other processes send.
+    """
     written = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
     num_ranks = dist.get_world_size(group)
     lengths = torch.zeros(num_ranks, dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""Sharded parameters and the layers they belong to."""
+"""Strategies with sharded parameters: layers, gradient norms and state by parameter name."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def layers_of(network: nn.Module) -> list[nn.Module]:
-    """Return the parts to gather one at a time: the blocks of its stacks, or its direct parts without any.
+    """Return the layers to gather one at a time: the blocks of its stacks, or its children if it has none.
 
-    A part that shares a weight with another (tied embeddings) is left to the network as a whole.
+    A layer that shares a weight with another one (tied embeddings) is left out; the root gathers it.
     """
     stacks = list(_outermost_stacks(network))
     parts = [part for stack in stacks or [network] for part in _callable_parts(stack)]
@@ -35,7 +35,7 @@ def layers_of(network: nn.Module) -> list[nn.Module]:
 
 
 def _outermost_stacks(module: nn.Module) -> Iterator[nn.Module]:
-    """Yield the lists and chains of parts of one kind that have weights, and nothing within them."""
+    """Yield each ModuleList or Sequential of equal layers with weights, without searching inside it."""
     parts = list(module.children())
     if (
         isinstance(module, nn.ModuleList | nn.Sequential)
@@ -50,7 +50,7 @@ def _outermost_stacks(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def _callable_parts(module: nn.Module) -> Iterator[nn.Module]:
-    """Yield direct parts; a list or dictionary of modules is never called itself, so its parts instead."""
+    """Yield a module's children. ModuleList and ModuleDict have no forward, so yield their children."""
     for part in module.children():
         if isinstance(part, nn.ModuleList | nn.ModuleDict):
             yield from _callable_parts(part)
@@ -59,10 +59,10 @@ def _callable_parts(module: nn.Module) -> Iterator[nn.Module]:
 
 
 class ShardedStrategy(Strategy):
-    """A strategy whose parameters are in pieces, so that a forward pass needs all ranks.
+    """A strategy whose parameters are sharded, so that a forward pass needs all ranks.
 
     Class attributes:
-        owns_plain: a parameter that is no DTensor lies on this rank alone; else every rank has it.
+        owns_plain: True if a parameter that is not a DTensor is on this rank only, else all ranks hold it.
     """
 
     is_collective: ClassVar[bool] = True
@@ -72,19 +72,22 @@ class ShardedStrategy(Strategy):
     def make_optimizer(
         self, optimizer: type[torch.optim.Optimizer], groups: list[dict[str, Any]], **arguments: Any
     ) -> torch.optim.Optimizer:
-        """Build the optimizer over groups of one kind of tensor each, which is what fused kernels take."""
+        """Create the optimizer with one kind of tensor per group, as fused kernels require."""
         if optimizer is torch.optim.SGD and arguments.get("fused") and _has_pieces(groups):
             arguments["fused"] = None  # torch has a fused SGD for plain tensors only
         return optimizer(split_by_mesh(groups), **arguments)
 
     def clip_gradients(self, max_norm: float) -> Tensor:
-        """Shorten the gradients to this norm and return the norm of all pieces together."""
+        """Clip the gradients to this norm over all ranks; return the norm before clipping."""
         norm = self.gradient_norm()
         nn.utils.clip_grads_with_norm_(map(_piece_with_gradient, self._with_gradients()), max_norm, norm)
         return norm
 
     def gradient_norm(self) -> Tensor:
-        """Return the norm over the pieces of all ranks, the same number on every rank."""
+        """Return the gradient norm over the shards of all ranks; equal on every rank.
+
+        Gradients that several ranks hold are divided by the number of copies, so that each counts once.
+        """
         world_size = self.world.world_size
         by_copies: dict[int, list[Tensor]] = {}
         for parameter in self._with_gradients():
@@ -92,17 +95,17 @@ class ShardedStrategy(Strategy):
             num_copies = 1 if self.owns_plain else num_copies_of(parameter.grad, world_size)
             by_copies.setdefault(num_copies, []).append(local_part(parameter.grad))
         total = torch.zeros((), device=self.world.device)
-        for num_copies, pieces in by_copies.items():  # the norms of many pieces in a few kernels
+        for num_copies, pieces in by_copies.items():  # a few kernels instead of one per tensor
             total += nn.utils.get_total_norm(pieces).square() / num_copies
         return self.world.sum(total).sqrt()
 
     def names(self) -> dict[Tensor, str]:
-        """Return the name each parameter and buffer has in the whole network."""
+        """Return the name of each parameter and buffer in the unsharded network."""
         named = [*self.network.named_parameters(), *self.network.named_buffers()]
         return {tensor: name for name, tensor in named}
 
     def state_dict(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        """Return the live pieces by name: `model` by parameter, `optimizer` by parameter and kind."""
+        """Return this rank's shards, not copied: `model` by parameter, `optimizer` by parameter and kind."""
         self.share_buffers()
         return {
             "model": self.network.state_dict(),
@@ -110,13 +113,13 @@ class ShardedStrategy(Strategy):
         }
 
     def load_state_dict(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-        """Copy a state of the same names and pieces into the live one."""
+        """Copy a state with the same names and shards into the live one."""
         live = self.state_dict(optimizer)
         for part in ("model", "optimizer"):
             copy_tensors(live[part], state[part])
 
     def share_buffers(self) -> None:
-        """Make the copies of each buffer alike, because only one of them is saved."""
+        """Synchronise the copies of each buffer, because only one of them is saved."""
         share_buffers(self.network)
 
     def _with_gradients(self) -> list[nn.Parameter]:
@@ -124,20 +127,20 @@ class ShardedStrategy(Strategy):
 
 
 def share_buffers(network: nn.Module) -> None:
-    """Give every rank rank 0's buffers (running statistics), as DDP does before each forward."""
+    """Broadcast rank 0's buffers (running statistics), as DDP does before each forward pass."""
     for buffer in network.buffers():
         dist.broadcast(buffer, src=0)
 
 
 def is_in_pieces(tensor: Tensor) -> TypeGuard[DTensor]:
-    """Tell whether a tensor is a DTensor."""
+    """True if a tensor is a DTensor."""
     from torch.distributed.tensor import DTensor
 
     return isinstance(tensor, DTensor)
 
 
 def local_part(tensor: Tensor) -> Tensor:
-    """Return what of a tensor lies on this rank, sharing its memory."""
+    """Return this rank's shard of a tensor, sharing its memory."""
     if not is_in_pieces(tensor):
         return tensor
     assert not any(placement.is_partial() for placement in tensor.placements), "a sum nobody has made yet"
@@ -145,7 +148,7 @@ def local_part(tensor: Tensor) -> Tensor:
 
 
 def _piece_with_gradient(parameter: Tensor) -> Tensor:
-    """Return what of a parameter lies on this rank, with its gradient; both share their memory."""
+    """Return this rank's shard of a parameter with its gradient; both share memory with the originals."""
     assert parameter.grad is not None
     piece = local_part(parameter).detach()
     piece.grad = local_part(parameter.grad)
@@ -153,7 +156,7 @@ def _piece_with_gradient(parameter: Tensor) -> Tensor:
 
 
 def num_copies_of(tensor: Tensor, world_size: int) -> int:
-    """Return on how many ranks the same piece lies."""
+    """Return the number of ranks that hold the same shard."""
     if not is_in_pieces(tensor):
         return world_size
     mesh = tensor.device_mesh
@@ -162,7 +165,7 @@ def num_copies_of(tensor: Tensor, world_size: int) -> int:
 
 
 def split_by_mesh(groups: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Split parameter groups such that each holds plain tensors, or DTensors of one device mesh."""
+    """Split parameter groups so that each holds only plain tensors or only DTensors of one device mesh."""
     split = []
     for group in groups:
         kinds: dict[object, list[Tensor]] = {}
@@ -178,9 +181,9 @@ def _has_pieces(groups: Iterable[dict[str, Any]]) -> bool:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
-    """Return an optimizer's state by `<parameter>.<kind>`; what it will need is made if it is not there.
+    """Return an optimizer's state by `<parameter>.<kind>`; a new optimizer's state is created first.
 
-    Rates and the like are no part of it: they follow from the configuration and the step.
+    Learning rates are not included: they follow from the configuration and the step.
     """
     if not optimizer.state:
         _make_state(optimizer)
@@ -196,7 +199,7 @@ def copy_tensors(live: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> Non
     """Copy saved tensors into the live ones of the same names.
 
     Raises:
-        ValueError: naming the first one that is missing or has another shape.
+        ValueError: if a tensor is missing or has another shape; names the first one.
     """
     for name, tensor in live.items():
         if name not in saved:
@@ -211,9 +214,9 @@ def copy_tensors(live: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> Non
 
 
 def _make_state(optimizer: torch.optim.Optimizer) -> None:
-    """Make the state of a first step without taking it: rate 0, gradient 0, then all state back to 0.
+    """Create the state of a first step without changing weights: rate 0, gradient 0, then zero the state.
 
-    State of zeros is what torch's SGD, Adam and AdamW begin with: momentum times nothing is nothing.
+    torch's SGD, Adam and AdamW start from zeros, so the next step is equal to a first one.
     """
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     gradients = [parameter.grad for parameter in parameters]
@@ -234,16 +237,16 @@ def _make_state(optimizer: torch.optim.Optimizer) -> None:
 
 
 def batch_norms(network: nn.Module) -> list[nn.Module]:
-    """Return a network's batch norms, whose statistics depend on who sees which samples."""
+    """Return a network's batch norms, whose statistics depend on how samples are split over the ranks."""
     return [module for module in network.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]  # noqa: SLF001
 
 
 def has_batch_norm(network: nn.Module) -> bool:
-    """Tell whether a network has batch norms."""
+    """True if a network has batch norms."""
     return bool(batch_norms(network))
 
 
 def has_only_running_statistics(network: nn.Module) -> bool:
-    """Tell whether all of a network's buffers, if there are any, are its batch norms' own."""
+    """True if all buffers of a network belong to its batch norms."""
     own = {buffer for norm in batch_norms(network) for buffer in norm.buffers(recurse=False)}
     return own.issuperset(network.buffers())

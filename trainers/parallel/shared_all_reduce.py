@@ -1,10 +1,18 @@
-"""Adds gradients up between CPU ranks of one machine, through memory they share.
+"""All-reduce between CPU ranks of one machine through shared memory.
 
-gloo sends them through sockets of the machine itself, which takes most of a small model's step. Here every
-rank writes its own into memory that the others read, says so over a pipe, waits for the others, and adds up
-in the order of the ranks, so that all get the same bits.
+gloo sends gradients through local sockets, which takes most of a small model's step. Here each bucket is
+averaged in pieces, each in one round:
 
-A rank that goes closes its pipes: the others hear it at once. Nothing of it is left on any disk.
+1. Each rank writes its gradients, divided by the number of ranks, into its own memory file.
+2. It writes one byte into a pipe to each other rank, then waits for one byte from each of them.
+3. It sums the memory of all ranks in rank order, so that every rank gets the same bits.
+
+The bytes in step 2 are a barrier. The memory file has two halves, used alternately, so one barrier per round
+is enough: a rank overwrites a half only two rounds later. By then it has passed the barrier of the round in
+between, and each rank announces itself there only after it has finished reading that half. With a single
+half, a fast rank could overwrite values that a slow rank still reads.
+
+When a rank ends, its pipe ends close and the other ranks get an error immediately. No file remains on disk.
 """
 
 from __future__ import annotations
@@ -25,24 +33,24 @@ from trainers.machine.host import MemoryFile
 from trainers.parallel.process_group import World, gather_json
 from trainers.parallel.strategy import Round
 
-# Large buckets go in pieces: what is shared stays small, and in the processor's cache. For each piece the
-# ranks wait for each other; the gradients of a small MLP, 1.08 MB, are one.
+# A large bucket is averaged piece by piece, so that the shared memory is small and stays in the CPU cache.
+# Each piece costs one barrier; the gradients of a small MLP, 1.08 MB, fit into one.
 PIECE_BYTES = 2**21
-# With more ranks each one would read more than gloo sends.
+# Each rank reads the memory of all others; with more ranks that is more than gloo sends.
 MOST_RANKS = 8
 
-# What `poll` can be told: 24 days.
+# Maximum timeout of `poll`: 24 days.
 LONGEST_MS = 2**31 - 1
 
 _HALVES = 2
 
 
 class SharedSum:
-    """One rank's part: its own memory, the others', and a pipe to and from each of them.
+    """One rank's memory file, mappings of the others', and a pipe to and from each of them.
 
     Attributes:
-        spent_s: all the time that `average` has taken so far.
-        waited_s: of it, waiting for other ranks.
+        spent_s: total time in `average` so far.
+        waited_s: the part of it spent waiting for other ranks.
     """
 
     def __init__(self, world: World, timeout_s: float) -> None:
@@ -52,6 +60,7 @@ class SharedSum:
         self._memory = MemoryFile("gradients", _HALVES * PIECE_BYTES)
         self._others = [rank for rank in range(world.world_size) if rank != world.rank]
         self._pipes = {rank: os.pipe() for rank in self._others}
+        # Each rank creates the pipes that it reads from; `connect` opens the writing ends of the others.
         self._to: dict[int, int] = {}
         self._from = {rank: reading for rank, (reading, _) in self._pipes.items()}
         self._polls: dict[int, select.poll] = {}
@@ -63,16 +72,19 @@ class SharedSum:
         self.spent_s = self.waited_s = 0.0
 
     def addresses(self) -> dict[str, Any]:
-        """Return where the others find this rank's memory and its pipes, as long as this process lives."""
+        """Return the paths by which the other ranks open this rank's memory and pipes.
+
+        They are paths in /proc/PID/fd, valid while this process lives.
+        """
         own = f"/proc/{os.getpid()}/fd"
         pipes = {str(rank): f"{own}/{writing}" for rank, (_, writing) in self._pipes.items()}
         return {"memory": self._memory.address, "pipes": pipes}
 
     def connect(self, addresses: list[dict[str, Any]]) -> None:
-        """Open what the others have.
+        """Open the memory and pipes of the other ranks.
 
         Raises:
-            OSError: when one of them is on another machine, or may not be looked at.
+            OSError: if one of them is on another machine, or access is denied.
         """
         for rank, address in enumerate(addresses):
             if rank == self._rank:
@@ -83,37 +95,40 @@ class SharedSum:
             self._regions.append(torch.frombuffer(mapped, dtype=torch.uint8).view(_HALVES, PIECE_BYTES))
 
     def settle(self) -> None:
-        """Close this rank's own ends of the pipes the others have opened: so it hears when they go."""
+        """Close this rank's copies of the pipes' writing ends, after all ranks have connected.
+
+        A read returns end-of-file only when no writer is left, so a copy here would hide a rank's end.
+        """
         for _, writing in self._pipes.values():
             os.close(writing)
         self._pipes.clear()
 
     def average(self, values: Tensor) -> None:
-        """Replace a flat tensor by its mean over the ranks; every rank must call it with one of this shape.
+        """Replace a flat tensor by its mean over the ranks. Every rank must call it with the same shape.
 
-        As DDP does it, each is divided first, then added up: the bits are those of gloo.
+        Each rank's values are divided first and then summed, as in DDP: the result is bit-equal to gloo's.
 
         Raises:
-            RuntimeError: when another rank has gone, or does not come in time.
+            RuntimeError: if another rank has ended, or does not arrive before the timeout.
         """
         began = time.perf_counter()
         for piece in values.split(PIECE_BYTES // values.element_size()):
             shared = self._write(piece)
-            self._meet()
-            _add_up(shared, piece)
+            self._barrier()
+            _sum(shared, piece)
         self.spent_s += time.perf_counter() - began
 
     def average_timed(self, values: Tensor) -> list[Round]:
-        """Do what `average` does, and return when each piece came how far."""
+        """Do the same as `average`, and return the times of each piece."""
         began = time.perf_counter()
         now, rounds = time.monotonic_ns, []
         for piece in values.split(PIECE_BYTES // values.element_size()):
             began_ns = now()
             shared = self._write(piece)
             written_ns = now()
-            self._meet()
+            self._barrier()
             met_ns = now()
-            _add_up(shared, piece)
+            _sum(shared, piece)
             rounds.append(
                 Round(
                     num_bytes=piece.nbytes,
@@ -127,22 +142,22 @@ class SharedSum:
         return rounds
 
     def close(self) -> None:
-        """Give the pipes back: whoever waits for this rank hears that it has gone."""
+        """Close memory and pipes; a rank that waits for this one then gets an error."""
         self._memory.close()
         for descriptor in (*self._to.values(), *self._from.values()):
             with contextlib.suppress(OSError):
                 os.close(descriptor)
 
     def _write(self, piece: Tensor) -> list[Tensor]:
-        """Write this rank's share of the mean, and return where those of all ranks lie."""
-        # In turns: who still reads the one half is not disturbed by who writes the other.
+        """Write this rank's share of the mean; return views of the shares of all ranks, in rank order."""
+        # Alternate the halves: slower ranks may still read the other one (see the module's docstring).
         shared = [region[self._turn].view(piece.dtype)[: len(piece)] for region in self._regions]
         self._turn = (self._turn + 1) % _HALVES
         torch.div(piece, self._num_ranks, out=shared[self._rank])
         return shared
 
-    def _meet(self) -> None:
-        """Say that this rank's part is written, and wait until everybody's is."""
+    def _barrier(self) -> None:
+        """Announce that this rank has written its share, and wait until every other rank has too."""
         try:
             for rank in self._others:
                 os.write(self._to[rank], b".")
@@ -166,26 +181,27 @@ class SharedSum:
             raise RuntimeError(f"connection closed by peer: rank {rank} has gone")
 
 
-def _add_up(shared: list[Tensor], piece: Tensor) -> None:
+def _sum(shared: list[Tensor], piece: Tensor) -> None:
     torch.add(shared[0], shared[1], out=piece)
     for other in shared[2:]:
         piece.add_(other)
 
 
 def create(world: World, timeout_s: float) -> SharedSum | None:
-    """Connect all ranks; None, on all of them, where it is not for them. Every rank must call it."""
-    is_for_them = (
+    """Connect all ranks; return None on every rank if it is not possible. Every rank must call it."""
+    is_applicable = (
         world.device.type == "cpu"
         and 1 < world.world_size <= MOST_RANKS
-        # Elsewhere the same address is somebody else's.
+        # On another machine, the same /proc path would belong to an unrelated process.
         and os.environ.get("LOCAL_WORLD_SIZE") == str(world.world_size)
         and host.is_in_memory()
     )
-    if not is_for_them:
+    if not is_applicable:
         return None
     mine = SharedSum(world, timeout_s)
-    there = gather_json(mine.addresses(), world.slow_group)
-    problem = _problem_of(lambda: mine.connect(there))
+    gathered = gather_json(mine.addresses(), world.slow_group)
+    problem = _errno_of(lambda: mine.connect(gathered))
+    # All ranks must make the same decision, and `settle` may run only after every rank has connected.
     is_possible = not any(gather_json(problem, world.slow_group))
     if is_possible:
         mine.settle()
@@ -194,8 +210,8 @@ def create(world: World, timeout_s: float) -> SharedSum | None:
     return None
 
 
-def _problem_of(connect: Callable[[], None]) -> int:
-    """Return the number of the error that keeps this rank from it; 0 where there is none."""
+def _errno_of(connect: Callable[[], None]) -> int:
+    """Return the errno with which connecting failed, or 0."""
     try:
         connect()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Parallel strategies: the interface, buckets and DDP's own log."""
+"""The interface of parallel strategies, gradient buckets, and the times in DDP's log."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from trainers.parallel.process_group import World
 
 @dataclass(frozen=True, kw_only=True)
 class Bucket:
-    """Gradients that are averaged together, in the order in which they lie in the bucket.
+    """Gradients that are averaged together, in their order in the bucket.
 
     Attributes:
-        parameters: the name of each parameter, and the bytes of its gradient.
+        parameters: (name, gradient size in bytes) of each parameter.
     """
 
     parameters: tuple[tuple[str, int], ...]
@@ -37,11 +37,11 @@ class Bucket:
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """One piece of a bucket on its way through shared memory, in moments of `time.monotonic_ns`.
+    """Timestamps (`time.monotonic_ns`) of one piece of a bucket in the shared-memory all-reduce.
 
     Attributes:
-        written_ns: this rank's part lies in the memory.
-        met_ns: those of all ranks do.
+        written_ns: this rank has written its share.
+        met_ns: all ranks have written theirs.
     """
 
     num_bytes: int
@@ -53,7 +53,7 @@ class Round:
 
 @dataclass(frozen=True, kw_only=True)
 class Averaged:
-    """One all-reduce of a bucket on this rank, in moments of `time.monotonic_ns`."""
+    """One all-reduce of a bucket on this rank; timestamps of `time.monotonic_ns`."""
 
     began_ns: int
     ended_ns: int
@@ -63,24 +63,24 @@ class Averaged:
 
 @dataclass(kw_only=True)
 class BucketNotes:
-    """Where a strategy notes its all-reduces while a recording is under way."""
+    """The all-reduces that a strategy has noted during a recording."""
 
     averaged: list[Averaged] = field(default_factory=list)
 
 
-# Far beyond any run.
+# A sampling interval longer than any run.
 _NEVER = 2**31 - 1
 _NANOSECONDS = 1e9
 
 
 class DdpLog:
-    """Adds up the times of the all-reduces, where that costs nothing.
+    """Adds up DDP's times of its all-reduces, on the CPU only.
 
-    On the CPU DDP notes moments of the host. On a GPU it would wait for the GPU in each step that it times,
-    so there it times none. What is read is private to torch; where a version lacks it, the times are unknown.
+    On the CPU, DDP's timers read the clock, which is free. On a GPU they would synchronise in each timed
+    step, so they are off. The methods are private to torch; if a version lacks them, times are unknown.
 
     Args:
-        is_needed: nobody else measures the all-reduces of this model.
+        is_needed: False if the all-reduces of this model are measured elsewhere.
     """
 
     def __init__(self, model: DistributedDataParallel, *, is_needed: bool) -> None:
@@ -98,7 +98,7 @@ class DdpLog:
         self._spent_ns = self._hidden_ns = self._newest = 0
 
     def all_reduce_times(self) -> AllReduceTimes | None:
-        """Return what all of them have taken so far; asked after each step, for DDP keeps only the newest."""
+        """Return the totals so far. Must be called after each step: DDP keeps only the latest step."""
         if not self._is_on:
             return None
         data = self._newest_step()
@@ -110,9 +110,9 @@ class DdpLog:
         return AllReduceTimes(spent_s=self._spent_ns / _NANOSECONDS, hidden_s=self._hidden_ns / _NANOSECONDS)
 
     def bucket_places(self) -> list[list[int]]:
-        """Return for each bucket the places of its parameters among those trained; empty where unknown.
+        """Return the indices of each bucket's parameters among the trained ones; empty if unknown.
 
-        DDP lays its buckets out anew after the first backward pass.
+        DDP rebuilds its buckets after the first backward pass.
         """
         if self._update is None or self._read is None:
             return []
@@ -130,32 +130,32 @@ class DdpLog:
 
 
 class Loss(Protocol):
-    """What training asks of a loss: a tensor, or what a strategy computes in a way of its own."""
+    """Interface of a loss in the training loop: a tensor, or an object of a strategy."""
 
     def backward(self, gradient: Tensor | None = None) -> None:
-        """Add up gradients; `gradient` is what backward begins with, None: 1."""
+        """Accumulate gradients, starting from `gradient` (None: 1)."""
 
     def detach(self) -> Tensor:
-        """Return the number, on its device; may be asked for after backward only."""
+        """Return the value, on its device. Valid only after backward."""
 
 
-# The model's output, the targets and the micro-batch's weight -> its share of the loss of the step.
+# (model output, targets, weight of the micro-batch) -> its share of the step's loss.
 Criterion = Callable[[Any, Tensor, float], Tensor]
 
 
 def weighted(loss: Tensor, weight: float) -> Tensor:
-    """Return a mean loss times a micro-batch's weight; that of a whole batch is 1, which changes no bit."""
+    """Return a mean loss times a micro-batch's weight. A weight of 1, for a whole batch, changes no bits."""
     return loss if weight == 1.0 else loss * weight
 
 
 @dataclass(frozen=True, kw_only=True)
 class AllReduceTimes:
-    """What averaging gradients has taken on this rank since the start, in seconds.
+    """Total time of gradient averaging on this rank since the start, in seconds.
 
     Attributes:
-        spent_s: from the moment a bucket is ready until it is averaged; waiting for other ranks is in it.
-        hidden_s: of it, while backward went on computing.
-        waited_s: of it, waiting for other ranks; None where that cannot be told from moving gradients.
+        spent_s: from when a bucket is ready until it is averaged, including waiting for other ranks.
+        hidden_s: the part of `spent_s` that overlaps with backward's computation.
+        waited_s: the part of `spent_s` spent waiting for other ranks; None if not measured separately.
     """
 
     spent_s: float
@@ -163,7 +163,7 @@ class AllReduceTimes:
     waited_s: float | None = None
 
     def since(self, before: AllReduceTimes) -> AllReduceTimes:
-        """Return what was added since an earlier moment."""
+        """Return the difference to an earlier value."""
         return AllReduceTimes(
             spent_s=self.spent_s - before.spent_s,
             hidden_s=self.hidden_s - before.hidden_s,
@@ -173,11 +173,11 @@ class AllReduceTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryShares:
-    """Over how many ranks each kind of memory is divided, as formulas: "one" is not at all, or only in part.
+    """Number of ranks that each kind of memory is divided over, as formulas; "one" is undivided.
 
     Attributes:
-        parameters: at their peak: weights that are all whole while a step computes are not divided.
-        activations: those of the samples of one replica.
+        parameters: at peak memory: weights that are all gathered during a step count as undivided.
+        activations: for the samples of one replica.
     """
 
     parameters: RanksPerReplica = "one"
@@ -186,13 +186,13 @@ class MemoryShares:
     activations: RanksPerReplica = "one"
 
 
-# What is captured must be the same kernels on the same memory in each step: nothing may wait for other ranks.
+# A captured graph replays the same kernels on the same memory, so a step must not wait for other ranks.
 NO_CUDA_GRAPHS = Check(
     holds="not cuda_graphs",
     field="cuda_graphs",
     allowed="false with {strategy}: only strategy ddp on one rank captures its steps",
 )
-# The ranks of a sharded or shared model would each scale the gradients of their own part.
+# The ranks of a sharded model would each choose a different scale for their part of the gradients.
 NO_LOSS_SCALING = Check(
     holds="precision != 'fp16'",
     field="precision",
@@ -205,34 +205,33 @@ class Strategy:
     """How one network trains on several ranks.
 
     Class attributes:
-        options: the fields of the configuration that mean something with it.
-        Options: a dataclass of options that only this strategy knows, each made by `setting`; in the
-            configuration they are called `<strategy>.<option>`.
-        checks: what must hold of a configuration; the page says them before the start.
-        ranks_per_replica: how many ranks hold one copy of the model between them, as a formula over the
-            configuration. Each copy (replica) sees samples of its own; the ranks of one copy see the same
-            ones.
-        is_collective: a forward pass needs all ranks, so evaluation and samples call it on all of them
+        options: configuration fields that it uses.
+        Options: a dataclass of options specific to this strategy, each created by `setting`; their names in
+            the configuration are `<strategy>.<option>`.
+        checks: conditions on the configuration; the page shows violations before the start.
+        ranks_per_replica: number of ranks that share one copy of the model, as a formula over the
+            configuration. Each copy (replica) sees different samples; the ranks of one copy see the same.
+        is_collective: a forward pass needs all ranks, so evaluation and samples must call it on all of them
             equally often.
-        is_sharded: parameters or optimizer state lie in pieces on the ranks.
-        rehearses: the first backward pass decides how later ones add up (DDP lays out its buckets), so a
-            resumed run has to go through one before it is in step with a run that was never interrupted.
-        memory_shares: what the ranks divide among them.
-        gradient_copies: how often a rank holds its gradients, as a formula.
-        libraries: what wrapping imports, some of it inside torch; imported before the model is built, so
-            that nobody takes it for the model's memory.
-        holds_replica: between steps each rank holds all weights, whole, so that replicas can be compared.
-        takes_any_layout: parameters may lie in memory in another order than that of their dimensions.
-        keeps_copies_without_sync: parameters lie on several ranks whose gradients nobody averages: they stay
-            alike only as long as all of those ranks compute the same bits.
-        measures_wait: backward ends with the all-reduce, and the computation waits for it there, so that
-            waiting for others can be measured from a hook on the first layer.
-        divides_passes: backward begins when forward is over, so that each has a time of its own.
+        is_sharded: parameters or optimizer state are sharded over the ranks.
+        rehearses: the first backward pass determines the order of later sums (DDP rebuilds its buckets), so
+            a resumed run must do one before it can be bit-equal to an uninterrupted run.
+        memory_shares: how memory is divided over the ranks.
+        gradient_copies: number of copies of its gradients that a rank holds, as a formula.
+        libraries: modules that wrapping imports, some of them in torch. They are imported before the model
+            is built, so that their memory is not attributed to the model.
+        holds_replica: each rank holds all weights between steps, so that replicas can be compared.
+        takes_any_layout: parameters may have any memory layout, such as channels last.
+        keeps_copies_without_sync: several ranks hold the same parameters and nothing averages their
+            gradients; the copies stay equal only while all of these ranks compute the same bits.
+        measures_wait: the computation waits for the all-reduce at the end of backward, so that waiting for
+            other ranks can be measured with a hook on the first layer.
+        divides_passes: backward begins after forward has ended, so that each can be timed.
         name, label, description, sharing: set by `@register_strategy`.
 
     Attributes:
         own: the values of its `Options`.
-        computes_loss: `model` takes inputs and targets and returns the mean loss: both are compiled as one.
+        computes_loss: `model` maps inputs and targets to the mean loss, because both are compiled together.
     """
 
     options: ClassVar[tuple[str, ...]] = ()
@@ -273,25 +272,25 @@ class Strategy:
 
     @classmethod
     def why_not(cls, network: nn.Module) -> str | None:
-        """Say why this network cannot be trained this way, or None. It may lie on the meta device."""
+        """Return why this strategy cannot train the network, or None. It may be on the meta device."""
         del network
         return None
 
     @classmethod
     def own_options(cls) -> tuple[Option, ...]:
-        """Return the options that only this strategy knows."""
+        """Return the options specific to this strategy."""
         return options.declared_options(cls.name, cls.Options)
 
     @classmethod
     def all_checks(cls) -> tuple[Check, ...]:
-        """Return what must hold of a configuration, also for reasons that concern several strategies."""
+        """Return all conditions on the configuration, including those common to several strategies."""
         no_scaling = (NO_LOSS_SCALING,) if cls.is_sharded or cls.is_collective else ()
         no_graphs = () if "cuda_graphs" in cls.options else (NO_CUDA_GRAPHS,)
         return (*cls.checks, *no_scaling, *no_graphs)
 
     @classmethod
     def why_not_config(cls, config: Config) -> str | None:
-        """Say why this configuration cannot be trained this way, or None; needs no process group."""
+        """Return why this strategy cannot be used with the configuration, or None. Needs no process group."""
         try:
             own = options.check_options(cls.own_options(), config.plugin_options)
         except ConfigError as error:
@@ -302,10 +301,10 @@ class Strategy:
 
     @classmethod
     def check_declarations(cls) -> None:
-        """See that options, checks and formulas name fields that there are.
+        """Check that options, checks and formulas refer to existing fields.
 
         Raises:
-            ValueError: naming what does not.
+            ValueError: if one does not; names it.
         """
         if not cls.sharing:
             raise ValueError(
@@ -324,62 +323,63 @@ class Strategy:
 
     @property
     def counts(self) -> bool:
-        """Whether this rank's evaluation counts in sums over all ranks: one rank of each replica."""
+        """True if this rank contributes to sums over evaluations: one rank per replica does."""
         return self.world.rank % (self.world.world_size // self.num_replicas) == 0
 
     @property
     def all_reduce(self) -> str | None:
-        """What gradients are averaged over, once the network is wrapped; None: there is one rank."""
+        """The backend that averages gradients, known after `wrap`; None with one rank."""
         return None if self.world.world_size == 1 else dist.get_backend()
 
     @property
     def all_reduce_times(self) -> AllReduceTimes | None:
-        """What averaging gradients has taken so far; None where it cannot be told from backward."""
+        """Total time of averaging gradients so far; None if it cannot be separated from backward."""
         return None
 
     def wrap(self, network: nn.Module) -> None:
-        """Take the network (whole, the same on every rank, on its device); set `network` and `model`.
+        """Set `network` and `model` from a network that is complete and equal on every rank.
 
-        `model` is what training calls; `network` holds the parameters the optimizer gets.
+        Training calls `model`; the optimizer gets the parameters of `network`.
         """
         self.network = self.model = network
 
     def note_buckets(self, notes: BucketNotes | None) -> bool:
-        """From now on note each gradient bucket that is averaged; None: no longer.
+        """Note each averaged gradient bucket in `notes` from now on; None ends that.
 
-        False where that cannot be told from here; then nothing is noted.
+        Returns:
+            False if this strategy cannot observe buckets; then nothing is noted.
         """
         del notes
         return False
 
     def gradient_buckets(self) -> tuple[Bucket, ...]:
-        """Return the groups in which gradients are averaged, in their order; none where that is unknown."""
+        """Return the gradient buckets in the order of averaging; empty if unknown."""
         return ()
 
     def inside_model(self) -> contextlib.AbstractContextManager[object]:
-        """Return the context in which `network` is compiled as it is where `model` calls it."""
+        """Return a context in which compiling `network` gives the same result as inside `model`."""
         return contextlib.nullcontext()
 
     def make_optimizer(
         self, optimizer: type[torch.optim.Optimizer], groups: list[dict[str, Any]], **arguments: Any
     ) -> torch.optim.Optimizer:
-        """Build the optimizer over parameter groups of `network`."""
+        """Create the optimizer for parameter groups of `network`."""
         return optimizer(groups, **arguments)
 
     def gradient_sync(self, *, enabled: bool) -> contextlib.AbstractContextManager[None]:
-        """Return the context of one forward and backward; not enabled, gradients only add up locally."""
+        """Return the context of a forward and backward pass; if disabled, gradients accumulate locally."""
         del enabled
         return contextlib.nullcontext()
 
     def criterion(self, criterion: Criterion) -> Callable[[Any, Tensor, float], Loss]:
-        """Return what the loop calls with the output of `model` to get a micro-batch's share of the loss.
+        """Return a function from the output of `model` to a micro-batch's share of the loss.
 
-        The mean over all ranks of these shares, added up over the micro-batches, is the loss of the step.
+        The loss of the step is the mean over the ranks of these shares, summed over the micro-batches.
         """
         return criterion
 
     def loss_function(self, criterion: Criterion) -> Callable[[Tensor, Tensor, float], Loss]:
-        """Return what computes a share of the loss of a step: criterion(model(inputs), targets) * weight."""
+        """Return a function for a share of the step's loss: criterion(model(inputs), targets) * weight."""
         model, own_criterion = self.model, self.criterion(criterion)
 
         def loss_of(inputs: Tensor, targets: Tensor, weight: float) -> Loss:
@@ -390,26 +390,26 @@ class Strategy:
         return loss_of
 
     def scores(self, inputs: Tensor) -> Tensor:
-        """Return the model's output without training it (evaluation, samples), on every rank."""
+        """Return the model's output for evaluation and samples, on every rank."""
         with self.autocast():
             output: Tensor = self.network(inputs)
         return output
 
     def clip_gradients(self, max_norm: float) -> Tensor:
-        """Shorten the gradients to this norm and return the norm they had."""
+        """Clip the gradients to this norm; return the norm before clipping."""
         return nn.utils.clip_grad_norm_(self.network.parameters(), max_norm)
 
     def gradient_norm(self) -> Tensor:
-        """Return the norm of all gradients; every rank must call it when `is_collective`."""
+        """Return the norm of all gradients. If `is_collective`, every rank must call it."""
         gradients = [p.grad for p in self.network.parameters() if p.grad is not None]
         return nn.utils.get_total_norm(gradients)
 
     def state_dict(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        """Return `model` and `optimizer` state; sharded strategies give each rank's pieces (DTensor)."""
+        """Return `model` and `optimizer` state; sharded strategies return this rank's shards (DTensor)."""
         return {"model": self.network.state_dict(), "optimizer": optimizer.state_dict()}
 
     def load_state_dict(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-        """Put back what `state_dict` gave."""
+        """Restore a state from `state_dict`."""
         self.network.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         devices.align_state(optimizer)

@@ -1,9 +1,9 @@
-"""Prints, as JSON, which GPUs training can use here, or why it can use none.
+"""Prints as JSON which GPUs of this machine training can use, or why it can use none.
 
     python -m trainers.parallel.usable_gpus
 
-The driver knows GPUs that torch cannot use, and only torch knows which: the page, which has no torch, asks
-this short-lived process. It opens no CUDA context.
+The driver lists GPUs that torch may not support. The page never imports torch, so it starts this
+short-lived process, which opens no CUDA context.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trainers.parallel import devices
 
 
 def describe() -> dict[str, Any]:
-    """Return the usable GPUs by UUID as CUDA counts them, which cannot be used, and why none can."""
+    """Return the usable GPUs' UUIDs in CUDA's order, the unusable GPUs, and why none is usable."""
     obstacle = devices.why_unusable(num_ranks=1)
     uuids: list[str] = []
     left_out: list[str] = []
@@ -35,7 +35,7 @@ def describe() -> dict[str, Any]:
         "uuids": uuids,
         "left_out": left_out,
         "obstacle": None if obstacle is None else asdict(obstacle),
-        # Another torch answers anew.
+        # The page asks again when another torch is installed.
         "watched_paths": [str(Path(torch.__file__).with_name("version.py"))],
     }
 

@@ -1,1 +1,1 @@
-"""One file per way to parallelise; each registers itself with `@register_strategy`."""
+"""One file per parallel strategy; each registers itself with `@register_strategy`."""

@@ -1,4 +1,4 @@
-"""Two dimensions of ranks: tensor parallel within a copy of the model, fully sharded data over the copies."""
+"""Two-dimensional parallelism: tensor parallel within a replica, fully sharded data parallel across them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainers.strategies.zero3 import FullySharded
     sharing="Some ranks share a copy of the model between them; the copies average their gradients.",
 )
 class DataTensor(FullySharded):
-    """Neighbouring ranks hold one copy between them; FSDP2 cuts every piece again over the copies."""
+    """Neighbouring ranks share one replica; FSDP2 shards each part again across the replicas."""
 
     options: ClassVar[tuple[str, ...]] = ("tensor_parallel_size",)
     checks: ClassVar[tuple[Check, ...]] = (

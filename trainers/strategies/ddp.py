@@ -1,6 +1,6 @@
-"""DistributedDataParallel: a whole copy of the model on every rank, gradients averaged in backward."""
+"""DistributedDataParallel: each rank holds a copy of the model; gradients are averaged in backward."""
 
-# No `from __future__ import annotations` here: DDP compares a hook's annotations with the classes themselves.
+# No `from __future__ import annotations`: DDP compares a hook's annotations with classes, not strings.
 
 import contextlib
 import time
@@ -23,12 +23,15 @@ from trainers.registry import register_strategy
 
 
 def _send_as_bf16(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    # DDP knows torch's own hook by its name and refuses it on the CPU, where gloo can do it by now.
+    # A wrapper, because DDP rejects torch's own hook by its name on the CPU, although gloo supports it now.
     return default_hooks.bf16_compress_hook(group, bucket)
 
 
 class _Averaging:
-    """What DDP's hook calls for each bucket; while steps are recorded another function is put here."""
+    """Holds the function that DDP's hook calls for each bucket; a recording replaces it.
+
+    DDP does not allow a second hook, so the hook stays and this attribute changes.
+    """
 
     def __init__(self, average: Callable[[dist.GradBucket], object]) -> None:
         self.average = average
@@ -44,8 +47,8 @@ def _average_in_shared_memory(averaging: _Averaging, bucket: dist.GradBucket) ->
 _COMPRESSIONS = {"fp16": default_hooks.fp16_compress_hook, "bf16": _send_as_bf16}
 
 
-# torch's rules for graphs of compiled models: nothing that outlives a step may lie in a graph's memory. DDP's
-# buckets do, and so do gradients that wait for the next micro-batch.
+# torch's rule for CUDA graphs of compiled models: a tensor that outlives a step cannot be in the graph's
+# memory. DDP's buckets and gradients that accumulate over micro-batches outlive a step.
 CUDA_GRAPH_CHECKS = (
     Check(holds="not cuda_graphs or compile", field="cuda_graphs", allowed="false unless compile is true"),
     Check(
@@ -62,10 +65,10 @@ CUDA_GRAPH_CHECKS = (
 
 
 class DataParallel(Strategy):
-    """Wraps the network in DDP; rank 0's weights are sent to all others there.
+    """Wraps the network in DDP, which broadcasts rank 0's weights to all other ranks.
 
-    One rank has nothing to average, so it trains the network itself: DDP would copy each gradient into a
-    bucket and send it to nobody. The bits are the same, unless gradients are compressed.
+    A single rank has nothing to average and trains the network without DDP, which would only copy each
+    gradient into a bucket. The result is bit-equal, unless gradients are compressed.
     """
 
     options: ClassVar[tuple[str, ...]] = (
@@ -82,7 +85,7 @@ class DataParallel(Strategy):
             allowed="false with gradient_accumulation_steps above 1: DDP counts every backward pass",
         ),
     )
-    # Without the view a second copy of all gradients lies in the buckets.
+    # Without the view, the buckets hold a second copy of all gradients.
     gradient_copies: ClassVar[str] = "1 if gradient_as_bucket_view else 2"
     measures_wait: ClassVar[bool] = True
     libraries: ClassVar[tuple[str, ...]] = ("torch._dynamo.utils",)
@@ -105,7 +108,8 @@ class DataParallel(Strategy):
             gradient_as_bucket_view=config.gradient_as_bucket_view,
             static_graph=config.static_graph,
         )
-        # Here and not above: all versions of torch know it by this name, and send the buffers once at first.
+        # An attribute and not an argument: all versions of torch have this name, and DDP still sends the
+        # buffers once at construction.
         self._ddp.broadcast_buffers = self._sends_buffers(network)
         if config.gradient_compression in _COMPRESSIONS:
             self._ddp.register_comm_hook(dist.group.WORLD, _COMPRESSIONS[config.gradient_compression])
@@ -121,24 +125,24 @@ class DataParallel(Strategy):
     def all_reduce_times(self) -> AllReduceTimes | None:
         if self._shared is None:
             return None if self._log is None else self._log.all_reduce_times()
-        # Each bucket is averaged at once, in the thread that computes: nothing of it is hidden.
+        # Each bucket is averaged synchronously in the computing thread, so no time is hidden.
         return AllReduceTimes(spent_s=self._shared.spent_s, hidden_s=0.0, waited_s=self._shared.waited_s)
 
     def _sends_buffers(self, network: nn.Module) -> bool:
-        """Tell whether each forward pass has to begin with rank 0's buffers.
+        """True if DDP must broadcast rank 0's buffers before each forward pass.
 
-        Training reads no running statistics, and those of rank 0 come of its own batches only, so theirs can
-        wait until an evaluation or a checkpoint shares them. Of other buffers nobody knows who reads them.
+        Training does not read batch norms' running statistics, and rank 0's depend on its own batches only;
+        evaluation and checkpoints share them. Other buffers may be read by the forward pass.
         """
         return self.world.world_size > 1 and not has_only_running_statistics(network)
 
     def inside_model(self) -> contextlib.AbstractContextManager[object]:
-        """Return the context of DDP's own forward, in which torch.compile cuts the graph by its buckets."""
+        """Return the context of DDP's forward, in which torch.compile splits the graph at its buckets."""
         enter = getattr(self._ddp, "_inside_ddp_forward", None)
         return contextlib.nullcontext() if enter is None else enter()
 
     def _share_memory(self, ddp: DistributedDataParallel) -> None:
-        """Between CPU ranks of one machine average without sockets: the same sums, in less time."""
+        """Average in shared memory if all ranks are CPU ranks of one machine: same sums, less time."""
         patience_s = heartbeats.silence_limit(self.config).total_seconds()
         self._shared = shared_all_reduce.create(self.world, patience_s)
         if self._shared is not None:
@@ -150,7 +154,7 @@ class DataParallel(Strategy):
         self._shared.average(bucket.buffer())
 
     def note_buckets(self, notes: BucketNotes | None) -> bool:
-        """Only shared memory tells of each bucket: its hook runs here, where gloo and NCCL have none."""
+        """Note buckets of the shared-memory all-reduce only: with gloo and NCCL no Python hook runs."""
         if self._shared is None:
             return False
         self._averaging.average = (
@@ -179,7 +183,7 @@ class DataParallel(Strategy):
         )
 
     def gradient_buckets(self) -> tuple[Bucket, ...]:
-        """Return DDP's buckets in the order in which backward completes them; none where it does not say."""
+        """Return DDP's buckets in the order in which backward completes them; empty if unknown."""
         parameters = [(name, each) for name, each in self.network.named_parameters() if each.requires_grad]
         places = [] if self._log is None else self._log.bucket_places()
         if sorted(place for bucket in places for place in bucket) != list(range(len(parameters))):
@@ -190,7 +194,7 @@ class DataParallel(Strategy):
         )
 
     def gradient_sync(self, *, enabled: bool) -> contextlib.AbstractContextManager[None]:
-        """Leave the all-reduce out on the steps that only accumulate (`no_sync`)."""
+        """Skip the all-reduce for micro-batches that only accumulate (`no_sync`)."""
         return contextlib.nullcontext() if enabled or self._ddp is None else self._ddp.no_sync()
 
 
@@ -202,7 +206,7 @@ class DataParallel(Strategy):
     "until the slowest has its own ready.",
 )
 class Ddp(DataParallel):
-    """DDP as it is."""
+    """Plain DDP; adds CUDA graphs on one rank."""
 
     options: ClassVar[tuple[str, ...]] = (*DataParallel.options, "cuda_graphs")
     checks: ClassVar[tuple[Check, ...]] = (*DataParallel.checks, *CUDA_GRAPH_CHECKS)

@@ -1,6 +1,6 @@
-"""Pipeline parallelism (Huang et al. 2018, "GPipe"): each rank has some of the layers, one after the other.
+"""Pipeline parallelism (Huang et al. 2018, "GPipe"): each rank holds consecutive layers, called a stage.
 
-A batch is cut into pieces that follow each other through the stages: all forward, then all backward.
+A batch is split into pieces that pass through the stages one after another: all forward, then all backward.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LossOf = Callable[[Tensor], Tensor]
     sharing="Each rank has some of the layers; pieces of a batch travel from the first to the last and back.",
 )
 class Pipeline(ShardedStrategy):
-    """Trains with `network.pipeline_stages(world_size)`, a stage a rank."""
+    """Trains `network.pipeline_stages(world_size)`, one stage per rank."""
 
     options: ClassVar[tuple[str, ...]] = ("pipeline_microbatches",)
     checks: ClassVar[tuple[Check, ...]] = (
@@ -57,7 +57,7 @@ class Pipeline(ShardedStrategy):
         self._is_last = world.rank == world.world_size - 1
         self._loss: _LossOfPieces | None = None
         self._schedule: ScheduleGPipe | None = None
-        # By the shape of a batch: what runs it, and what the last stage gives for it.
+        # Input shape -> (forward schedule, a tensor like the last stage's output).
         self._forward_only: dict[tuple[int, ...], tuple[ScheduleGPipe, Tensor]] = {}
 
     @classmethod
@@ -69,10 +69,10 @@ class Pipeline(ShardedStrategy):
         return None
 
     def wrap(self, network: nn.Module) -> None:
-        """Keep this rank's stage; the other stages' weights are let go.
+        """Keep this rank's stage and free the weights of all other stages.
 
         Raises:
-            ValueError: when there are more ranks than stages.
+            ValueError: if there are more ranks than possible stages.
         """
         stages: list[nn.Module] = network.pipeline_stages(self.world.world_size)  # type: ignore[operator]
         self.network = stages[self.world.rank]
@@ -82,13 +82,14 @@ class Pipeline(ShardedStrategy):
         self._names: dict[Tensor, str] = {tensor: name for name, tensor in named if tensor in own}
 
     def criterion(self, criterion: Criterion) -> Callable[[Tensor, Tensor, float], PipelineLoss]:
-        """Return what makes a loss whose `backward` takes the batch through all stages, there and back."""
+        """Return a function that creates a `PipelineLoss`; its `backward` runs both passes of all stages."""
         return partial(PipelineLoss, self, criterion)
 
     def run(self, inputs: Tensor, loss_of: LossOf) -> Tensor:
-        """Run one batch through the pipeline; the last rank returns the loss, for all ranks of the mean.
+        """Run one batch forward and backward; the last rank returns the loss, all other ranks return 0.
 
-        Stages exchange tensors of one shape, so a smaller batch is filled up; what fills it has no loss.
+        The loss is multiplied by the number of ranks, because the loop takes the mean over the ranks. Stages
+        exchange tensors of one fixed shape, so a smaller batch is padded; padding is excluded from the loss.
         """
         num_pieces = self.config.pipeline_microbatches
         whole = _fill_up(inputs, self.config.batch_size)
@@ -107,7 +108,7 @@ class Pipeline(ShardedStrategy):
         return loss * self.world.world_size
 
     def scores(self, inputs: Tensor) -> Tensor:
-        """Return the model's output on every rank; the last one sends it to the others."""
+        """Return the model's output on every rank; the last rank broadcasts it."""
         shape = tuple(inputs.shape)
         if shape not in self._forward_only:
             self._forward_only[shape] = self._make_schedule(inputs, 1)
@@ -121,11 +122,11 @@ class Pipeline(ShardedStrategy):
         return scores
 
     def names(self) -> dict[Tensor, str]:
-        """Return the names in the whole network, so that another number of stages finds its own."""
+        """Return names in the unsplit network, so that a run with another number of stages can load them."""
         return self._names
 
     def state_dict(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        """Return this stage's weights and optimizer state under their names in the whole network."""
+        """Return this stage's weights and optimizer state by their names in the unsplit network."""
         local_names: dict[Tensor, str] = super().names()
         kept = self.network.state_dict()
         model = {
@@ -137,15 +138,15 @@ class Pipeline(ShardedStrategy):
         return {"model": model, "optimizer": state["optimizer"]}
 
     def share_buffers(self) -> None:
-        """Do nothing: every buffer lies on one rank."""
+        """Do nothing: every buffer is on one rank only."""
 
     def _make_schedule(
         self, piece: Tensor, num_pieces: int, loss: Callable[[Tensor, Tensor], Tensor] | None = None
     ) -> tuple[ScheduleGPipe, Tensor]:
-        """Return what runs pieces like this through the stages, and a tensor that looks like the last one's.
+        """Return a schedule for pieces of this shape, and a tensor like the last stage's output.
 
-        Without a loss it runs forward only. Every rank must call it. Told what each stage takes and gives,
-        torch does not ask the other ranks, which it would do in pickles.
+        Without a loss, the schedule runs forward only. Every rank must call it. The input and output of each
+        stage are passed explicitly: otherwise torch would exchange them between ranks as pickles.
         """
         from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
@@ -164,7 +165,7 @@ class Pipeline(ShardedStrategy):
         return schedule, _like(shapes[-1], world.device)
 
     def _try_stages(self, part: nn.Module, piece: Tensor) -> list[Any]:
-        """Return how a piece looks before the first stage and after each, found by a forward pass."""
+        """Return the shape of a piece before the first stage and after each stage, by a forward pass."""
         world = self.world
         shapes = [_shape_of(piece)]
         devices = [world.device] if world.device.type == "cuda" else []
@@ -183,7 +184,7 @@ class Pipeline(ShardedStrategy):
 
 
 class _NotYetComputed(nn.Module):
-    """The whole network, as the loop calls it: its output comes with the loss, in `PipelineLoss.backward`."""
+    """The model that the loop calls; it returns its inputs, and `PipelineLoss.backward` computes later."""
 
     def __init__(self, stage: nn.Module) -> None:
         super().__init__()
@@ -194,7 +195,7 @@ class _NotYetComputed(nn.Module):
 
 
 class PipelineLoss:
-    """The loss of a batch that has yet to go through the stages: the schedule runs both passes in one go."""
+    """The loss of a batch that is computed in `backward`, where the schedule runs both passes together."""
 
     def __init__(
         self, pipeline: Pipeline, criterion: Criterion, inputs: Tensor, targets: Tensor, weight: float
@@ -205,11 +206,11 @@ class PipelineLoss:
 
     def backward(self, gradient: Tensor | None = None) -> None:
         """Run the batch forward and backward through all stages; every rank must call it."""
-        del gradient  # 1: with fp16 the stages would each scale their own part
+        del gradient  # always 1: fp16 is not allowed, because each stage would choose a different scale
         self._total = self._pipeline.run(self._inputs, self._loss_of)
 
     def detach(self) -> Tensor:
-        """Return this rank's share of the loss, which is there after backward."""
+        """Return this rank's share of the loss; valid after backward."""
         assert self._total is not None, "the loss of a pipeline is known after backward"
         return self._total
 
@@ -219,7 +220,7 @@ class PipelineLoss:
 
 
 class _Autocast(nn.Module):
-    """A stage whose forward pass runs in the configured precision; backward follows it by itself."""
+    """A stage whose forward pass runs under autocast."""
 
     def __init__(
         self, stage: nn.Module, autocast: Callable[[], contextlib.AbstractContextManager[object]]
@@ -235,9 +236,9 @@ class _Autocast(nn.Module):
 
 
 class _LossOfPieces:
-    """Collects the output of all pieces; the loss is that of the whole batch, and so is its gradient.
+    """Collects the outputs of all pieces and computes loss and gradient for the complete batch.
 
-    The first backward comes after the last forward, so nothing has to know how a loss is made of pieces.
+    GPipe starts the first backward after the last forward, so the loss can be any function of the batch.
     """
 
     def __init__(self, loss_of: LossOf, num_pieces: int, *, num_real: int) -> None:
@@ -249,7 +250,7 @@ class _LossOfPieces:
         self._gradients: tuple[Tensor, ...] = ()
 
     def add(self, number: int, output: Tensor) -> None:
-        """Take a piece's output."""
+        """Add the output of a piece."""
         self._outputs[number] = output
         self._gradients = ()
 
@@ -265,7 +266,7 @@ class _LossOfPieces:
 
 
 class _PieceOfLoss(torch.autograd.Function):
-    """Stands for a piece's loss until backward asks for its gradient."""
+    """Placeholder for a piece's loss; its backward returns the gradient of the batch's loss."""
 
     @staticmethod
     def forward(ctx: Any, output: Tensor, loss: _LossOfPieces, number: int) -> Tensor:
@@ -279,17 +280,17 @@ class _PieceOfLoss(torch.autograd.Function):
 
 
 def _shape_of(tensor: Tensor) -> Any:
-    """Return as JSON how a tensor looks."""
+    """Return shape, strides and dtype of a tensor as a JSON value."""
     return list(tensor.shape), list(tensor.stride()), str(tensor.dtype).removeprefix("torch.")
 
 
 def _like(shape: Any, device: torch.device) -> Tensor:
-    """Return a tensor of zeros that looks so."""
+    """Return a tensor of zeros of a shape from `_shape_of`."""
     size, stride, dtype = shape
     return torch.empty_strided(size, stride, dtype=getattr(torch, dtype), device=device).zero_()
 
 
 def _fill_up(inputs: Tensor, num_samples: int) -> Tensor:
-    """Repeat the last sample until there are `num_samples`."""
+    """Pad a batch to `num_samples` by repeating the last sample."""
     missing = num_samples - len(inputs)
     return inputs if missing == 0 else torch.cat([inputs, inputs[-1:].expand(missing, *inputs.shape[1:])])

@@ -1,4 +1,4 @@
-"""Tensor parallelism (Shoeybi et al. 2019, "Megatron-LM"): the ranks share each layer's matrix products."""
+"""Tensor parallelism (Shoeybi et al. 2019, "Megatron-LM"): each layer's matrices are split over the ranks."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     "found.",
 )
 class TensorParallel(ShardedStrategy):
-    """Cuts what the network's plan names; all else is on every rank and stays alike by itself.
+    """Splits the layers in the network's plan; all other parameters are replicated and stay equal.
 
-    That holds because every rank sees the same samples and adds up the same sums: an all-reduce gives all
-    ranks the same bits.
+    They stay equal because every rank sees the same samples, and an all-reduce gives all ranks the same bits.
     """
 
     ranks_per_replica: ClassVar[RanksPerReplica] = "all"
@@ -52,17 +51,17 @@ class TensorParallel(ShardedStrategy):
 
 
 def why_not_tensor_parallel(network: nn.Module) -> str | None:
-    """Say why a network's matrices cannot be cut, or None."""
+    """Return why a network's matrices cannot be split, or None."""
     if callable(getattr(network, "tensor_parallel_plan", None)):
         return None
     return "its layers do not say how to be cut (it has no tensor_parallel_plan)"
 
 
 def cut_by_plan(network: nn.Module, mesh: DeviceMesh) -> None:
-    """Cut a network over a one-dimensional mesh as its `tensor_parallel_plan` says.
+    """Split a network over a one-dimensional mesh according to its `tensor_parallel_plan`.
 
     Raises:
-        ValueError: when something cannot be cut into so many equal parts.
+        ValueError: if a layer or its attention heads cannot be split evenly.
     """
     from torch.distributed.tensor.parallel import parallelize_module
 
@@ -78,7 +77,7 @@ def cut_by_plan(network: nn.Module, mesh: DeviceMesh) -> None:
 
 
 def _num_heads(module: nn.Module) -> int:
-    """Return a module's attention heads, 0 where it has none."""
+    """Return the number of a module's attention heads, or 0."""
     if isinstance(module, Block):
         return module.query_key_value.out_features // (3 * module.head_width)
     heads = getattr(module, "num_heads", 0)

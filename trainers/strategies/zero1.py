@@ -1,4 +1,4 @@
-"""ZeRO stage 1 (Rajbhandari et al. 2019): DDP, but each rank keeps the optimizer state of its part only."""
+"""ZeRO stage 1 (Rajbhandari et al. 2019): DDP with the optimizer state sharded over the ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainers.strategies.ddp import DataParallel
     "sends it to the others.",
 )
 class Zero1(DataParallel):
-    """After backward each rank steps its share of the parameters and sends them to the others."""
+    """After backward, each rank updates its share of the parameters and broadcasts them."""
 
     is_sharded: ClassVar[bool] = True
     libraries: ClassVar[tuple[str, ...]] = (*DataParallel.libraries, "torch.distributed.optim")
@@ -30,7 +30,7 @@ class Zero1(DataParallel):
     def make_optimizer(
         self, optimizer: type[torch.optim.Optimizer], groups: list[dict[str, Any]], **arguments: Any
     ) -> torch.optim.Optimizer:
-        """Build the optimizer over this rank's share; the parameters are packed for fewer broadcasts."""
+        """Create the optimizer for this rank's share; parameters are packed for fewer broadcasts."""
         from torch.distributed.optim import ZeroRedundancyOptimizer
 
         return ZeroRedundancyOptimizer(
@@ -38,10 +38,10 @@ class Zero1(DataParallel):
         )
 
     def state_dict(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        """Return the whole model, and of the optimizer what this rank keeps, by parameter name.
+        """Return all weights and this rank's optimizer state, by parameter name.
 
-        Together the ranks give all of it, so nothing has to be gathered on one of them; with another
-        number of ranks each asks for what it keeps then.
+        All ranks together save the complete optimizer state, so it is never gathered on one rank. A run with
+        another number of ranks loads the parameters of its new shares by name.
         """
         from torch.distributed.optim import ZeroRedundancyOptimizer
 
@@ -51,7 +51,7 @@ class Zero1(DataParallel):
         return {"model": self.network.state_dict(), "optimizer": optimizer_tensors(optimizer.optim, names)}
 
     def load_state_dict(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-        """Copy a state of the same names into the live one."""
+        """Copy a state with the same names into the live one."""
         live = self.state_dict(optimizer)
         for part in ("model", "optimizer"):
             copy_tensors(live[part], state[part])

@@ -1,4 +1,4 @@
-"""ZeRO stage 2 (Rajbhandari et al. 2019) as torch's FSDP2: weights stay whole from forward to backward."""
+"""ZeRO stage 2 (Rajbhandari et al. 2019) with FSDP2: weights stay gathered from forward to backward."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainers.strategies.zero3 import FullySharded
     "for every step.",
 )
 class Zero2(FullySharded):
-    """FSDP2 that gathers each weight once a step instead of twice."""
+    """FSDP2 that gathers each weight once per step instead of twice."""
 
     frees_after_forward: ClassVar[bool] = False
     memory_shares: ClassVar[MemoryShares] = MemoryShares(gradients="all", optimizer_state="all")

@@ -1,4 +1,4 @@
-"""ZeRO stage 3 (Rajbhandari et al. 2019) as torch's FSDP2: every rank keeps a piece of every weight."""
+"""ZeRO stage 3 (Rajbhandari et al. 2019) with FSDP2: each rank holds a shard of every weight."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class FullySharded(ShardedStrategy):
-    """Cuts parameters, gradients and optimizer state over the ranks, layer by layer.
+    """Shards parameters, gradients and optimizer state over the ranks, layer by layer.
 
     Class attributes:
-        frees_after_forward: a layer's whole weights are thrown away after its forward pass and gathered
-            once more in backward: less memory, one more all-gather.
+        frees_after_forward: free a layer's gathered weights after its forward pass and gather them again in
+            backward: less memory, one more all-gather.
     """
 
     frees_after_forward: ClassVar[bool] = True
@@ -42,9 +42,9 @@ class FullySharded(ShardedStrategy):
         self.network = self.model = network
 
     def shard_layers(self, network: nn.Module, mesh: DeviceMesh) -> None:
-        """Apply `fully_shard` to each layer, then to the network for what is left.
+        """Apply `fully_shard` to each layer, then to the network for the remaining parameters.
 
-        What one call covers is gathered at once, so layers make the peak of memory small.
+        The parameters of one call are gathered together, so sharding by layer keeps peak memory low.
         """
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -57,7 +57,7 @@ class FullySharded(ShardedStrategy):
 
     @contextlib.contextmanager
     def gradient_sync(self, *, enabled: bool) -> Iterator[None]:
-        """Leave the reduce-scatter out on the steps that only accumulate; gradients stay whole until then."""
+        """Skip the reduce-scatter for micro-batches that only accumulate; their gradients stay unsharded."""
         from torch.distributed.fsdp import FSDPModule
 
         assert isinstance(self.network, FSDPModule)
@@ -65,7 +65,7 @@ class FullySharded(ShardedStrategy):
         yield
 
     def scores(self, inputs: Tensor) -> Tensor:
-        """Return the model's output; no backward pass follows that would throw whole weights away."""
+        """Return the model's output and free gathered weights, since no backward pass follows to do so."""
         from torch.distributed.fsdp import FSDPModule
 
         output = super().scores(inputs)
@@ -87,10 +87,10 @@ class Zero3(FullySharded):
 
 
 def _bf16_policy() -> MixedPrecisionPolicy:
-    """Return what gathers weights as bf16 and adds up gradients in fp32; each rank's piece stays fp32.
+    """Return a policy that gathers weights in bf16 and reduces gradients in fp32; shards stay in fp32.
 
-    Autocast alone would gather them as fp32, and keep a copy in bf16 until backward. It goes on beside this:
-    what a model computes in fp32 (softmax, losses) stays so, and a buffer in fp32 goes with weights in bf16.
+    Autocast alone would gather weights in fp32 and keep a bf16 copy until backward. It stays enabled in
+    addition: softmax and losses stay in fp32, and fp32 buffers can be combined with bf16 weights.
     """
     from torch.distributed.fsdp import MixedPrecisionPolicy
 

@@ -1,1 +1,1 @@
-"""One file per task; each registers with `@register_task` its loss, metrics, sample and words."""
+"""One file per task; each registers its loss, metrics, sample and labels with `@register_task`."""

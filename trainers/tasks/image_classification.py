@@ -1,4 +1,4 @@
-"""Images of classes: accuracy, and some validation images with what the model says of them."""
+"""Image classification: accuracy, and a sample of validation images with predictions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_IMAGE_BYTES = 4096  # 64 × 64 in grey, 36 × 36 in colour
 
 @register_task(IMAGE_CLASSIFICATION)
 class ImageClassification(Classification):
-    """(batch, channels, height, width) images to (batch, classes) scores."""
+    """Maps (batch, channels, height, width) images to (batch, classes) scores."""
 
     def sample(
         self,
@@ -57,7 +57,7 @@ def _predict_images(
 
 
 def _small(images: Tensor) -> Tensor:
-    """Make pictures for a page of (samples, channels, height, width) bytes: small, bright, grey or colour."""
+    """Return thumbnails of (samples, channels, height, width) images: at most 4 kB each, values 0 to 255."""
     pictures = images.float()
     if pictures.shape[1] != 3:
         pictures = pictures.mean(dim=1, keepdim=True)
@@ -66,5 +66,5 @@ def _small(images: Tensor) -> Tensor:
         pictures = functional.avg_pool2d(
             pictures, math.ceil(math.sqrt(size / MAX_IMAGE_BYTES)), ceil_mode=True
         )
-    # Bright to the eye whatever the data's own scale is (the digits count to 16).
+    # Normalise to full brightness, because data sets have different ranges (digits: 0 to 16).
     return pictures * (255.0 / max(1.0, float(pictures.max())))

@@ -1,4 +1,4 @@
-"""Rows of classes: accuracy, and the plane as the model divides it, or some validation rows."""
+"""Tabular classification: accuracy, and as a sample the decision surface (2 features) or validation rows."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from trainers.report.samples import (
     value_range,
 )
 
-GRID = 48  # cells a side of the picture of a plane
-MAX_SURFACE_CLASSES = 7  # as many colours as the page has
+GRID = 48  # cells per side of the decision surface
+MAX_SURFACE_CLASSES = 7  # the number of colours on the page
 
 
 @register_task(TABULAR_CLASSIFICATION)
 class TabularClassification(Classification):
-    """(batch, features) floats to (batch, classes) scores."""
+    """Maps (batch, features) floats to (batch, classes) scores."""
 
     def sample(
         self,
@@ -49,11 +49,11 @@ class TabularClassification(Classification):
 
 
 def _surface(scores: Scores, spec: DataSpec, validation: Split, device: torch.device) -> dict[str, Any]:
-    """Return what the model says of every place of a plane, and some validation points.
+    """Return the decision surface over two features, and some validation points.
 
-    `predictions` and `confidence` are base64 of size × size bytes, the uppermost row first; confidence
-    255 is a probability of 1. `points` is base64 of three bytes a point: x and y from 0 at the start of
-    their range to 255 at its end, and the class. The ranges are in the columns' own units.
+    `predictions` and `confidence` are base64 of size × size bytes, top row first; a confidence of 255 is a
+    probability of 1. `points` is base64 of three bytes per point: x and y, scaled from their range to 0 to
+    255, and the class. The ranges are in the columns' original units.
     """
     inputs, labels = stored(validation, spread(NUM_POINTS, len(validation)))
     low, high = value_range(inputs)
@@ -78,7 +78,7 @@ def _surface(scores: Scores, spec: DataSpec, validation: Split, device: torch.de
 def _classified_rows(
     scores: Scores, spec: DataSpec, validation: Split, device: torch.device
 ) -> dict[str, Any]:
-    """Return some rows: `inputs` of the first columns, label, prediction, probability."""
+    """Return some rows: `inputs` (the first columns), label, prediction and probability."""
     inputs, labels = stored(validation, spread(NUM_ROWS, len(validation)))
     answers = classify(scores, validation.prepare(inputs.to(device)), labels, spec)
     return rows(inputs, answers, spec, validation)

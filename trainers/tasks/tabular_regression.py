@@ -1,4 +1,4 @@
-"""A number to predict from a row: RMSE, and the curve that was learnt, or some validation rows."""
+"""Tabular regression: RMSE, and as a sample the learned curve (1 feature) or validation rows."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ NUM_CURVE_POINTS = 100
 
 @register_task(TABULAR_REGRESSION)
 class TabularRegression(Task):
-    """(batch, features) floats to (batch, 1) numbers on the standardised scale."""
+    """Maps (batch, features) floats to (batch, 1) predictions of the standardised target."""
 
     loss_words: ClassVar[str] = "squared error"
     first_metric: ClassVar[str] = "RMSE"
 
     def loss(self, scores: Tensor, targets: Tensor, *, reduction: str, label_smoothing: float) -> Tensor:
-        del label_smoothing  # there are no classes that could have a part
+        del label_smoothing  # only for classes
         return functional.mse_loss(scores.float().flatten(), targets.flatten(), reduction=reduction)
 
     def meter(self, spec: DataSpec, device: torch.device) -> Meter:
@@ -67,7 +67,7 @@ class TabularRegression(Task):
 
 
 class RegressionMeter(Meter):
-    """RMSE and MAE on the target's own scale, and R² (1 is perfect, 0 is always saying the mean)."""
+    """RMSE and MAE in the target's units, and R² (1: perfect; 0: as good as predicting the mean)."""
 
     def __init__(self, target_std: float, device: torch.device) -> None:
         self._std = target_std
@@ -91,7 +91,7 @@ class RegressionMeter(Meter):
 
 
 def _curve(scores: Scores, spec: DataSpec, validation: Split, device: torch.device) -> dict[str, Any]:
-    """Return x and the predicted y over the range of x, and some validation points, in their own units."""
+    """Return predictions over the range of x, and some validation points, in original units."""
     inputs, targets = stored(validation, spread(NUM_POINTS, len(validation)))
     low, high = value_range(inputs)
     x = low + torch.linspace(0, 1, NUM_CURVE_POINTS).unsqueeze(1) * (high - low)
@@ -108,7 +108,7 @@ def _curve(scores: Scores, spec: DataSpec, validation: Split, device: torch.devi
 def _predicted_rows(
     scores: Scores, spec: DataSpec, validation: Split, device: torch.device
 ) -> dict[str, Any]:
-    """Return some rows: `inputs` of the first columns, target, prediction and error in the target's units."""
+    """Return some rows: `inputs` (the first columns), and target, prediction and error in original units."""
     inputs, targets = stored(validation, spread(NUM_ROWS, len(validation)))
     predicted = scores(validation.prepare(inputs.to(device))).float().flatten().cpu()
     pairs = torch.stack(

@@ -1,4 +1,4 @@
-"""Texts of classes: accuracy, and some validation texts with what the model says of them."""
+"""Text classification: accuracy, and a sample of validation texts with predictions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_TEXT_CHARACTERS = 160
 
 @register_task(TEXT_CLASSIFICATION)
 class TextClassification(Classification):
-    """(batch, length) tokens to (batch, classes) scores."""
+    """Maps (batch, length) tokens to (batch, classes) scores."""
 
     def sample(
         self,
@@ -37,7 +37,7 @@ class TextClassification(Classification):
 def _predict_texts(
     scores: Scores, spec: DataSpec, validation: Split, device: torch.device
 ) -> list[dict[str, Any]]:
-    """Return text (cut), label, prediction and probability of each."""
+    """Return the truncated text, label, prediction and probability of some samples."""
     indices = spread(NUM_TEXTS, len(validation))
     tokens, labels = stored(validation, indices)
     answers = classify(scores, validation.prepare(tokens.to(device)), labels, spec)

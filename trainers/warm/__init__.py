@@ -1,1 +1,1 @@
-"""Two quicker starts of a rank: forked from a server that has imported torch, or kept ready by torchrun."""
+"""Two fast starts of a rank: forked from a server that has imported torch, or waiting under torchrun."""

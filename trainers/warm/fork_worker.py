@@ -1,4 +1,4 @@
-"""What a rank that torchrun has forked does first: it becomes what one that was started anew would be.
+"""Main of a rank that torchrun has forked: resets the process to the state of a newly started one.
 
 fork_worker.py MODULE ARGUMENTS ...
 """
@@ -19,28 +19,31 @@ STANDARD_STREAMS = 3
 
 
 def main() -> None:
-    """Be a rank, by the `main` of the module named."""
+    """Reset inherited state, then run `main` of the module in argv."""
     os.setsid()
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_DFL)  # torchrun's own handlers are none of a rank's business
+        signal.signal(number, signal.SIG_DFL)  # inherited handlers are torchrun's own
     signal.signal(signal.SIGINT, signal.default_int_handler)
     multiprocessing.set_start_method(None, force=True)
     if (numpy := sys.modules.get("numpy")) is not None:
-        numpy.random.seed()  # else all ranks would draw the same where a plugin draws without a seed
+        numpy.random.seed()  # else unseeded plug-ins would draw the same numbers on all forked ranks
     keep_for_oneself(pipes_to_torchrun())
     sys.argv = sys.argv[1:]
     try:
         exit_code = importlib.import_module(sys.argv[0]).main()
     except KeyboardInterrupt:
-        worker.end_at_once(1)  # torch would take it for a success
+        worker.end_at_once(1)  # torch would treat it as a success
     worker.end(exit_code)
 
 
 def pipes_to_torchrun() -> dict[int, tuple[int, int]]:
-    """Return the pipes this process has from torchrun, which knows by one of them whether it lives."""
+    """Return the (device, inode) of each pipe inherited from torchrun, by file descriptor.
+
+    torchrun detects the end of a rank when the last holder of such a pipe closes it.
+    """
     found = {}
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # the one that lists
+        with contextlib.suppress(OSError):  # the descriptor of listdir itself is already closed
             about = os.fstat(int(name))
             if int(name) >= STANDARD_STREAMS and stat.S_ISFIFO(about.st_mode):
                 found[int(name)] = (about.st_dev, about.st_ino)
@@ -48,11 +51,11 @@ def pipes_to_torchrun() -> dict[int, tuple[int, int]]:
 
 
 def keep_for_oneself(pipes: dict[int, tuple[int, int]]) -> None:
-    """Let no process that this one forks hold them too: torchrun would take that for the rank."""
+    """Close the pipes in every process that this rank forks; torchrun would mistake it for the rank."""
 
     def close_all() -> None:
         for number, (device, inode) in pipes.items():
-            with contextlib.suppress(OSError):  # closed meanwhile
+            with contextlib.suppress(OSError):  # already closed
                 about = os.fstat(number)
                 if (about.st_dev, about.st_ino) == (device, inode):
                     os.close(number)

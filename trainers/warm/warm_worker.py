@@ -1,10 +1,10 @@
-"""A rank before there is a run: it imports everything, waits for its order, and then is a worker.
+"""A warm rank: imports everything in advance, waits for a run, then becomes its worker.
 
 torchrun OPTIONS --nproc-per-node N -m trainers.warm.warm_worker
 
-Most of the time from a click to a first step goes into imports; here they are done before the click. It
-holds no GPU: nothing of CUDA is called until the run says which device is its own, and the driver has not
-read CUDA_VISIBLE_DEVICES before (`contract/cuda_environment.py`).
+Most of the time from a click to the first step goes into imports; here they are done before the click. A
+warm rank must not call CUDA before its run names a device: it would hold a GPU, and the driver would have
+read CUDA_VISIBLE_DEVICES too early (`contract/cuda_environment.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trainers.machine.lifeline import die_with_parent, parent_by_name
 
 
 def main() -> int:
-    """Wait for a run and be a rank of it; return the exit code for its process."""
+    """Wait for a run and train as one of its ranks; return the exit code of this process."""
     die_with_parent(parent_by_name())
     host.be_ended_first()
     heartbeats.begin_heartbeats()
@@ -32,13 +32,13 @@ def main() -> int:
     heartbeats.write_heartbeat(STANDING_BY)
     order = warm_pool.wait_for_order(int(os.environ["RANK"]))
     if order is None:
-        os._exit(0)  # nobody is there any more who could want anything
+        os._exit(0)  # the page is gone: no run can come any more
     os.environ.update(order.environment)
     return worker.work(RunDirectory(Path(order.run_dir)), order.resume_step)
 
 
 def get_ready() -> None:
-    """Import what any run needs; where no GPU can be, also go through one small step on the CPU."""
+    """Import what every run needs; on a machine without GPUs, also run one small step on the CPU."""
     import torch
 
     from trainers import registry
@@ -49,14 +49,14 @@ def get_ready() -> None:
     for name in [*fork_server.NEEDED_BY_ANY_RUN, *libraries]:
         importlib.import_module(name)
     if not hardware.may_have_gpu():
-        _go_through_a_step()
+        _run_small_step()
 
 
-def _go_through_a_step() -> None:
-    """Take one small step: much of torch is made at its first use.
+def _run_small_step() -> None:
+    """Run one small training step: torch initialises much of itself at first use.
 
-    Not beside a GPU, though all is on the CPU: `AdamW.step` asks for the current stream of the
-    accelerator, which opens a CUDA context on GPU 0 (torch 2.13, `optim/optimizer.py`,
+    Must not run on a machine with a GPU, even though all tensors are on the CPU: `AdamW.step` asks for the
+    accelerator's current stream, which opens a CUDA context on GPU 0 (torch 2.13, `optim/optimizer.py`,
     `_accelerator_graph_capture_health_check`).
     """
     import torch

@@ -1,3 +1,3 @@
-"""A person's own data: tables, images and texts."""
+"""A user's own data: tables, images and texts."""
 
 HEIF_REQUIREMENT = "pillow-heif==1.8.1"

@@ -1,4 +1,17 @@
-"""Prepared data on disk: arrays, folders of data sets, and their removal."""
+"""The cache of own data: arrays on disk, one folder per prepared data set, and removal of old folders.
+
+Own data is parsed once and then read as memory-mapped arrays. A prepared folder is named by a fingerprint of
+the options and of the path, size and time of every source file, so a changed file or option leads to another
+folder. The steps of `find_or_make` guarantee that a folder with that name is complete:
+
+1. A lock file per fingerprint lets one process prepare the data while the other processes wait.
+2. Arrays and `meta.json` are written into a temporary folder and synced.
+3. The temporary folder is renamed to its final name, which is atomic.
+4. `meta.json` contains a seal (size and time of each array, digest of the metadata). A folder whose seal
+   does not match was changed or damaged and is prepared again.
+
+The file `used` in a folder has the time of its last use; folders unused for a month are removed.
+"""
 
 from __future__ import annotations
 
@@ -30,19 +43,19 @@ from trainers.files.plain_files import REPOSITORY, ask_anew
 
 META = "meta.json"
 SEAL = "seal"
-# Pages a map has touched count as this process's memory; after so many bytes they are handed back.
+# Touched pages of a memory map count as memory of this process; they are released after this many bytes.
 BYTES_BEFORE_RELEASE = 64 * 2**20
-# Up to this size a split is held in memory whole, on the device of the model.
+# A split up to this size is loaded into memory, on the model's device.
 SMALL_BYTES = 256 * 2**20
 
 Array = npt.NDArray[Any]
 
 
 class ArrayWriter:
-    """Writes the rows of one array, as many as come.
+    """Writes one array row by row; the number of rows is not known in advance.
 
     Args:
-        row_shape: the shape of one row; () for plain numbers.
+        row_shape: the shape of one row; () for scalars.
     """
 
     def __init__(self, folder: Path, name: str, dtype: str, row_shape: tuple[int, ...]) -> None:
@@ -59,7 +72,7 @@ class ArrayWriter:
         self._num_rows += len(rows)
 
     def close(self) -> dict[str, Any]:
-        """Bring everything to the disk and return what `MappedArray` needs to know."""
+        """Sync the file to disk and return the dtype and shape for `MappedArray`."""
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
@@ -67,7 +80,7 @@ class ArrayWriter:
 
 
 def write_array(folder: Path, name: str, values: Array) -> dict[str, Any]:
-    """Write a whole array; return what `MappedArray` needs to know."""
+    """Write a complete array; return the dtype and shape for `MappedArray`."""
     writer = ArrayWriter(folder, name, values.dtype.str, values.shape[1:])
     if values.size:
         writer.append(values)
@@ -75,7 +88,7 @@ def write_array(folder: Path, name: str, values: Array) -> dict[str, Any]:
 
 
 class MappedArray:
-    """An array on disk, opened when first read; pickled by its path, so that each process opens its own."""
+    """A memory-mapped array, opened at the first read; pickling keeps the path, not the map."""
 
     def __init__(self, path: Path, dtype: str, shape: tuple[int, ...]) -> None:
         self.path = path
@@ -93,19 +106,19 @@ class MappedArray:
 
     def take(self, rows: Array) -> Array:
         """Return a copy of these rows."""
-        return self._given_back(self._view()[rows])
+        return self._released(self._view()[rows])
 
     def slice(self, start: int, end: int) -> Array:
         """Return a copy of the rows from `start` up to `end`."""
-        return self._given_back(self._view()[start:end].copy())
+        return self._released(self._view()[start:end].copy())
 
     def all(self) -> Array:
-        """Return a copy of the whole array."""
+        """Return a copy of the array."""
         return self.slice(0, len(self))
 
     def windows(self, starts: Array, length: int) -> Array:
-        """Return (starts, length): a copy of `length` values from each start of a plain array."""
-        return self._given_back(self._view()[starts[:, None] + np.arange(length)])
+        """Return a (starts, length) copy of `length` values from each start of a one-dimensional array."""
+        return self._released(self._view()[starts[:, None] + np.arange(length)])
 
     def _view(self) -> Array:
         if self.num_bytes == 0:
@@ -115,8 +128,8 @@ class MappedArray:
                 self._map = mmap.mmap(file.fileno(), self.num_bytes, access=mmap.ACCESS_READ)
         return np.frombuffer(self._map, self.dtype).reshape(self.shape)
 
-    def _given_back(self, rows: Array) -> Array:
-        # A row touches at least a page, and the kernel reads ahead around it.
+    def _released(self, rows: Array) -> Array:
+        # A row touches at least one page, and the kernel reads ahead around it: estimated as 16 pages.
         self._num_touched += max(rows.nbytes, len(rows) * 16 * mmap.PAGESIZE)
         if (
             self._map is not None
@@ -132,25 +145,25 @@ class MappedArray:
 
 
 class Prepared:
-    """A prepared folder: what is known of the data, and its arrays."""
+    """A prepared folder: metadata and arrays."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.meta: dict[str, Any] = json.loads((folder / META).read_text("utf-8"))
 
     def array(self, name: str) -> MappedArray:
-        """Return one of the arrays by name."""
+        """Return an array by name."""
         about = self.meta["arrays"][name]
         return MappedArray(self.folder / f"{name}.bin", about["dtype"], tuple(about["shape"]))
 
     def is_whole(self) -> bool:
-        """Return True if the meta data, and the size and time of each file, are as they were written."""
+        """Return True if the metadata, and size and time of each file, have not changed since writing."""
         meta = dict(self.meta)
         return bool(meta.pop(SEAL) == _seal(self.folder, meta))
 
 
 def sealed(folder: Path, meta: dict[str, Any]) -> dict[str, Any]:
-    """Return the meta data of a prepared folder with a seal that shows later changes."""
+    """Return the metadata of a prepared folder with a seal, by which later changes are detected."""
     plain: dict[str, Any] = json.loads(json.dumps(meta))
     return plain | {SEAL: _seal(folder, plain)}
 
@@ -169,7 +182,7 @@ FORMAT_VERSION = 3  # changes with the content of prepared folders
 CACHE_VARIABLE = "TRAINERS_CACHE"
 UNUSED_DAYS = 30
 MAX_BYTES = 200 * 10**9  # in total; folders used within a day are kept
-_USED = "used"  # its time is that of the last use; of a temporary folder it is locked
+_USED = "used"  # a file whose modification time is the last use; locked while its folder is temporary
 _TEMPORARY = ".making-"
 _POLL_S = 0.1
 _DECODED_AT_ONCE = 1024
@@ -178,10 +191,10 @@ Meta = dict[str, Any]
 
 
 def cache_folder() -> Path:
-    """Return where prepared data is kept: TRAINERS_CACHE, else next to the program, else in the user's cache.
+    """Return the folder for prepared data: TRAINERS_CACHE, else next to the program, else the user's cache.
 
     Raises:
-        DataError: when none of them can be written to.
+        DataError: if it is not writable.
     """
     wanted = os.environ.get(CACHE_VARIABLE)
     folder = Path(wanted).expanduser().resolve() if wanted else private_files.cache_folder("prepared")
@@ -197,10 +210,10 @@ def cache_folder() -> Path:
 
 
 class TemporaryFolder:
-    """A folder in the cache, removed when it is closed or its process ends.
+    """A folder in the cache that is removed when it is closed or its process ends.
 
-    Its process holds a lock in it. A process that is killed removes nothing, but the kernel releases the
-    lock, and the next temporary folder of any process removes the one that was left.
+    Its process holds a lock on a file in it. A killed process cannot remove the folder, but the kernel
+    releases the lock. Any process that creates a temporary folder first removes those whose lock is free.
     """
 
     def __init__(self, name: str) -> None:
@@ -213,15 +226,15 @@ class TemporaryFolder:
         self._close = weakref.finalize(self, _remove_folder, self.path, _lock_now(self.path / _USED))
 
     def close(self) -> None:
-        """Remove it, unless it was renamed."""
+        """Remove the folder, unless it was renamed."""
         self._close()
 
 
 def _lock_now(path: Path) -> int:
-    """Open and lock a file, which is created if necessary.
+    """Open and lock a file, creating it if necessary; return its descriptor.
 
     Raises:
-        OSError: when another process holds the lock.
+        OSError: if another process holds the lock.
     """
     lock = private_files.open_lock(path)
     try:
@@ -238,7 +251,7 @@ def _remove_folder(folder: Path, lock: int) -> None:
 
 
 def fingerprint(path: Path, options: Mapping[str, object]) -> str:
-    """Return a digest of the options, and of the path, size and time of every file."""
+    """Return a digest of the options, and of the path, size and modification time of every file."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(json.dumps([FORMAT_VERSION, os.fsencode(path).hex(), options], sort_keys=True).encode())
     for name, size, modified in _files(path):
@@ -247,7 +260,7 @@ def fingerprint(path: Path, options: Mapping[str, object]) -> str:
 
 
 def tokenizer_fingerprint(tokenizer: Tokenizer | None) -> str:
-    """Return a name for a tokenizer; two of the same name have the same vocabulary."""
+    """Return a digest of a tokenizer's vocabulary, or "" without a tokenizer."""
     if tokenizer is None:
         return ""
     digest = hashlib.blake2b(digest_size=16)
@@ -264,27 +277,27 @@ def find(name: str) -> Prepared | None:
 
 
 def find_or_make(name: str, make: Callable[[Path], Meta]) -> Prepared:
-    """Return the prepared folder of this fingerprint; create it if it is not there.
+    """Return the prepared folder of this fingerprint; create it if it does not exist.
 
-    If several processes ask at once, one creates it and the others wait.
+    If several processes call this at the same time, one creates it and the other processes wait.
 
     Args:
-        make: fills an empty folder and returns the meta data.
+        make: fills an empty folder and returns the metadata.
     """
     cache = cache_folder()
     if (there := _open(cache / name)) is not None:
         return there
     with _locked(cache / f"{name}.lock"):
-        ask_anew(cache)  # another machine may have created it
+        ask_anew(cache)  # on a network disk, another machine may have created it
         there = _open(cache / name)
         return there if there is not None else _make(cache, name, make)
 
 
 def require_space(folder: Path, num_bytes: int) -> None:
-    """Refuse to begin what will not fit.
+    """Check that a folder's disk has enough free space.
 
     Raises:
-        DataError: saying how much is needed and where.
+        DataError: if not; says how much is needed and where.
     """
     free = shutil.disk_usage(folder).free
     if num_bytes > free:
@@ -293,6 +306,7 @@ def require_space(folder: Path, num_bytes: int) -> None:
 
 
 def _make(cache: Path, name: str, make: Callable[[Path], Meta]) -> Prepared:
+    # A folder of this name is incomplete or changed: `_open` has rejected it.
     shutil.rmtree(cache / name, ignore_errors=True)
     started = time.monotonic()
     temporary = TemporaryFolder(name)
@@ -302,6 +316,8 @@ def _make(cache: Path, name: str, make: Callable[[Path], Meta]) -> Prepared:
             json.dump(meta, file)
             file.flush()
             os.fsync(file.fileno())
+        # Arrays and metadata are synced before the rename: the final name never refers to partial data, even
+        # after a power failure.
         temporary.path.rename(cache / name)
         sync_directory(cache)
     except OSError as error:
@@ -325,7 +341,7 @@ def _open(folder: Path) -> Prepared | None:
         raise _refused(folder, f"{error}.", f"Or set {CACHE_VARIABLE} to a folder of your own.") from error
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
-    with contextlib.suppress(PermissionError):  # root has prepared it
+    with contextlib.suppress(PermissionError):  # prepared by root
         (folder / _USED).touch()
     return prepared
 
@@ -351,7 +367,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _remove_unused(cache: Path, keep: str) -> None:
-    """Remove folders that were not used for a month, and the least recently used ones beyond MAX_BYTES."""
+    """Remove folders unused for a month, and the least recently used ones beyond MAX_BYTES in total."""
     now = time.time()
     left = 0
     by_age = sorted(((used.stat().st_mtime, used.parent) for used in cache.glob(f"*/{_USED}")), reverse=True)
@@ -366,7 +382,7 @@ def _remove_unused(cache: Path, keep: str) -> None:
 
 
 def _files(path: Path) -> Iterator[tuple[str, int, int]]:
-    """Yield name, size and time of each folder and file, in order; of a broken link those of the link."""
+    """Yield name, size and modification time of each folder and file; of a broken link, its own."""
     if not path.is_dir():
         about = path.stat()
         yield "", about.st_size, about.st_mtime_ns
@@ -376,7 +392,7 @@ def _files(path: Path) -> Iterator[tuple[str, int, int]]:
         yield os.path.relpath(folder, path) + "/", 0, 0
         for file in files:
             try:
-                about = os.stat(os.path.join(folder, file))  # noqa: PTH116, PTH118 - a million of them
+                about = os.stat(os.path.join(folder, file))  # noqa: PTH116, PTH118 - for many files
             except OSError:
                 about = os.lstat(os.path.join(folder, file))  # noqa: PTH118
             yield file, about.st_size, about.st_mtime_ns

@@ -1,4 +1,14 @@
-"""What a column of a table is, from all of its rows."""
+"""Decides what each column of a table holds (number, date, category, text, …), from all rows.
+
+The table is in DuckDB, and each decision is a query over many columns in long form (row, column, cell):
+
+1. `_Batch._count` finds columns whose cells are all plain numbers; steps 2 and 3 skip them.
+2. `_Batch._collect_values` stores the distinct values of the other columns in `vals` and separates spellings
+   of missing values.
+3. `_dates`, then `_numbers`, then `_other` decide. Dates come first, because 20240131 is also a number.
+4. `_resolved` decides ambiguous decimal marks as in the other columns, `_with_numbers` adds statistics, and
+   `_find_identifiers` finds row indexes and identifiers.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +28,7 @@ LEFT_OUT = (IDENTIFIER, INDEX, CONSTANT, EMPTY, IGNORED, FILE_NAME)
 DECIMAL_COMMA, DECIMAL_POINT = "number, decimal comma", "number, decimal point"
 KINDS = (NUMBER, DECIMAL_COMMA, DECIMAL_POINT, CATEGORY, TEXT, DATE, IGNORED)  # what a user can choose
 
-# Spellings of a missing value: of any column; and only in a column of numbers or dates.
+# Spellings of a missing value: in any column, and in columns of numbers or dates only.
 MISSING = (
     "na", "n/a", "#n/a", "nan", "null", "none", "?", "nat", "<na>", "\\n", "-", "--", "—", "–", "(null)",
     "#null!",
@@ -29,15 +39,15 @@ MISSING_NUMBER = (
     "#div/0!", "#value!", "#ref!", "#name?", "#num!", "*", "x", "tbd", "**", "无", "未知", "keine angabe",
 )  # fmt: skip
 MAX_COUNTED = 20_000
-MAX_EXAMINED = 1000  # characters of a cell that decide what its column holds
+MAX_EXAMINED = 1000  # only this many characters of a cell are examined
 CELLS_AT_ONCE = 2_000_000
-MIXED_FROM = 0.8  # this share of numbers: the rest are probably mistakes
+MIXED_FROM = 0.8  # from this share of numbers on, the other cells are probably mistakes
 MIN_FOR_IDENTIFIER = 10
-MOST_PER_ID = 20  # rows; what occurs more often is a number or category
+MOST_PER_ID = 20  # rows per value; a column with more is a number or category, not an identifier
 MIN_TEXT_WORDS = 4.0
 MIN_IDEOGRAPHS = 5.0
 MAX_ONE_HOT = 32
-# A model computes with numbers of 32 bits, which end at 3.4e38 and differ by a share of their size.
+# A model computes in float32, whose largest value is 3.4e38 and whose resolution is relative to the value.
 LARGEST_NUMBER = 1e38
 SMALLEST_SPREAD = float(np.finfo(np.float32).tiny)
 SMALLEST_SHARE = 2.0**-44
@@ -53,15 +63,15 @@ NAMELESS = r"column 1|unnamed: \d+|row name|index|level_\d|"
 IMAGES = r"\.(jpe?g|jfif|png|gif|bmp|webp|tiff?|ppm|pgm|pbm|heic|heif|avif)$"
 IDEOGRAPHS = r"[\x{3040}-\x{30ff}\x{3400}-\x{9fff}\x{ac00}-\x{d7af}\x{0e00}-\x{0e7f}]"
 _BODY = r"[0-9][0-9.,'’\x{a0}\x{202f} ]*(?:[eE][+-]?[0-9]+)?|[.,][0-9]+(?:[eE][+-]?[0-9]+)?"
-_NUMBER_HERE = "\u0001"  # stands for the number when the rest of a cell is looked at
+_NUMBER_HERE = "\u0001"  # replaces the number while the rest of a cell is examined
 _SIGN, _GAP = r"[-+−–(]?", r"[\s\x{a0}\x{202f}]*"
-# Letters before a number; other ones make it a name: A-17.
+# Letters allowed before a number; other letters make the cell a name, such as A-17.
 _CURRENCIES = re.compile(
     r"(?i)(?:[A-Z]{0,3}\$|kr\.?|s?fr\.?|rs\.?|zł|usd|eur|gbp|chf"
     r"|jpy|cny|rmb|inr|sek|nok|dkk|pln|czk|huf|ron"
     r"|rub|try|brl|mxn|cad|aud|nzd|zar|krw|sgd|hkd|ils|aed|ca\.|c\.)"
 )
-# Decimal mark, thousands separator. The first of those that fit as many cells is taken.
+# (decimal mark, thousands separator). Of the pairs that fit the same number of cells, the first one is used.
 _MARKS = ((",", ""), (".", ","), (",", "."), (".", " "), (",", " "), (".", "'"), (",", "'"), (".", ""))
 DATE_FORMATS = (
     "%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%m-%d-%Y",
@@ -86,17 +96,17 @@ _LIKE_A_DATE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Notation:
-    """How the numbers of a column are written."""
+    """The number format of a column."""
 
     decimal: str = "."
     thousands: str = ""
     unit: str = ""
-    is_plain: bool = False  # as programs write them: 1234.5, -1e-3
+    is_plain: bool = False  # as written by programs: 1234.5, -1e-3
     is_time: bool = False  # 13:45 or 1:45 PM, read as hours
 
     @property
     def pattern(self) -> str:
-        """A regular expression that matches these numbers and nothing else."""
+        """A regular expression that matches exactly these numbers."""
         if self.is_time:
             return r"(?i)[0-9]{1,3}:[0-5][0-9](?::[0-5][0-9](?:[.,][0-9]+)?)?(?:\s?[ap]\.?m\.?)?"
         point = re.escape(self.decimal)
@@ -110,7 +120,7 @@ class Notation:
         return rf"{_SIGN}{_GAP}{unit}{_GAP}{_SIGN}{_GAP}{number}{_GAP}{unit}[)-]?"
 
     def sql(self, cell: str) -> str:
-        """Return SQL of the cell as a number; NULL for what is none."""
+        """Return SQL of the cell as a number; NULL if it is not one."""
         if self.is_plain:
             return f"TRY_CAST(translate({cell}, '_(', 'xx') AS DOUBLE)"  # 1_000 and nan(1) are names
         matches = f"regexp_full_match({cell}, {literal(self.pattern)})"
@@ -132,14 +142,14 @@ class Notation:
         return f"CASE WHEN {matches} THEN {sign} * TRY_CAST({body} AS DOUBLE) END"
 
     def words(self) -> str:
-        """Return what is unusual about it; empty for plain numbers."""
+        """Return a description of how the format differs from plain numbers."""
         if self.is_time:
             return "hours and minutes"
         names = {",": "commas", ".": "points", " ": "spaces", "'": "apostrophes"}
-        said = ["a decimal comma"] if self.decimal == "," else []
-        said += [f"{names[self.thousands]} between thousands"] if self.thousands else []
-        said += [f"the unit {self.unit}"] if self.unit else []
-        return " and ".join(said) or "signs of its own"
+        parts = ["a decimal comma"] if self.decimal == "," else []
+        parts += [f"{names[self.thousands]} between thousands"] if self.thousands else []
+        parts += [f"the unit {self.unit}"] if self.unit else []
+        return " and ".join(parts) or "signs of its own"
 
 
 PLAIN = Notation(is_plain=True)
@@ -147,13 +157,17 @@ PLAIN = Notation(is_plain=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """What one column holds.
+    """The decision about one column, and statistics of its cells.
 
     Attributes:
-        missing: spellings that stand for no value.
-        confidence: "high", "medium" where another reading is possible, or "low".
-        reason: why it is of this kind, as the second half of a sentence.
-        date_format: of a column of dates.
+        missing: spellings of a missing value that occur in it.
+        confidence: "high", "medium" if another interpretation is possible, or "low".
+        reason: reason for the kind, as the second half of a sentence.
+        date_format: strptime format of a column of dates.
+        words, characters: mean number per cell.
+        num_numbers: number of cells that are numbers; `num_too_large` of them exceed float32.
+        is_chosen: True if the user has chosen the kind.
+        example: a cell in an unusual number format, and the number that it is read as.
     """
 
     index: int
@@ -189,14 +203,14 @@ class Column:
 
     @property
     def is_too_close(self) -> bool:
-        """True if its numbers differ by less than is left of it in the computations."""
+        """True if its numbers differ by less than the resolution of the computations."""
         size = max(abs(self.highest), abs(self.lowest))
         spread = self.highest - self.lowest
         return self.num_numbers > 0 and spread < max(SMALLEST_SPREAD, SMALLEST_SHARE * size)
 
     @property
     def cell(self) -> str:
-        """SQL of a cell: its text, NULL for a missing value."""
+        """SQL of a cell as text; NULL for a missing value."""
         plain = column(self.index)
         if not self.missing:
             return plain
@@ -204,7 +218,7 @@ class Column:
 
     @property
     def number(self) -> str:
-        """SQL of a cell as a number, NULL for a missing value and for what is none."""
+        """SQL of a cell as a number; NULL for a missing value and for a cell that is not a number."""
         return self.notation.sql(self.cell)
 
     @property
@@ -234,8 +248,8 @@ def read_columns(table: Table, wanted: Mapping[str, Any], missing: Mapping[str, 
     """Decide what each column holds.
 
     Args:
-        wanted: kinds that the user has chosen, by the name of the column.
-        missing: further spellings of missing values, by the name of the column.
+        wanted: kinds that the user has chosen, by column name.
+        missing: further spellings of missing values, by column name.
     """
     columns: list[Column] = []
     for places in batches(table, range(len(table.names))):
@@ -243,11 +257,11 @@ def read_columns(table: Table, wanted: Mapping[str, Any], missing: Mapping[str, 
     columns = _resolved(table, columns)
     columns = _with_numbers(table, columns)
     num_features = sum(each.kind in (NUMBER, CATEGORY, TEXT, DATE, MIXED) for each in columns)
-    return _without_names(table, columns, num_features > 2)
+    return _find_identifiers(table, columns, num_features > 2)
 
 
 def frequent_values(table: Table, columns: Sequence[Column], most: int) -> dict[int, list[tuple[str, int]]]:
-    """Return the most frequent values of columns and how often each occurs, by the index of the column."""
+    """Return the most frequent values of columns and their counts, by column index."""
     found: dict[int, list[tuple[str, int]]] = {each.index: [] for each in columns}
     by_index = {each.index: each for each in columns}
     for places in batches(table, list(found)):
@@ -263,17 +277,17 @@ def frequent_values(table: Table, columns: Sequence[Column], most: int) -> dict[
 
 
 def batches(table: Table, places: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yield columns that are looked at in one query: one of a long table, many of a wide one."""
+    """Yield groups of columns for one query each: one column of a long table, many columns of a wide one."""
     size = max(1, min(EXPRESSIONS_AT_ONCE, CELLS_AT_ONCE // max(1, table.num_rows)))
     return parts_of(places, size)
 
 
 def long_cells(columns: Iterable[Column], *, label: str = "NULL", as_numbers: bool = False) -> str:
-    """Return SQL of a table with a row for each cell: `row`, index of the column `col`, cell `v`, label `l`.
+    """Return SQL of a table with one row per cell: row number `row`, column index `col`, cell `v`, label `l`.
 
     Args:
-        label: SQL of the label of a row.
-        as_numbers: `v` is the number instead of the text.
+        label: SQL of a row's label.
+        as_numbers: True to return `v` as a number instead of text.
     """
     some = list(columns)
     cells = [each.number if as_numbers else each.cell for each in some]
@@ -286,7 +300,7 @@ def long_cells(columns: Iterable[Column], *, label: str = "NULL", as_numbers: bo
 
 @dataclass(frozen=True)
 class _Shares:
-    """Cells of a column with a digit, image names, like a date; its ideographs; cells and values present."""
+    """Counts of a column: cells with a digit, image names, date-like cells, ideographs, cells, values."""
 
     digits: int = 0
     images: int = 0
@@ -297,7 +311,7 @@ class _Shares:
 
 
 class _Batch:
-    """Some columns of a table, and their different values in the table `vals`: col, v, n (how often)."""
+    """Some columns of a table, and their distinct values in the SQL table `vals` (col, v, count n)."""
 
     def __init__(
         self, table: Table, places: Sequence[int], wanted: Mapping[str, Any], missing: Mapping[str, Any]
@@ -316,7 +330,7 @@ class _Batch:
         self._units: dict[int, list[str]] = {}  # of columns with several
 
     def columns(self) -> list[Column]:
-        """Return what each column holds: number, date, text or category."""
+        """Return the decision about each column, in order."""
         found: dict[int, Column] = {}
         for place, profile in self._profiles.items():
             is_plain = profile.num_numbers == profile.num_present
@@ -325,10 +339,7 @@ class _Batch:
             elif place in self._codes:
                 found[place] = replace(profile, kind=CATEGORY, reason="codes with leading zeros")
             elif (
-                is_plain
-                and not self._chosen[place]
-                and not self._extra[place]
-                and not _is_called_date(profile)
+                is_plain and not self._chosen[place] and not self._extra[place] and not _may_be_date(profile)
             ):
                 found[place] = replace(profile, kind=NUMBER)
         rest = [place for place in self._profiles if place not in found]
@@ -342,7 +353,7 @@ class _Batch:
         return [found[place] for place in self._profiles]
 
     def _count(self, places: Sequence[int]) -> dict[int, Column]:
-        """Return what plain counting says of each column."""
+        """Return counts of each column: cells, distinct values, plain numbers and mean lengths."""
         plain = PLAIN.sql("v")
         start = f"left(v, {MAX_EXAMINED})"
         unread = [Column(index=place, name=self._table.names[place], kind="") for place in places]
@@ -378,7 +389,7 @@ class _Batch:
         return found
 
     def _collect_values(self, places: Sequence[int]) -> None:
-        """Fill `vals` for some columns; take spellings of missing values out of it."""
+        """Fill `vals` for some columns, without spellings of missing values."""
         self._profiles |= {place: replace(self._profiles[place], missing=()) for place in places}
         unread = [self._profiles[place] for place in places]
         self._table.store(
@@ -428,7 +439,7 @@ class _Batch:
             share = 0.01 if chosen else 1.0 if is_plain else 0.95
             if chosen not in ("", DATE) or (not chosen and not is_possible):
                 continue
-            if is_plain and not chosen and not _is_called_date(profile):
+            if is_plain and not chosen and not _may_be_date(profile):
                 continue
             if shares.present and shares.dates >= share * shares.present:
                 least[place] = share
@@ -439,7 +450,7 @@ class _Batch:
             f"SELECT col, count(v), {asked} FROM (SELECT * FROM vals WHERE col IN ({_listed(least)}) "
             "QUALIFY row_number() OVER (PARTITION BY col) <= 200) GROUP BY col"
         )
-        # Most formats do not fit even some of the values.
+        # Try all formats on 200 values per column first: most formats fit none, and each one costs a scan.
         possible = {
             place: [
                 form
@@ -480,7 +491,7 @@ class _Batch:
         return found
 
     def _numbers(self, places: Sequence[int]) -> dict[int, Column]:
-        """Return the columns that hold numbers, with their notation."""
+        """Return the columns of numbers, with their formats."""
         able = [place for place in places if self._can_be_numbers(place)]
         if not able:
             return {}
@@ -527,16 +538,17 @@ class _Batch:
     def _as_number(
         self, place: int, fits: Mapping[Notation, int], plain: int, num_long: int, others: Mapping[str, int]
     ) -> Column | None:
-        """Return the column as numbers, or None if too few cells are.
+        """Return the column as numbers, or None if too few cells are numbers.
 
         Args:
-            fits: cells that are numbers in each notation; `plain`: as programs write them.
-            num_long: cells that begin with four digits.
-            others: cells without a digit.
+            fits: number of cells that are numbers in each format.
+            plain: number of cells that are plain numbers.
+            num_long: number of cells that begin with four digits.
+            others: number of cells of each value without a digit.
         """
         profile, chosen = self._profiles[place], self._chosen[place]
         present, distinct = self._shares[place].present, self._shares[place].distinct
-        # Words among numbers stand for missing values if they are known ones, or always the same.
+        # Words among numbers are missing values if they are known spellings, or one or two repeated words.
         guessed: set[str] = set()
         is_rare = sum(others.values()) < 0.3 * profile.num_present
         if 0 < len(others) <= 2 and min(others.values()) > 1 and is_rare and not _is_ordinal(others):
@@ -549,7 +561,7 @@ class _Batch:
         if plain < best or chosen == DECIMAL_COMMA:
             fitting = [each for each, count in fits.items() if count == best]
             notation = next((each for each in fitting if each == Notation(unit=each.unit)), fitting[0])
-            # 1,266: a thousand or one and a quarter? Thousands, unless longer numbers lack the separator.
+            # Is 1,266 a thousand or one and a quarter? Thousands, unless longer numbers lack the separator.
             grouped = next((each for each in fitting if each.thousands), None)
             is_ambiguous = (
                 grouped is not None and not notation.thousands and notation.decimal != grouped.decimal
@@ -576,7 +588,7 @@ class _Batch:
         )
 
     def _other(self, profile: Column) -> Column:
-        """Return a column of neither numbers nor dates."""
+        """Return a column that has neither numbers nor dates: category, text or image names."""
         chosen = self._chosen[profile.index]
         if chosen in (IGNORED, CATEGORY, TEXT):
             return replace(self._with_missing(profile, MISSING), kind=chosen, reason="chosen")
@@ -600,7 +612,7 @@ class _Batch:
         return profile.characters < 300 and self._shares[profile.index].images >= 0.95 * profile.num_present
 
     def _with_missing(self, profile: Column, spellings: Sequence[str]) -> Column:
-        """Return a column without those of some spellings, and of those the user has named, that occur."""
+        """Return a column in which some spellings, and those named by the user, are missing values."""
         wanted = {*spellings, *self._extra[profile.index]}
         found = [(value, count) for value, count in self._spelled[profile.index] if value.lower() in wanted]
         return replace(
@@ -611,13 +623,13 @@ class _Batch:
         )
 
 
-def _is_called_date(profile: Column) -> bool:
+def _may_be_date(profile: Column) -> bool:
     """Return True if plain numbers may be dates such as 20240131."""
     return profile.characters == 8 and re.search("dat|day|tag", profile.name.lower()) is not None
 
 
 def _sum_where(condition: str) -> str:
-    """Return SQL of how many cells have a value for which a condition holds."""
+    """Return SQL of the number of cells that meet a condition."""
     return f"coalesce(sum(n) FILTER ({condition}), 0)::BIGINT"
 
 
@@ -626,7 +638,7 @@ def _listed(places: Iterable[int]) -> str:
 
 
 def _unit_of(shapes: Mapping[str, int]) -> tuple[str, dict[str, int], list[str]]:
-    """Return the unit next to the numbers of a column, the cells without a number, and different units."""
+    """Return the unit of a column's numbers, the counts of cells without a number, and conflicting units."""
     units: dict[str, int] = {}
     others: dict[str, int] = {}
     num_bare = 0
@@ -655,7 +667,7 @@ def _unit_of(shapes: Mapping[str, int]) -> tuple[str, dict[str, int], list[str]]
 
 
 def _is_ordinal(others: Mapping[str, int]) -> bool:
-    """Return True for words that are values among numbers, such as the 'more' of 1, 2, 3, more."""
+    """Return True for words that are values and not missing, such as 'more' in 1, 2, 3, more."""
     return any(
         re.search(r"more|less|over|under|mehr|weniger|inf|yes|no\b|true|false", text) for text in others
     )
@@ -663,13 +675,13 @@ def _is_ordinal(others: Mapping[str, int]) -> bool:
 
 def _date_sql(cell: str, form: str) -> str:
     date = f"regexp_replace({cell}, '[T ,]+[0-9]{{1,2}}:[0-9]{{2}}.*$', '')"
-    # Two digits are no year of %Y.
+    # %Y would also accept a year of two digits.
     parsed = f"CAST(TRY_STRPTIME({date}, {literal(form)}) AS DATE)"
     return f"CASE WHEN year({parsed}) BETWEEN 1000 AND 2999 THEN {parsed} END"
 
 
 def _resolved(table: Table, columns: Sequence[Column]) -> list[Column]:
-    """Read ambiguous separators as the other columns of the file have them."""
+    """Interpret ambiguous separators as in the other columns of the file."""
     if not any(each.confidence == "high" and each.notation.decimal == "," for each in columns):
         return list(columns)
     found = {each.index: each for each in columns}
@@ -696,7 +708,7 @@ def _resolved(table: Table, columns: Sequence[Column]) -> list[Column]:
 
 
 def _with_numbers(table: Table, columns: Sequence[Column]) -> list[Column]:
-    """Add what the numbers of the columns are."""
+    """Add statistics of numeric columns; find constant columns."""
     found = {each.index: each for each in columns}
     by_notation: dict[Notation, list[int]] = {}
     for each in columns:
@@ -711,7 +723,7 @@ def _with_numbers(table: Table, columns: Sequence[Column]) -> list[Column]:
         f"{quantile}(u, [0.25, 0.5, 0.75]), count(DISTINCT u)"
     )
     for notation, numbers in by_notation.items():
-        # A cell with something unusual about its notation, the first one, is the example.
+        # The example is the first cell that has a separator or another unusual character.
         unusual = "row + CASE WHEN regexp_matches(v, '[0-9][^0-9-]+[0-9]') THEN 0 ELSE 1e15 END"
         example = (
             f", arg_min(v, {unusual}) FILTER (m IS NOT NULL), arg_min(m, {unusual}) FILTER (m IS NOT NULL)"
@@ -743,8 +755,8 @@ def _with_numbers(table: Table, columns: Sequence[Column]) -> list[Column]:
     return [found[each.index] for each in columns]
 
 
-def _without_names(table: Table, columns: Sequence[Column], has_others: bool) -> list[Column]:
-    """Recognise row indexes and identifiers: values that are all different and say nothing of another row."""
+def _find_identifiers(table: Table, columns: Sequence[Column], has_others: bool) -> list[Column]:
+    """Recognise row indexes and identifiers, from which a model cannot learn anything about other rows."""
     able = [
         each
         for each in columns
@@ -783,7 +795,7 @@ def _without_names(table: Table, columns: Sequence[Column], has_others: bool) ->
 
 
 def _by_name(each: Column, is_declared: bool, has_others: bool) -> Column:
-    """Return a column of different values as an index or identifier, if its name or the file says so."""
+    """Return a column of distinct values as an index or identifier if its name or the file indicates it."""
     if is_declared:
         return replace(each, kind=INDEX, reason="the file declares it as the index of its rows")
     if each.kind == CATEGORY and each.confidence != "low":

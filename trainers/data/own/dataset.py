@@ -1,4 +1,4 @@
-"""A person's own data, by its path: images in class folders, a table, or running text."""
+"""A user's own data, by path: images in class folders, a table, or running text."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ log = logging.getLogger(__name__)
 
 
 class Own:
-    """What lies at `options.path`; prepared on first use, found prepared from then on."""
+    """The data at `options.path`; prepared at first use and read from the cache afterwards."""
 
     def __init__(self, options: DataOptions) -> None:
         self._options = options
         self.problems = Problems()
 
     def spec(self) -> DataSpec:
-        """Describe the data; the first time that takes as long as preparing it.
+        """Describe the data; the first call prepares it.
 
         Raises:
-            DataError: when the data cannot be used, with its faults by name and line.
-            NotInstalledError: when reading it needs a package that is not there.
+            DataError: if the data cannot be used; lists problems by file and line.
+            NotInstalledError: if a required package is missing.
         """
         return self.kind.spec(self.prepared)
 
     def load(self, device: torch.device) -> tuple[Split, Split]:
-        """Return training and validation; what is large stays on the disk, and is read batch by batch."""
+        """Return the training and validation split; large data stays on disk and is read batch by batch."""
         return self.kind.splits(self.prepared, device)
 
     @functools.cached_property
     def kind(self) -> AnyKind:
-        """What reads this data."""
+        """The reader for this kind of data."""
         kind = recognise(self._options, self.problems)
         self.problems.check(self._options.path)
         assert kind is not None
@@ -48,16 +48,16 @@ class Own:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """The name of what is prepared: another one when a file or an option changes."""
+        """Name of the prepared folder; it changes if a file or an option changes."""
         return cache.fingerprint(data_path(self._options), self.kind.options())
 
     @functools.cached_property
     def prepared(self) -> Prepared:
-        """The prepared data, made if it is not there."""
+        """The prepared data, created if necessary."""
         return cache.find_or_make(self.fingerprint, self._prepare)
 
     def prepare_from(self, inspection: Any) -> None:
-        """Prepare with what was already looked at, if it is not prepared yet."""
+        """Prepare from an existing inspection, unless it is prepared already."""
 
         def make(folder: Path) -> cache.Meta:
             return self._prepare_inspected(inspection, folder)
@@ -74,11 +74,11 @@ class Own:
         return meta
 
     def _prepare_inspected(self, inspection: Any, folder: Path) -> cache.Meta:
-        """Prepare, and see that nobody wrote to the data between the look and now."""
+        """Prepare, and check that the data has not changed since the inspection."""
         try:
             meta = self.kind.prepare(inspection, folder, self.problems)
         except (ValueError, LookupError, OSError):
-            # What the look saw need not be there any more; data that stayed as it was has another fault.
+            # If the data changed, report that instead of the error that follows from it.
             self._check_unchanged()
             raise
         self._check_unchanged()

@@ -1,4 +1,4 @@
-"""Features of a table as numbers."""
+"""Converts the features and targets of a table into numbers, and writes them to the cache."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ RAW = "raw"
 
 
 class TooFarError(Exception):
-    """A number becomes infinite when it is standardised; says in which column, and how far off it is."""
+    """A number becomes infinite when standardised. Arguments: the column, and the message."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """Mean and deviation of each feature (0 and 1 for categories) and of the target."""
+    """Mean and standard deviation of each feature (0 and 1 for categories) and of the target."""
 
     mean: list[float]
     std: list[float]
@@ -42,14 +42,15 @@ class Scale:
 
 
 def feature_names(plan: Plan) -> list[str]:
-    """Return the name of every number a row becomes."""
+    """Return the names of the numbers that encode a row."""
     return [name for feature in plan.features for name in feature.names]
 
 
 def write_features(table: Table, plan: Plan, folder: Path) -> tuple[dict[str, Any], Scale]:
-    """Write `inputs`, `targets`, `train` and `validation`; return what is known of the arrays, and the scale.
+    """Write the arrays `inputs`, `targets`, `train` and `validation`; return their metadata and the scale.
 
-    Two passes: the scale is of the training rows, and which rows are those is known when all labels are.
+    This needs two passes over the data. The first one writes raw numbers. Only then are all labels known, and
+    with them the training rows, from which the scale for the second pass is computed.
     """
     width = len(feature_names(plan))
     require_space(folder, table.num_rows * (8 * len(plan.features) + 4 * width))
@@ -84,9 +85,9 @@ def write_features(table: Table, plan: Plan, folder: Path) -> tuple[dict[str, An
 def chunks(
     table: Table, plan: Plan, cells: Sequence[str]
 ) -> Iterator[tuple[list[npt.NDArray[Any]], npt.NDArray[Any]]]:
-    """Yield some thousand rows at a time: the values of these cells, and class numbers or numbers to predict.
+    """Yield pieces of some thousand rows: the values of `cells`, and the targets (class numbers or numbers).
 
-    Left out are rows without a label and those with something unreadable in a column of numbers.
+    Rows without a label, or with an unreadable cell in a numeric column, are left out.
     """
     is_number = plan.task == TABULAR_REGRESSION
     checked = [each for each in plan.features if each.cell != "NULL"]
@@ -130,7 +131,7 @@ def _arrays(table: Table, expressions: Sequence[str], start: int, end: int) -> l
 
 
 def _write_raw(table: Table, plan: Plan, folder: Path) -> tuple[npt.NDArray[Any], MappedArray]:
-    """Write numbers as they are and categories by their place, missing ones as NaN; return the targets."""
+    """Write raw numbers, category numbers, and NaN for missing cells; return the targets and the array."""
     writer = ArrayWriter(folder, RAW, "<f8", (len(plan.features),))
     all_targets = []
     progress = Progress("rows read", table.num_rows)
@@ -145,7 +146,7 @@ def _write_raw(table: Table, plan: Plan, folder: Path) -> tuple[npt.NDArray[Any]
 
 
 def _column(cells: npt.NDArray[Any], feature: Feature) -> Numbers:
-    """Return a column as numbers: of a category its place; NaN where it is missing."""
+    """Return a column as numbers: categories by their number, NaN for a missing cell."""
     if not feature.values:
         return np.ma.filled(cells.astype(np.float64), np.nan)
     place_of = {value: float(place) for place, value in enumerate(feature.values)}
@@ -154,9 +155,9 @@ def _column(cells: npt.NDArray[Any], feature: Feature) -> Numbers:
 
 
 def _scale_of(raw: MappedArray, is_train: npt.NDArray[np.bool_]) -> tuple[Numbers, Numbers]:
-    """Return mean and deviation of each column over the training rows, missing values left out.
+    """Return mean and standard deviation of each column over the training rows, ignoring missing values.
 
-    The mean comes first: no digits of the deviation are lost to large means.
+    The mean is computed first, so that a large mean does not cancel the digits of the deviation.
     """
     starts = range(0, len(raw), _ROWS_AT_ONCE)
     pieces = [slice(start, start + _ROWS_AT_ONCE) for start in starts]
@@ -174,7 +175,7 @@ def _scale_of(raw: MappedArray, is_train: npt.NDArray[np.bool_]) -> tuple[Number
 def _expand(
     piece: Numbers, features: Sequence[Feature], mean: Numbers, std: Numbers
 ) -> npt.NDArray[np.float32]:
-    """Return (rows, numbers): columns standardised, a missing number as the mean; categories one-hot."""
+    """Return (rows, numbers): numeric columns standardised, with missing as the mean; categories one-hot."""
     parts = []
     for place, feature in enumerate(features):
         column = piece[:, place]
@@ -191,10 +192,10 @@ def _expand(
 
 
 def _as_floats(values: Numbers, name: str) -> npt.NDArray[np.float32]:
-    """Return standardised numbers as a model reads them.
+    """Return standardised numbers as float32.
 
     Raises:
-        TooFarError: when one lies so far from those that are trained on that it becomes infinite.
+        TooFarError: if one is so far from the training values that it becomes infinite.
     """
     if not (np.abs(values) <= LARGEST_NUMBER).all():
         away = float(np.abs(values).max())
@@ -204,7 +205,7 @@ def _as_floats(values: Numbers, name: str) -> npt.NDArray[np.float32]:
 
 
 def _by_number(features: Sequence[Feature], values: Numbers, of_category: float) -> list[float]:
-    """Return one value for each number a row becomes; only columns of numbers have their own."""
+    """Return one value per number of an encoded row: a numeric column's own value, else `of_category`."""
     found = []
     for value, feature in zip(values.tolist(), features, strict=True):
         own = [] if feature.values else [value]
@@ -213,5 +214,5 @@ def _by_number(features: Sequence[Feature], values: Numbers, of_category: float)
 
 
 def rows_of(array: MappedArray) -> Rows:
-    """Return a list of row numbers from the disk."""
+    """Return an array of row numbers."""
     return array.slice(0, len(array))

@@ -1,4 +1,4 @@
-"""Suspicious findings in a table."""
+"""Finds suspicious content of a table: totals, copies, outliers, sentinels and leaks of the label."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from trainers.data.own.table_file import MAX_TOTAL, TOTALS, Table, column, liter
 from trainers.data.own.table_plan import LABEL_NAMES, OTHER_LABEL_NAMES, Plan, patch
 
 MAX_CHECKED = 200  # columns
-FAR = 20.0  # times the distance between the quartiles
+FAR = 20.0  # an outlier's distance from the median, in interquartile ranges
 SENTINELS = (-1, -9, -99, -999, -9999, 99, 999, 9999, 99999, 999999)
 LEAK = 0.999
 MIN_ROWS_FOR_LEAKS = 30
 
 
 def report_findings(table: Table, columns: Sequence[Column], plan: Plan, problems: Problems) -> None:
-    """Add a note for everything suspicious; of a table that cannot be used, only what explains that."""
+    """Add a note for each finding; for an unusable table only for a row of totals, which may explain it."""
     _totals(table, columns, problems)
     if problems.num_faults:
         return
@@ -72,13 +72,13 @@ def _other_label(columns: Sequence[Column], plan: Plan, problems: Problems) -> N
 
 
 def _totals(table: Table, columns: Sequence[Column], problems: Problems) -> None:
-    """Report a last row that sums up the others."""
+    """Report a last row that contains totals."""
     last = table.value("SELECT max(row) FROM rows")
     (cells,) = table.query_wide(
         [column(each.index) for each in columns[:MAX_CHECKED]], f"FROM rows WHERE row = {last}"
     )
     named = [place for place, cell in enumerate(cells) if TOTALS.fullmatch(str(cell or "")[:MAX_TOTAL])]
-    # A word that is usual in its column is no sign of a total.
+    # A word that occurs elsewhere in its column does not indicate a total.
     is_total = bool(named) and (
         table.value(f"SELECT count(*) FROM rows WHERE {column(named[0])} = {literal(cells[named[0]])}") == 1
     )
@@ -118,10 +118,10 @@ def _totals(table: Table, columns: Sequence[Column], problems: Problems) -> None
 
 
 def _copies(table: Table, columns: Sequence[Column], plan: Plan, problems: Problems) -> None:
-    """Report rows that are equal: copies of a training row would be in the validation."""
+    """Report duplicate rows: copies of training rows could be in the validation split."""
     places = [*(plan.texts or plan.used), plan.label]
     some = [columns[place] for place in places]
-    # Rows of a few categories are equal by chance.
+    # Rows with few categories are equal by chance.
     if (
         len(places) > MAX_CHECKED
         or max((each.num_distinct for each in some if each.index != plan.label), default=0)
@@ -155,7 +155,7 @@ def _copies(table: Table, columns: Sequence[Column], plan: Plan, problems: Probl
 
 
 def leave_out(table: Table, plan: Plan, reading: Mapping[str, Any], problems: Problems) -> int:
-    """Leave out the copies that the user does not want; return their number."""
+    """Drop duplicate rows if the user has chosen that; return their number."""
     if not reading.get("leave_out_copies"):
         return 0
     cells = ", ".join(column(place) for place in (*(plan.texts or plan.used), plan.label))
@@ -191,7 +191,7 @@ def _outliers(table: Table, each: Column, problems: Problems) -> None:
 
 
 def _sentinel(table: Table, each: Column, problems: Problems) -> bool:
-    """Report a number such as -999 that probably stands for missing values; return True if there is one."""
+    """Report a number such as -999 that probably means a missing value; return True if there is one."""
     for end, function in ((each.lowest, "min"), (each.highest, "max")):
         if end not in SENTINELS or each.num_distinct < 5:
             continue
@@ -220,7 +220,7 @@ def _sentinel(table: Table, each: Column, problems: Problems) -> bool:
 
 
 def _leaks(table: Table, used: Sequence[Column], label: Column, plan: Plan) -> list[Column]:
-    """Return the features that alone determine the label."""
+    """Return the features that determine the label on their own."""
     numbers = {each.index: each for each in used if each.kind == columns_module.NUMBER}
     found: set[int] = set()
     if plan.task == TABULAR_REGRESSION:
@@ -251,7 +251,7 @@ def _leaks(table: Table, used: Sequence[Column], label: Column, plan: Plan) -> l
                 f"HAVING sum(n) - sum(most) <= {0.001 * table.num_rows}"
             )
         }
-    # Sorted by the number, the label changes only between the classes: thresholds tell them apart.
+    # In rows sorted by the number, each class is one interval: thresholds separate the classes.
     able = [
         place for place, each in numbers.items() if each.num_distinct >= num_classes and not each.num_missing
     ]

@@ -1,4 +1,4 @@
-"""Images in folders and zips, and their decoding."""
+"""Finds images in folders and zips, and decodes them."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ MAX_FILES = 2_000_000
 MAX_NAME_CHARACTERS = 1024
 MAX_FILE_BYTES = 256 * 2**20
 MAX_UNPACKED_BYTES = 500 * 10**9
-# Images are compressed already: a zip that grows more than this when unpacked was made to fill a disk.
+# Images are already compressed: a zip that grows more than this when unpacked is a zip bomb.
 MAX_RATIO = 100
 RATIO_MATTERS_FROM = 20 * 2**20
 STARTS = (b"PK\x03\x04", b"PK\x05\x06")
 REPACK = "Create the zip again from the folder of the images."
-# Left everywhere by macOS, Windows, Synology, QNAP and Linux.
+# Files and folders that macOS, Windows, Synology, QNAP and Linux create everywhere.
 IGNORED_NAMES = (
     "__macosx", "thumbs.db", "ehthumbs.db", "desktop.ini", "$recycle.bin", "system volume information",
     "@eadir", "#recycle", "@recycle", "lost+found", "lost.dir", "icon\r",
@@ -50,7 +50,7 @@ IGNORED_NAMES = (
 
 
 class FolderSource:
-    """The files below a folder; links to folders are not followed, as they may lead in circles."""
+    """The files below a folder; links to folders are not followed, because they may form cycles."""
 
     def __init__(self, path: Path, problems: Problems) -> None:
         self._path = path
@@ -79,10 +79,10 @@ class FolderSource:
                 return
 
     def open(self, name: str) -> BinaryIO:
-        """Open one of the files.
+        """Open a file.
 
         Raises:
-            OSError: when it is not a regular file, too large or empty.
+            OSError: if it is not a regular file, too large or empty.
         """
         path = self._path / name
         status = path.stat()
@@ -93,7 +93,7 @@ class FolderSource:
 
 
 class ZipSource:
-    """The files in a zip, which is refused as a whole if its directory is suspicious."""
+    """The files in a zip; the zip is rejected if its central directory is suspicious."""
 
     def __init__(self, path: Path, problems: Problems, encoding: str = "") -> None:
         self._path = path
@@ -106,7 +106,7 @@ class ZipSource:
                 return
         try:
             self._zip = zipfile.ZipFile(path)
-        # What zipfile raises for damaged directories.
+        # These are the errors that zipfile raises for damaged directories.
         except (
             zipfile.BadZipFile,
             NotImplementedError,
@@ -126,17 +126,17 @@ class ZipSource:
         self._list(infos, encoding, problems)
 
     def open(self, name: str) -> BinaryIO:
-        """Unpack one of the files into memory; zipfile verifies its checksum.
+        """Unpack a file into memory; zipfile verifies its checksum.
 
         Raises:
-            OSError, zipfile.BadZipFile: when it cannot be read.
+            OSError, zipfile.BadZipFile: if it cannot be read.
         """
-        if self._pid != os.getpid():  # a forked process shares the position in its parent's file
+        if self._pid != os.getpid():  # forked: the file position is shared with the parent
             self._zip.fp, self._pid = self._path.open("rb"), os.getpid()
         info = self._infos[name]
         _check_size(info.file_size)
         with self._zip.open(info) as member:
-            # No more than its declared size: a file that lies can grow without end.
+            # Read at most the declared size: a malicious file can be larger without limit.
             return io.BytesIO(member.read(info.file_size))
 
     def _list(self, infos: Sequence[zipfile.ZipInfo], encoding: str, problems: Problems) -> None:
@@ -160,14 +160,14 @@ ImageSource = FolderSource | ZipSource
 
 
 def is_ignored(name: str) -> bool:
-    """Return True if operating systems leave files or folders of this name."""
+    """Return True if operating systems create files or folders of this name."""
     return name.startswith(".") or name.lower() in IGNORED_NAMES
 
 
 def _check_size(size_bytes: int) -> None:
     if size_bytes > MAX_FILE_BYTES:
         raise OSError(f"it is larger than {MAX_FILE_BYTES // 2**20} MB")
-    if size_bytes == 0:  # also files of /proc, whatever reading them returns
+    if size_bytes == 0:  # also files in /proc, which have content nevertheless
         raise OSError("it is empty")
 
 
@@ -189,14 +189,14 @@ def _why_refused(infos: Sequence[zipfile.ZipInfo], size_bytes: int) -> str | Non
             return f"{quoted(info.filename)} has a path of more than {longest}."
         if info.flag_bits & 0x1:
             return f"{quoted(info.filename)} is encrypted."
-        # zipfile decompresses other formats at once, without a limit on the size.
+        # zipfile decompresses other formats in one go, without a size limit.
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             return f"{quoted(info.filename)} is not compressed with deflate."
     return None
 
 
 def _decoded_names(infos: Sequence[zipfile.ZipInfo], encoding: str, problems: Problems) -> list[str]:
-    """Return the names of a zip's members: UTF-8 if they are flagged or valid, else in a guessed encoding."""
+    """Return the names of a zip's members: UTF-8 if flagged or valid, else in a guessed encoding."""
     raw = [_raw_name(info) for info in infos]
     unsure = sorted({folder for name in raw if name for folder in name.split(b"/") if not folder.isascii()})
     if not unsure:
@@ -225,11 +225,21 @@ def _raw_name(info: zipfile.ZipInfo) -> bytes | None:
         return None
 
 
-FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM", "AVIF", "HEIF")  # none runs a program
+FORMATS = (
+    "JPEG",
+    "PNG",
+    "BMP",
+    "GIF",
+    "WEBP",
+    "TIFF",
+    "PPM",
+    "AVIF",
+    "HEIF",
+)  # formats whose readers start no external program
 HEIF_START = re.compile(rb"....ftyp(hei|hev|mif1|msf1)", re.DOTALL)
 MAX_PIXELS = 80_000_000
 LARGE_PIXELS = 16_000_000
-MAX_SCANS = 500  # of a progressive JPEG; each takes a few bytes and is a pass over all pixels
+MAX_SCANS = 500  # of a progressive JPEG: a scan of a few bytes costs a pass over all pixels
 MAX_REASON = 200
 SMALL_SIDE = 64
 LARGE_SIDE = 128
@@ -249,17 +259,22 @@ Shape = tuple[int, int, int]  # channels, height, width
 Range = tuple[float, float]  # the values that become 0 and 255 in images of more than 8 bits
 FULL_RANGE = (0.0, 65535.0)
 
-# Two large images at once could exceed the memory of this process and those it forks.
+# Held while a large image is decoded: two at the same time could exceed the memory of all processes.
 _one_large_image = multiprocessing.get_context("fork").Lock()
 
 
 class UnreadableImageError(ValueError):
-    """An image cannot be decoded; the message is the reason."""
+    """An image cannot be decoded; the message gives the reason."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Header:
-    """Size and kind of an image, read without decoding it; the size is that of the upright image."""
+    """Size and mode of an image, read without decoding; the size is after EXIF rotation.
+
+    Attributes:
+        is_deep: True for more than 8 bits per channel.
+        has_frames: True for several frames or pages.
+    """
 
     width: int
     height: int
@@ -270,12 +285,12 @@ class Header:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decoded:
-    """The result for some files.
+    """The result of decoding some files.
 
     Attributes:
-        names: the files that could be decoded.
-        pixels: of these files, (files, channels, height, width); the memory is reused for the next result.
-        failures: the other files with the reasons.
+        names: the decoded files.
+        pixels: their pixels, (files, channels, height, width); the memory is reused for the next result.
+        failures: reasons for the other files, by name.
     """
 
     names: Sequence[str]
@@ -288,7 +303,7 @@ def pillow() -> tuple[ModuleType, ModuleType]:
     """Import Pillow's Image and ImageOps.
 
     Raises:
-        NotInstalledError: with the command that installs it.
+        NotInstalledError: if it is missing; contains the command that installs it.
     """
     try:
         from PIL import Image, ImageOps
@@ -297,15 +312,15 @@ def pillow() -> tuple[ModuleType, ModuleType]:
         raise NotInstalledError(message) from error
     with contextlib.suppress(ImportError):
         importlib.import_module("pillow_heif").register_heif_opener()
-    Image.init()  # all formats' readers; only those in FORMATS are used
-    # Pillow checks it before it allocates pixels, and raises an error above twice this number.
+    Image.init()  # loads the readers of all formats; only those in FORMATS are used
+    # Pillow checks this before it allocates pixels. Up to twice the number it only warns: make that an error.
     Image.MAX_IMAGE_PIXELS = MAX_PIXELS
     warnings.simplefilter("error", Image.DecompressionBombWarning)
     return Image, ImageOps
 
 
 def is_image(source: ImageSource, name: str) -> bool:
-    """Return True if a file whose name does not say so begins like an image."""
+    """Return True if a file without an image suffix begins like an image."""
     processes.check_time()
     try:
         with unreadable(), source.open(name) as file:
@@ -313,7 +328,7 @@ def is_image(source: ImageSource, name: str) -> bool:
     except UnreadableImageError:
         return False
     readers = pillow()[0].OPEN
-    # Texts too can begin with the two letters that mark these formats.
+    # BMP and PPM begin with two letters with which a text could also begin.
     accepts = [readers[form][1] for form in FORMATS if form in readers and form not in ("BMP", "PPM")]
     return bool(HEIF_START.match(start)) or any(accept is not None and accept(start) for accept in accepts)
 
@@ -322,7 +337,7 @@ def read_headers(source: ImageSource, names: Sequence[str]) -> Iterator[Header |
     """Yield each file's header, or the reason why it cannot be read.
 
     Raises:
-        NotInstalledError: when a file is HEIC and pillow-heif is not installed.
+        NotInstalledError: if a file is HEIC and pillow-heif is missing.
     """
 
     def read(pieces: range, _: memoryview) -> list[Header | str]:
@@ -339,7 +354,7 @@ def decode_all(
     value_range: Range,
     known: Mapping[str, Pixels] | None = None,
 ) -> Iterator[Decoded]:
-    """Yield the result of one chunk of files after the other; the pixels of some may be `known`."""
+    """Decode files in parallel and yield a result per chunk; files in `known` are not decoded again."""
 
     def pixels_in(room: memoryview) -> Pixels:
         return np.frombuffer(room, dtype=np.uint8).reshape(_IMAGES_AT_ONCE, *shape)
@@ -363,10 +378,10 @@ def decode_all(
 
 
 def decode(source: ImageSource, name: str, shape: Shape, value_range: Range = FULL_RANGE) -> Pixels:
-    """Return (channels, height, width) bytes: upright, scaled to cover the shape, the centre cut out.
+    """Return (channels, height, width) bytes: rotated upright, scaled to cover the shape, centre-cropped.
 
     Raises:
-        UnreadableImageError: when the image is broken.
+        UnreadableImageError: if the image is broken.
     """
     with unreadable(), source.open(name) as file, _open(file) as image:
         if "progressive" in image.info:
@@ -377,7 +392,7 @@ def decode(source: ImageSource, name: str, shape: Shape, value_range: Range = FU
 
 
 def range_of(source: ImageSource, names: Sequence[str]) -> Range:
-    """Return the range of the bits in use in images of more than 8 bits; unreadable ones are skipped."""
+    """Return the value range in use in images of more than 8 bits; unreadable images are skipped."""
     low, high = 0.0, 0.0
     for name in names:
         processes.check_time()
@@ -393,10 +408,10 @@ def range_of(source: ImageSource, names: Sequence[str]) -> Range:
 
 
 def choose_shape(headers: Sequence[Header]) -> Shape:
-    """Return the (channels, height, width) of all images.
+    """Return the (channels, height, width) that all images are scaled to.
 
-    The short side is the median one, at most 64 pixels, or 128 where the median is 128 or more. Images
-    of one aspect ratio keep it, up to 2:1; others become squares.
+    The short side is the median of the short sides, at most 64 pixels, or 128 if the median is at least
+    128. If all images have the same aspect ratio, up to 2:1, they keep it; else they become squares.
     """
     channels = 1 if all(header.is_grey for header in headers) else 3
     median = int(statistics.median_low(min(header.width, header.height) for header in headers))
@@ -420,7 +435,7 @@ def _read_header(source: ImageSource, name: str) -> Header | str:
             file.seek(0)
             with _open(file) as image:
                 width, height = image.size
-                # Pillow decodes a whole PNG to find EXIF data that is not at its start.
+                # Pillow decodes a PNG completely to find EXIF data that is not at its start.
                 may_be_turned = image.format != "PNG" or "exif" in image.info
                 if may_be_turned and image.getexif().get(ORIENTATION) in QUARTER_TURNS:
                     width, height = height, width
@@ -437,7 +452,7 @@ def _read_header(source: ImageSource, name: str) -> Header | str:
 
 def _open(file: BinaryIO) -> PilImage:
     image_module, _ = pillow()
-    # Pillow raises a KeyError for a format that it was built without.
+    # Pillow raises KeyError for a format that it was built without.
     image: PilImage = image_module.open(file, formats=[name for name in FORMATS if name in image_module.OPEN])
     size = f"it is {image.width:,} × {image.height:,} pixels"
     if not image.width * image.height:
@@ -454,7 +469,7 @@ def _check_scans(file: BinaryIO) -> None:
     file.seek(0)
     num_scans = 0
     while piece := file.read(2**20):
-        num_scans += piece.count(b"\xff\xda")  # a start of scan; cannot occur within the pixels' bytes
+        num_scans += piece.count(b"\xff\xda")  # the start-of-scan marker, which cannot occur in pixel data
     file.seek(place)
     if num_scans > MAX_SCANS:
         raise UnreadableImageError(f"it is stored in {num_scans:,} passes; {MAX_SCANS} are the most")
@@ -464,7 +479,7 @@ def _fitted(image: PilImage, shape: Shape, value_range: Range) -> Pixels:
     image_module, operations = pillow()
     channels, height, width = shape
     is_deep = image.mode in DEEP_MODES or (_is_deep_colour(image) and value_range[1] < FULL_RANGE[1])
-    # A JPEG can be decoded at a half, a quarter or an eighth of its size, which is much faster.
+    # `draft` decodes a JPEG at 1/2, 1/4 or 1/8 of its size, which is much faster.
     longest = max(height, width)
     image.draft(None, (longest, longest))
     operations.exif_transpose(image, in_place=True)
@@ -482,7 +497,7 @@ def _fitted(image: PilImage, shape: Shape, value_range: Range) -> Pixels:
 
 
 def _is_deep_colour(image: PilImage) -> bool:
-    """Return True if an image has 16 bits of each colour, of which Pillow reads the upper 8."""
+    """Return True if an image has 16 bits per colour, of which Pillow reads the upper 8."""
     return image.mode == "RGB" and any("16" in str(tile.args) for tile in getattr(image, "tile", ()))
 
 
@@ -494,9 +509,9 @@ def _values(image: PilImage) -> npt.NDArray[np.float32]:
 
 @contextlib.contextmanager
 def unreadable() -> Iterator[None]:
-    """Raise whatever Pillow and zipfile raise for a broken file as `UnreadableImageError`."""
+    """Convert all errors that Pillow and zipfile raise for a broken file to `UnreadableImageError`."""
     image_module, _ = pillow()
-    # Pillow's decoders let these through when a file is cut off or its numbers make no sense.
+    # Pillow's decoders raise these for a truncated file or invalid numbers.
     broken = (OSError, SyntaxError, ValueError, EOFError, ArithmeticError, LookupError, TypeError)
     packed = (struct.error, zlib.error, zipfile.BadZipFile, NotImplementedError)
     try:

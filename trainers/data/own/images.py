@@ -1,4 +1,4 @@
-"""Folders of images: classes, splits and preparation."""
+"""Own images: classes and splits from folder names or a table, inspection and preparation."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ IMAGE_SUFFIXES = (
     ".heic", ".heif", ".avif",
 )  # fmt: skip
 TEXT_SUFFIXES = (".txt", ".md")
-# Of the folders for validation, the one with the first of these words is taken.
+# If several folders could be for validation, the one with the first of VALIDATION_WORDS is used.
 TRAIN_WORDS = ("train", "training", "trn", "训练")
 VALIDATION_WORDS = (
     "val", "valid", "validation", "dev", "test", "testing", "tst", "eval", "holdout", "验证", "测试",
@@ -60,7 +60,7 @@ NO_CLASSES = (  # folders of other tasks
 )  # fmt: skip
 MIN_PER_CLASS = 2
 FEW_PER_CLASS = 10
-MUCH = 0.05  # of the images: leaving out more is a user's decision
+MUCH = 0.05  # share of the images: leaving out more is the user's decision
 PER_CLASS_HINT = "Each class is a folder of its own, with its images in it."
 
 Labelled = tuple[str, str, bool | None]  # name, class, and True for validation if folders say so
@@ -68,7 +68,7 @@ Labelled = tuple[str, str, bool | None]  # name, class, and True for validation 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabelledFile:
-    """An image; `is_validation` is None unless the names of folders determine it."""
+    """An image and its class; `is_validation` is None unless folder names determine the split."""
 
     name: str
     label: int
@@ -77,7 +77,7 @@ class LabelledFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Arrangement:
-    """The classes by number, every image that has one, and how many there are in all."""
+    """The class names by number, the images with a class, and the number of all images."""
 
     class_names: tuple[str, ...] = ()
     files: tuple[LabelledFile, ...] = ()
@@ -92,11 +92,11 @@ class Arrangement:
 def arrange(
     source: ImageSource, reading: Mapping[str, Any], *, skip: bool, problems: Problems
 ) -> Arrangement:
-    """Read classes and splits from the names of folders, and report faults of these.
+    """Determine classes and splits from folder names, and report problems.
 
     Args:
-        reading: of `data_reading`, `join_labels` and `leave_out_rare` count.
-        skip: images without a class may be left out.
+        reading: the options `join_labels` and `leave_out_rare` of `data_reading` are used.
+        skip: True if images without a class may be left out.
     """
     images = _images_of(source, problems)
     if not images:
@@ -122,7 +122,7 @@ def arrange(
 def arrange_listed(
     source: ImageSource, labels: Mapping[str, str], reading: Mapping[str, Any], problems: Problems
 ) -> Arrangement:
-    """Return the images that a table names with their labels, wherever they are below the folder."""
+    """Return the images named in a table with their labels; they can be at any depth below the folder."""
     by_name: dict[str, str] = {}
     for name in source.files:
         by_name[name] = by_name.setdefault(name.rpartition("/")[2], name)
@@ -146,7 +146,7 @@ def arrange_listed(
 
 
 def sort_classes(names: Iterable[str]) -> list[str]:
-    """Return names in order: by value where all are numbers, else by the alphabet."""
+    """Return names sorted by value if all are numbers, else alphabetically."""
     names = sorted(names)
     are_numbers = all(re.fullmatch(r"-?\d+(\.\d+)?", name, flags=re.ASCII) for name in names)
     return sorted(names, key=float) if are_numbers else names
@@ -155,10 +155,10 @@ def sort_classes(names: Iterable[str]) -> list[str]:
 def check_counts(
     counts: Mapping[str, int], unit: str, problems: Problems, suggested: Mapping[str, str] | None = None
 ) -> None:
-    """Refuse one class only and classes with too few samples; report which have few.
+    """Record a fault for a single class or classes of too few samples, and a note for small classes.
 
     Args:
-        suggested: what leaves out the classes with too few.
+        suggested: configuration fields that leave out the classes of too few samples.
     """
     if len(counts) == 1:
         message = f"there is one class only, {quoted(next(iter(counts)))}."
@@ -184,7 +184,7 @@ def check_counts(
 
 
 def alike(name: str) -> str:
-    """Return what names have in common that differ in case, spaces or invisible characters only."""
+    """Return a normalised name, equal for names that differ only in case, spaces or invisible characters."""
     visible = "".join(x for x in unicodedata.normalize("NFKC", name) if unicodedata.category(x) != "Cf")
     return " ".join(visible.casefold().split())
 
@@ -213,7 +213,7 @@ def _images_of(source: ImageSource, problems: Problems) -> list[str]:
 
 
 def _depth_of_root(images: Sequence[str]) -> int:
-    """Return the depth of the folder with the classes: often all is in one folder more than needed."""
+    """Return the depth of the folder that contains the classes, skipping folders with a single child."""
     depth = 0
     while len({_part(name, depth) for name in images}) == 1 and any(
         _part(name, depth + 1) for name in images
@@ -223,7 +223,7 @@ def _depth_of_root(images: Sequence[str]) -> int:
 
 
 def _side(folder: str) -> str:
-    """Return "train", a word for validation or "", of a folder such as seg_train, testData or val2017."""
+    """Return "train", a validation word or "" for a folder name such as seg_train, testData or val2017."""
     words = _SPLIT_WORD.findall(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", folder).lower())
     found = [word for word, _ in words]
     return "train" if any(word in TRAIN_WORDS for word in found) else min(found, key=_rank, default="")
@@ -234,10 +234,10 @@ def _rank(word: str) -> int:
 
 
 def _split_of(tops: Iterable[str], images: Sequence[str], depth: int) -> tuple[str, str] | None:
-    """Return the folders for training and validation, or None unless there are both.
+    """Return the folders for training and validation, or None if one is missing.
 
-    Classes may be called train_station and test_tube: images that are directly in such folders are of a
-    split only if the folders differ in nothing else.
+    Classes may be named train_station and test_tube. So folders that contain images directly count as splits
+    only if their names are equal apart from the split word.
     """
     sides = {top: _side(top) for top in tops}
     train = [top for top, side in sides.items() if side == "train"]
@@ -252,7 +252,7 @@ def _split_of(tops: Iterable[str], images: Sequence[str], depth: int) -> tuple[s
 
 
 def _inside(images: Sequence[str], depth: int) -> dict[str, set[str]]:
-    """Return the names of the folders in each top folder; "" for images that are directly in it."""
+    """Return the folder names in each top folder; "" if images are directly in it."""
     found: dict[str, set[str]] = {}
     for name in images:
         found.setdefault(_part(name, depth), set()).add(_part(name, depth + 1))
@@ -260,7 +260,7 @@ def _inside(images: Sequence[str], depth: int) -> dict[str, set[str]]:
 
 
 def _report_inner_folders(inside: Mapping[str, set[str]], problems: Problems) -> None:
-    """Report folders within the classes that could be the classes themselves: the same ones in each."""
+    """Report subfolders that are the same in each class and could be the classes themselves."""
     names = sorted(set.intersection(*inside.values()) - {""})
     if len(inside) > 1 and len(names) > 1:
         message = f"the folders in them are not used: {listed([quoted(name) for name in names])} are in each."
@@ -271,13 +271,13 @@ def _report_inner_folders(inside: Mapping[str, set[str]], problems: Problems) ->
 def _with_given_splits(
     images: Sequence[str], depth: int, folders: tuple[str, str], problems: Problems
 ) -> tuple[list[Labelled], int]:
-    """Return the images of the two folders with their classes, and the depth of the classes' folders."""
+    """Return the labelled images of both folders, and the depth of the class folders."""
     train, validation = folders
     labelled: list[Labelled] = []
     class_depth = depth + 1
     for folder in folders:
         own = [name for name in images if _part(name, depth) == folder]
-        # Often the folder is in another one of the same name.
+        # The folder is often nested in another one of the same name.
         deeper = depth + 1 + _depth_of_root([name.split("/", depth + 1)[-1] for name in own])
         labelled += [(name, _part(name, deeper), folder == validation) for name in own]
         class_depth = deeper if folder == train else class_depth
@@ -333,7 +333,7 @@ def _numbered(
     if len(names) > 1 and all(alike(name) in NO_CLASSES for name in names):
         message = f"{listed([quoted(name) for name in names])} are folders of another task."
         problems.fault("the classes", message, "Only classes of whole images can be learned here.")
-    # Where folders say what validation is, a class may have its one image in either.
+    # If folders determine the splits, a class may have a single image.
     is_some_left = max(counts.values(), default=0) >= MIN_PER_CLASS
     suggested = {"data_reading": '{"leave_out_rare": true}'} if is_some_left else None
     if len(names) == 1 or not is_given:
@@ -346,7 +346,7 @@ def _numbered(
 
 
 def _joined(labelled: list[Labelled], problems: Problems, *, is_joined: bool) -> list[Labelled]:
-    """Join classes that look the same if that is wanted, or if one of them is in validation only."""
+    """Join classes with alike names if the user chose that, or if one of them is in validation only."""
     groups: dict[str, list[str]] = {}
     trained = {label for _, label, held in labelled if not held}
     for label in sorted({label for _, label, _ in labelled}, key=lambda label: (label not in trained, label)):
@@ -369,7 +369,7 @@ def _joined(labelled: list[Labelled], problems: Problems, *, is_joined: bool) ->
 
 
 def _checked_splits(labelled: list[Labelled], problems: Problems, *, is_reduced: bool) -> list[Labelled]:
-    """Report classes that are in one of the splits only; those of validation cannot be used."""
+    """Report classes that are in one split only; those only in validation cannot be used."""
     train = {label for _, label, held in labelled if not held}
     held_back = {label for _, label, held in labelled if held}
     if missing := sorted(train - held_back):
@@ -398,13 +398,13 @@ def _checked_splits(labelled: list[Labelled], problems: Problems, *, is_reduced:
 
 
 def _part(name: str, depth: int) -> str:
-    """Return the folder of a file at some depth; "" for a file that is higher up."""
+    """Return a file's folder at some depth, or "" if the file is not that deep."""
     parts = name.split("/", depth + 1)
     return parts[depth] if len(parts) > depth + 1 else ""
 
 
 NUM_DECODED_IN_INSPECTION = 2_000
-NUM_MEASURED = 1_000  # images whose values are examined for the range in use, and the mean and deviation
+NUM_MEASURED = 1_000  # images from which value range, mean and deviation are computed
 NUM_THUMBNAILS = 12
 THUMBNAIL_SIDE = 32
 LISTS = (".csv", ".tsv", ".xlsx", ".parquet")  # of images with their labels
@@ -412,13 +412,13 @@ LISTS = (".csv", ".tsv", ".xlsx", ".parquet")  # of images with their labels
 
 @dataclass(frozen=True, kw_only=True)
 class ImageInspection:
-    """The images at a path.
+    """The result of inspecting the images at a path.
 
     Attributes:
-        files: the images whose headers can be read.
-        shape: of every prepared image.
-        decoded: the pixels of those of `files` that were decoded for the inspection, by name.
-        value_range: see `decoding.Range`.
+        files: the images with readable headers.
+        shape: shape of each prepared image.
+        decoded: pixels of the images that were decoded for the inspection, by name.
+        value_range: see `image_files.Range`.
     """
 
     source: ImageSource
@@ -430,7 +430,7 @@ class ImageInspection:
 
 
 class Images:
-    """Images in class folders at a path, or the images that a table names with their `labels`."""
+    """Images in class folders at a path, or images with `labels` from a table."""
 
     name = "images"
 
@@ -452,7 +452,7 @@ class Images:
         return about
 
     def inspect(self, problems: Problems) -> ImageInspection:
-        """Read the folders and every header; decode all images, or 2,000 evenly spread ones."""
+        """Read all folders and headers; decode at most 2,000 evenly spaced images."""
         encoding = str(self._reading.get("encoding", ""))
         is_folder = self._path.is_dir()
         source = (
@@ -498,7 +498,7 @@ class Images:
         return {"task": IMAGE_CLASSIFICATION, "columns": [], "label_column": None, "preview": preview}
 
     def estimate(self, inspection: ImageInspection) -> DataSpec:
-        """Describe the images as if all whose headers can be read could be decoded."""
+        """Describe the images, assuming that all images with readable headers can be decoded."""
         sizes = [len(rows) for rows in _split(inspection.files)]
         return self._spec(inspection.arrangement.class_names, inspection.shape, *sizes)
 
@@ -506,7 +506,7 @@ class Images:
         """Decode all images into one array.
 
         Raises:
-            DataError: when there are unreadable images that may not be left out.
+            DataError: if there are unreadable images that may not be left out.
         """
         shape, names = inspection.shape, inspection.arrangement.class_names
         require_space(folder, len(inspection.files) * int(np.prod(shape)))
@@ -556,7 +556,7 @@ class Images:
         return self._spec(tuple(prepared.meta["class_names"]), (channels, height, width), *sizes)
 
     def splits(self, prepared: Prepared, device: torch.device) -> tuple[Split, Split]:
-        """Return training and validation images; the mean and deviation are of the training images."""
+        """Return training and validation images, normalised with statistics of the training images."""
         meta, channels = prepared.meta, prepared.meta["shape"][0]
         mean = meta["mean"] if self._options.normalise else [0.0] * channels
         std = meta["std"] if self._options.normalise else [255.0] * channels
@@ -576,7 +576,7 @@ class Images:
         return arrange(source, self._reading, skip=self._options.skip_unreadable, problems=problems)
 
     def _is_list(self, source: ImageSource, problems: Problems) -> bool:
-        """Return True if a table names the labels of images that are in one folder, after reporting it."""
+        """Report images in one folder next to a table that probably has their labels; True if so."""
         images = [name for name in source.files if name.lower().endswith(IMAGE_SUFFIXES)]
         folders = {name.rpartition("/")[0] for name in images}
         lists = [name for name in source.files if name.lower().endswith(LISTS) and name.count("/") < 2]
@@ -614,7 +614,7 @@ class Images:
         return headers
 
     def _report_unreadable(self, failures: Mapping[str, str], total: int, problems: Problems) -> None:
-        """Report images that cannot be read, once for each reason."""
+        """Report unreadable images, once per reason."""
         by_reason: dict[str, list[str]] = {}
         for name, reason in failures.items():
             by_reason.setdefault(re.sub(r"\d+|'[^']*'", "", reason), []).append(name)
@@ -650,7 +650,7 @@ class Images:
         decoded: Mapping[str, Pixels],
         problems: Problems,
     ) -> list[LabelledFile]:
-        """Report equal images; return the files without them if that is wanted."""
+        """Report duplicate images; return the files, without duplicates if the user chose that."""
         groups: dict[bytes, list[LabelledFile]] = {}
         for file in files:
             if file.name in decoded:
@@ -662,14 +662,14 @@ class Images:
         alike = [group for group in groups.values() if len(group) > 1]
         if problems.num_faults or not alike:
             return list(files)
-        # No label is certain for an image in several classes; one of the other copies is kept.
+        # Of copies in the same class one is kept; of those in several classes none, as no label is certain.
         torn = [group for group in alike if len({file.label for file in group}) > 1]
         copies = [file for group in alike if group not in torn for file in group[1:]]
         gone = {file.name for group in torn for file in group} | {file.name for file in copies}
         if self._reading.get("leave_out_copies"):
             problems.note("the images", f"{len(gone):,} images are left out: copies, or in several classes.")
             return [file for file in files if file.name not in gone]
-        message = _copies_in_words(torn, copies, alike, files)
+        message = _copies_message(torn, copies, alike, files)
         if len(decoded) < len(files):
             message += f" Only {len(decoded):,} images were compared."
         problems.note(
@@ -698,30 +698,32 @@ class Images:
         )
 
 
-def _copies_in_words(
-    torn: Sequence[Sequence[LabelledFile]],
+def _copies_message(
+    ambiguous: Sequence[Sequence[LabelledFile]],
     copies: Sequence[LabelledFile],
     alike: Sequence[Sequence[LabelledFile]],
     files: Sequence[LabelledFile],
 ) -> str:
-    said = []
-    if torn:
-        shown = listed([" = ".join(file.name for file in group[:2]) for group in torn], 3)
-        num = sum(map(len, torn))
-        said.append(f"{num:,} images are in several classes, so one of their labels is wrong: {shown}.")
+    sentences = []
+    if ambiguous:
+        shown = listed([" = ".join(file.name for file in group[:2]) for group in ambiguous], 3)
+        num = sum(map(len, ambiguous))
+        sentences.append(f"{num:,} images are in several classes, so one of their labels is wrong: {shown}.")
     if leaked := [group[-1] for group in alike if len({file.is_validation for file in group}) > 1]:
         num_held = sum(file.is_validation is True for file in files)
         shown = listed([file.name for file in leaked], 3)
-        said.append(f"{len(leaked):,} of {num_held:,} validation images are also in training: {shown}.")
+        sentences.append(f"{len(leaked):,} of {num_held:,} validation images are also in training: {shown}.")
     elif copies:
         shown = listed([file.name for file in copies], 3)
-        said.append(f"{len(copies):,} images are copies of others: {shown}.")
-        said.append("Some would be in training and in validation." if files[0].is_validation is None else "")
-    return " ".join(filter(None, said))
+        sentences.append(f"{len(copies):,} images are copies of others: {shown}.")
+        sentences.append(
+            "Some would be in training and in validation." if files[0].is_validation is None else ""
+        )
+    return " ".join(filter(None, sentences))
 
 
 def _split(files: Sequence[LabelledFile]) -> tuple[Rows, Rows]:
-    """Return the rows of training and validation: as the folders say, else 80 to 20 of each class."""
+    """Return the rows of training and validation: by folders, else 80% and 20% of each class."""
     if not files or files[0].is_validation is None:
         return split_rows(np.array([file.label for file in files], dtype=np.int64), len(files))
     is_validation = np.array([bool(file.is_validation) for file in files])
@@ -729,7 +731,7 @@ def _split(files: Sequence[LabelledFile]) -> tuple[Rows, Rows]:
 
 
 def _thumbnails(inspection: ImageInspection) -> list[dict[str, Any]]:
-    """Return a dozen small images, of as many classes as possible."""
+    """Return twelve thumbnails, from as many classes as possible."""
     names = inspection.arrangement.class_names
     channels, height, width = inspection.shape
     factor = min(1.0, THUMBNAIL_SIDE / max(height, width))

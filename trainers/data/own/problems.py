@@ -1,4 +1,4 @@
-"""Problems found in a user's data."""
+"""Problems found in a user's data: faults, which prevent training, and notes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ MAX_WHERE = 300
 
 @dataclass(frozen=True, kw_only=True)
 class DataProblem:
-    """One fault of the data, or one thing worth knowing about it.
+    """One fault or note.
 
     Attributes:
         where: the file, folder, class or column.
-        line: of a text or table, counted from 1.
-        hint: what to do.
-        is_fatal: the data cannot be used with it.
-        num_to_leave_out: unreadable samples without which the data can be used, or 0.
-        suggested: fields of the configuration with the values that may help; of `data_reading`, what changes.
-        action: what applying them does, as the text of a button.
-        package: the name of a missing package for `/install_data_set`.
+        line: line number in a text or table, counted from 1.
+        hint: advice for the user.
+        is_fatal: True if the data cannot be used.
+        num_to_leave_out: number of unreadable samples without which the data can be used, or 0.
+        suggested: configuration values that may help; for `data_reading`, only the changes.
+        action: text of the button that applies `suggested`.
+        package: name of a missing package for `/install_data_set`.
     """
 
     where: str
@@ -42,7 +42,7 @@ class DataProblem:
 
 
 class DataError(ValueError):
-    """The data cannot be used; the text lists why."""
+    """The data cannot be used; the message lists the faults."""
 
     def __init__(self, path: str, problems: Sequence[DataProblem], num_problems: int) -> None:
         self.problems = tuple(problems)
@@ -56,7 +56,7 @@ class DataError(ValueError):
 
 
 class Problems:
-    """Collects problems; counts all and keeps the first ones, faults before notes."""
+    """Collects problems: counts all of them and keeps the first ones, faults before notes."""
 
     def __init__(self) -> None:
         self._faults: list[DataProblem] = []
@@ -71,7 +71,7 @@ class Problems:
 
     @property
     def is_full(self) -> bool:
-        """True if no further problem is shown."""
+        """True if further problems would not be shown."""
         return min(self.num_faults, self.num_notes) >= MAX_SHOWN
 
     @property
@@ -79,10 +79,10 @@ class Problems:
         return [*self._faults, *self._notes][:MAX_SHOWN]
 
     def fault(self, where: str, message: str, hint: str, *, num_to_leave_out: int = 0, **more: Any) -> None:
-        """Record what makes the data unusable.
+        """Record a fault, which makes the data unusable.
 
         Args:
-            more: other attributes of `DataProblem`; None for those that do not apply.
+            more: other attributes of `DataProblem`; None if one does not apply.
         """
         self.num_faults += 1
         self.num_to_leave_out += num_to_leave_out
@@ -90,7 +90,7 @@ class Problems:
         _add(self._faults, where, message=message, hint=hint, **more)
 
     def note(self, where: str, message: str, hint: str = "", **more: Any) -> None:
-        """Record what a user should know but need not correct; see `fault`."""
+        """Record something that the user should know but can leave; arguments as for `fault`."""
         self.num_notes += 1
         _add(self._notes, where, message=message, hint=hint, is_fatal=False, **more)
 
@@ -105,7 +105,7 @@ class Problems:
         num_samples: int = 1,
         **more: Any,
     ) -> None:
-        """Record samples that cannot be read: a note if they may be left out, else a fault."""
+        """Record unreadable samples: a note if they may be left out, else a fault."""
         if skip:
             self.note(where, message, "It is left out.", line=line)
         else:
@@ -113,10 +113,10 @@ class Problems:
             self.fault(where, message, hint, line=line, num_to_leave_out=num_samples, **more)
 
     def check(self, path: str) -> None:
-        """Raise an error if there are faults.
+        """Raise `DataError` if there are faults.
 
         Raises:
-            DataError: listing them.
+            DataError: lists the faults.
         """
         if self.num_faults:
             raise DataError(path, self._faults, self.num_faults)
@@ -129,12 +129,12 @@ def _add(to: list[DataProblem], where: str, **about: Any) -> None:
 
 
 def quoted(value: str) -> str:
-    """Return a value of the data for a message: short, in quotes, without line breaks."""
+    """Return a value of the data for a message: shortened, in quotes, without line breaks."""
     return f"'{_shown(value, MAX_VALUE)}'"
 
 
 def _shown(value: str, most: int = MAX_WHERE) -> str:
-    """Return a text of the data as one short line: what cannot be seen, or moves others, becomes a dot."""
+    """Return a text of the data as one short line; non-printable characters become dots."""
     short = value if len(value) <= most else value[: most - 1] + "…"
     # Lone surrogates are bytes of file names that are not UTF-8; `visible` marks them.
     return "".join(x if x.isprintable() or "\ud800" <= x <= "\udfff" else "·" for x in short)

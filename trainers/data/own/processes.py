@@ -1,4 +1,4 @@
-"""Limits of an inspection, and the processes that read images."""
+"""Limits of time and memory for reading own data, progress logs, and parallel work in processes."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ from trainers.machine import lifeline
 
 log = logging.getLogger(__name__)
 
-# In addition to what the process holds at first. Preparing 5 GB of images or text takes a tenth of it.
+# In addition to the memory held at the start. Preparing 5 GB of images or text takes a tenth of it.
 MEMORY_BYTES = 4 * 2**30
 PREPARE_S = 4 * 3600.0
 MAX_DEPTH = 32  # of folders
-EVERY_S = 2.0  # progress is logged
+EVERY_S = 2.0  # interval of progress logs
 
-# The monotonic time at which the work has to end, and the seconds it was given.
+# The deadline (monotonic time), and the time limit in seconds.
 _time: ContextVar[tuple[float, float]] = ContextVar("_time", default=(float("inf"), float("inf")))
 
 
 class TookTooLongError(Exception):
-    """The time for reading some data is over."""
+    """The time limit for reading some data has been exceeded."""
 
 
 def check_time() -> None:
-    """Stop if the time is over; long loops call it now and then.
+    """Raise an error after the deadline. Long loops call it regularly.
 
     Raises:
-        TookTooLongError: caught by `bounded`.
+        TookTooLongError: after the deadline; `bounded` converts it to a `DataError`.
     """
     if time.monotonic() > deadline():
         raise TookTooLongError
 
 
 def deadline() -> float:
-    """Return the monotonic time at which the work has to end."""
+    """Return the deadline as monotonic time."""
     return _time.get()[0]
 
 
@@ -58,7 +58,7 @@ def bounded(path: str, *, seconds: float, memory_bytes: int = MEMORY_BYTES) -> I
     """Read data within limits of memory and time.
 
     Raises:
-        DataError: when it needs more.
+        DataError: if a limit is exceeded.
     """
     token = _time.set(min(_time.get(), (time.monotonic() + seconds, seconds)))
     try:
@@ -82,7 +82,7 @@ def _refused(path: str, message: str) -> DataError:
 
 @contextlib.contextmanager
 def _bounded_memory(memory_bytes: int) -> Iterator[None]:
-    """Limit private memory; only on Linux, where the system counts it."""
+    """Limit private memory (RLIMIT_DATA); only on Linux, which counts it."""
     if not sys.platform.startswith("linux"):
         yield
         return
@@ -102,12 +102,12 @@ def _bounded_memory(memory_bytes: int) -> Iterator[None]:
 def walk(
     top: Path, refused: Callable[[OSError], None] | None = None
 ) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield each folder with the sorted names of the folders and files in it; links are not followed.
+    """Yield each folder with the sorted names of its subfolders and files; links are not followed.
 
-    The caller may remove folders from the list, which are then not entered.
+    As with `os.walk`, subfolders that the caller removes from the list are not entered.
 
     Args:
-        refused: is called for each folder that cannot be opened, or is too deep.
+        refused: called for each folder that cannot be opened or is too deep.
     """
     depth_of_top = str(top).rstrip(os.sep).count(os.sep)
     for folder, inside, files in os.walk(top, onerror=refused):
@@ -120,12 +120,12 @@ def walk(
 
 
 class Progress:
-    """Counts finished work and logs it, so that a rank that prepares data does not seem to hang.
+    """Counts finished work and logs it, so that a rank that prepares data does not appear to hang.
 
     Args:
         doing: the work ("images decoded").
-        total: how many there are; 0 if unknown.
-        scale: the unit in which counts are logged (1e6 for megabytes).
+        total: number of items; 0 if unknown.
+        scale: unit of the logged counts (1e6 for megabytes).
     """
 
     def __init__(self, doing: str, total: int, *, scale: float = 1.0) -> None:
@@ -136,14 +136,14 @@ class Progress:
         self._started = self._logged = time.monotonic()
 
     def add(self, count: int) -> None:
-        """Count some more; stops the work if its time is over."""
+        """Count finished items; raises `TookTooLongError` after the deadline."""
         check_time()
         self._done += count
         if time.monotonic() - self._logged >= EVERY_S:
             self._log()
 
     def finish(self) -> None:
-        """Log the sum if it took long."""
+        """Log the total if the work took longer than `EVERY_S`."""
         if time.monotonic() - self._started >= EVERY_S:
             self._log()
 
@@ -155,10 +155,10 @@ class Progress:
 
 
 Result = TypeVar("Result")
-# Takes the indices of a chunk, and memory for large results.
+# (indices of a chunk, memory for large results) -> small, picklable result.
 Work = Callable[[range, memoryview], Result]
 
-# Starting and ending processes costs as much as some hundred images.
+# Starting and ending processes costs as much as decoding some hundred images.
 PROCESSES_FROM = 1_000
 
 
@@ -172,12 +172,13 @@ def in_chunks(
 ) -> Iterator[tuple[Result, memoryview]]:
     """Yield the result of `work` for each chunk of indices; two chunks per core are in progress.
 
-    With many indices, forked processes do the work; they end with this one, however it ends. Results are
-    pickled, so large ones are written to shared memory of `room_bytes`. It is yielded too, and reused
-    after the next result.
+    With many indices, forked processes do the work: Pillow holds the GIL while it decodes, so threads would
+    share one core. The processes end with this one, even if it is killed. Results are pickled; pixels are
+    too large for that (100 µs per image, benchmarks/LOG.md) and go into shared memory of `room_bytes`, which
+    is yielded too and reused after the next result.
 
     Raises:
-        OSError: when such a process crashed or was killed.
+        OSError: if such a process crashed or was killed.
     """
     rooms = [memoryview(mmap.mmap(-1, room_bytes) if room_bytes else b"") for _ in range(2 * num_cores())]
     if count < PROCESSES_FROM or num_cores() == 1 or not sys.platform.startswith("linux"):
@@ -204,6 +205,8 @@ def _in_order(
         for number, start in enumerate(range(0, count, chunk)):
             room = number % len(rooms)
             if len(waiting) == len(rooms):
+                # Yield the oldest result. When the caller asks for the next one, it no longer needs that
+                # memory, so the next chunk is submitted with it.
                 done, room = waiting.popleft()
                 yield done.result(), rooms[room]
             waiting.append((pool.submit(work, range(start, min(start + chunk, count)), room), room))
@@ -213,19 +216,19 @@ def _in_order(
         pool.shutdown(cancel_futures=True)
 
 
-# Of a worker: its function, and the memory it shares with its parent.
+# In a worker process: its function, and the memory shared with the parent.
 _task: tuple[Work[Any], list[memoryview]]
 
 
 def _become_worker(work: Work[Any], rooms: list[memoryview], parent_pid: int) -> None:
     global _task
     lifeline.die_with_parent(parent_pid)
-    # The parent's handlers stop a run or clean up, which its workers must not do.
+    # The inherited handlers stop a run or clean up, which workers must not do.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A thread of the parent may have held their locks when it forked; nothing is written here.
+    # A thread of the parent may have held the streams' locks during the fork, so using them could deadlock.
     sys.stdout = sys.stderr = None
-    # A garbage collection would copy every inherited page.
+    # Garbage collection would write to, and thus copy, every inherited page.
     gc.freeze()
     _task = work, rooms
 

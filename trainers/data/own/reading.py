@@ -1,4 +1,4 @@
-"""Texts: encodings and reading."""
+"""Detects the encoding of texts and file names, and reads texts piece by piece."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from trainers.data.own import processes
 
 CHUNK_BYTES = 4 * 2**20
 GUESSED_FROM_BYTES = 2**16
-MARKS = {  # byte order marks; the longer ones first
+MARKS = {  # byte order marks, longest first: UTF-32's begins with UTF-16's
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
     codecs.BOM_UTF8: "utf-8-sig",
 }
-# Letters of languages that are written in an encoding, besides ASCII; of encodings that fit, the first.
+# (encoding, non-ASCII letters of each language written in it). The first of equally good encodings is chosen.
 LETTERS = (
     ("cp1252", "äöüß éèêëàâîïôûùçœæ áíóúñü ãõçáéíóúâêôà åäöéü åæøé éëïóíáèü þæðéíóúýáö àèéìòù"),
     ("cp1250", "ąćęłńóśźż áčďéěíňóřšťúůýž áäčďéíĺľňóôŕšťúýž áéíóöőúüű čćđšž ăâîşţ"),
@@ -37,7 +37,7 @@ LETTERS = (
     ("cp1255", "אבגדהוזחטיךכלםמןנסעףפץצקרשת"),
     ("cp1256", "ءآأؤإئابةتثجحخدذرزسشصضطظعغفقكلمنهوىي"),
 )
-# The bytes of usual characters.
+# Byte ranges of common characters in multi-byte encodings.
 USUAL = {
     "euc_kr": re.compile(rb"[\xb0-\xc8][\xa1-\xfe]"),
     "shift_jis": re.compile(rb"\x82[\x9f-\xf1]|\x83[\x40-\x96]|[\x88-\x97][\x40-\xfc]"),
@@ -48,20 +48,20 @@ USUAL = {
 FITS = 0.75
 OTHER_HINT = "Save it as UTF-8, or name its encoding."
 _MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
-# Latin code pages of names in zips.
+# Candidate Latin code pages for file names in zips.
 LATIN = ("cp1252", "cp1250", "mac_roman", "cp850", "cp1254")
 _HIGH, _ALONE = re.compile(rb"[\x80-\xff]"), re.compile(rb"(?<![\x80-\xff])[\x80-\xff](?![\x80-\xff])")
-# A symbol or a capital within a word: what a text looks like in the wrong code page.
+# A symbol or a capital within a word, as in a text decoded with the wrong code page.
 _ODD = re.compile(
     r"(?<=[^\W\d_])[^\x00-\x7f\w’–«»\s](?=[^\W\d_])|[a-zà-ÿ][À-ÞŠŽŒ]|[¹²³¿¯¥£Ÿ¢¼½¾](?=[^\W\d_])"
 )
-# The bytes of frequent characters; names of other scripts rarely contain Latin letters.
+# Byte ranges of frequent characters. Latin letters are excluded: names in other scripts rarely contain them.
 _NO_LETTERS = rb"[\x00-\x40\x5b-\x60\x7b-\x7f]|"
 _FREQUENT = {
     name: re.compile(b"(?:" + _NO_LETTERS + frequent + b")+")
     for name, frequent in {
         "cp932": rb"[\x81-\x83\x88-\x97][\x40-\xfc]",
-        # Hangul are frequent Chinese characters too: a short name is Chinese.
+        # The bytes of Hangul are also frequent Chinese characters, so `guess_names` requires 5 of them.
         "euc_kr": rb"[\xb0-\xc8][\xa1-\xfe]",
         "gb18030": rb"[\xb0-\xd7][\xa1-\xfe]",
         "big5": rb"[\xa4-\xc6][\x40-\x7e\xa1-\xfe]",
@@ -71,7 +71,7 @@ _FREQUENT = {
 }
 _LETTERS = re.compile(r"[^\W\d_]+")
 _SIGNS = "€£¥°²³µªº–—‘’“”„…«»§·×±®©™½¼¾\xa0"
-# What is not ASCII and no sign; next to letters signs come from the wrong encoding.
+# Non-ASCII characters except signs, and signs next to letters, which indicate the wrong encoding.
 _FOREIGN = re.compile(
     rf"[^\x00-\x7f{_SIGNS}]|(?<=[^\W\d_])[^\x00-\x7f\w’](?=[^\W\d_])|[¼½¾±×®©²³](?=[^\W\d_])"
 )
@@ -80,7 +80,7 @@ _TWO_SCRIPTS = re.compile(r"[A-Za-z][^\W\d_a-zA-Z]|[^\W\d_a-zA-Z][A-Za-z]")
 
 
 class ReadingError(ValueError):
-    """A text file cannot be read; has the line, the reason and what to do."""
+    """A text file cannot be read. Has the reason, advice and the line."""
 
     def __init__(self, message: str, hint: str, line: int | None = None) -> None:
         super().__init__(message)
@@ -91,21 +91,21 @@ class ReadingError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
-    """How the bytes of a text are read; `note` is empty for valid UTF-8."""
+    """The encoding of a text; `note` is a sentence for the user, empty for valid UTF-8."""
 
     name: str
     note: str = ""
 
 
 def find_encoding(path: Path, wanted: str = "") -> Encoding:
-    """Return the encoding of a text: its byte order mark, UTF-8 if the whole file is valid, else a guess.
+    """Return a text's encoding: by its byte order mark, UTF-8 if the file is valid, else a guess.
 
     Raises:
-        ReadingError: when it is not a text, or `wanted` is no encoding.
+        ReadingError: if it is not a text, or `wanted` is not an encoding.
     """
     if wanted:
         try:
-            io.TextIOWrapper(io.BytesIO(), wanted)  # some codecs are not of texts
+            io.TextIOWrapper(io.BytesIO(), wanted)  # rejects codecs that are not text encodings
             return Encoding(name=codecs.lookup(wanted).name)
         except LookupError:
             raise ReadingError(
@@ -136,7 +136,7 @@ def find_encoding(path: Path, wanted: str = "") -> Encoding:
                 num_valid, num_invalid = num_valid + len(multibyte), num_invalid + high - len(multibyte)
                 lines = [line for line in piece.split(b"\n") if not line.isascii()]
                 others = (others + b"\n".join(lines))[:GUESSED_FROM_BYTES]
-    if num_invalid <= 6 and not others:  # the end may be cut off in the middle of a character
+    if num_invalid <= 6 and not others:  # the file may be truncated within a character
         return Encoding(name="utf-8")
     if num_valid > 4 * num_invalid:
         return Encoding(name="utf-8", note=f"{num_invalid:,} bytes are not UTF-8; each is read as �.")
@@ -148,10 +148,10 @@ def find_encoding(path: Path, wanted: str = "") -> Encoding:
 
 
 def text_chunks(path: Path, encoding: Encoding, chunk_bytes: int = CHUNK_BYTES) -> Iterator[str]:
-    r"""Yield a text in pieces of about `chunk_bytes`; line ends \r\n and \r become \n, byte order marks go.
+    r"""Yield a text in pieces of about `chunk_bytes`, with line ends \n and without byte order marks.
 
     Raises:
-        ReadingError: where it cannot be decoded, or contains NUL characters.
+        ReadingError: if it cannot be decoded or contains NUL characters.
     """
     errors = "replace" if encoding.name == "utf-8" else "strict"
     decoder = codecs.getincrementaldecoder(encoding.name)(errors)
@@ -165,7 +165,7 @@ def text_chunks(path: Path, encoding: Encoding, chunk_bytes: int = CHUNK_BYTES) 
             except UnicodeDecodeError as error:
                 message = f"it cannot be read as {encoding.name} ({error.reason})."
                 raise ReadingError(message, OTHER_HINT, num_lines) from error
-            text = text.replace("\ufeff", "")  # byte order marks of files that were joined
+            text = text.replace("\ufeff", "")  # byte order marks of concatenated files
             if "\0" in text:
                 line = num_lines + text[: text.index("\0")].count("\n")
                 raise ReadingError("there are zero bytes in it.", "It is not a text file.", line)
@@ -177,15 +177,16 @@ def text_chunks(path: Path, encoding: Encoding, chunk_bytes: int = CHUNK_BYTES) 
 
 
 def guess(sample: bytes) -> str:
-    """Return the encoding in which the letters of a text are those of one language.
+    """Return the encoding in which a text has letters of a single language.
 
-    charset-normalizer needs whole sentences; it decides where no encoding fits.
+    If none fits, charset-normalizer decides; it comes last because it needs whole sentences.
     """
     fits: dict[str, float] = {}
     for name, languages in LETTERS:
         text = sample.decode(name, errors="replace")
-        # Small letters, the first may be a capital; words of capitals are less usual. Capitals in cp1251 are
-        # small letters in KOI8, whose own texts have capitals at the beginning of words.
+        # Try words in lower case with an optional initial capital, then words in capitals, which are less
+        # common. Capitals in cp1251 have the bytes of small letters in KOI8, so KOI8 has its full weight only
+        # if words begin with capitals.
         small = _LETTERS.sub(lambda one: one[0].lower() if one[0][1:].islower() else one[0], text)
         capitals = _LETTERS.sub(lambda one: one[0].lower() if one[0].isupper() else one[0], small)
         usual_case = 0.85 if name == "koi8_r" and not _TITLE_CASE.search(text) else 1.0
@@ -212,10 +213,10 @@ def guess(sample: bytes) -> str:
 
 
 def guess_names(names: Sequence[bytes]) -> str:
-    """Return the encoding of names of files, which are too short for statistics.
+    """Return the encoding of file names, which are too short for statistics.
 
-    UTF-8 if they are valid; else the first encoding in which all their characters are frequent ones; else
-    the Latin code page, of Windows' zips first, in which they look most like words.
+    UTF-8 if all names are valid UTF-8; else the first encoding in which all characters are frequent; else the
+    Latin code page with the fewest odd characters, where cp850, used in zips by Windows, wins ties.
     """
     try:
         b"".join(names).decode("utf-8")
@@ -236,6 +237,6 @@ def guess_names(names: Sequence[bytes]) -> str:
 
 
 def _share(tests: Iterable[bool]) -> float:
-    """Return the share of tests that hold; 1 of none."""
+    """Return the fraction of True; 1 if empty."""
     results = list(tests)
     return sum(results) / len(results) if results else 1.0

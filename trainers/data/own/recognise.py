@@ -1,4 +1,4 @@
-"""What kind of data lies at a path: by its name's ending, and by how it begins."""
+"""Recognises the kind of data at a path by its suffix and its first bytes."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ PROSE_SUFFIXES = (".md", ".rst", ".tex", ".html", ".htm", ".xml", ".py", ".js", 
 MAX_ENTRIES_COMPARED = 10_000
 LOOKED_AT_CHARACTERS = 400_000
 MIN_TABLE_ROWS = 5
-TABLE_SHARE = 0.9  # of the lines that have the same number of cells
+TABLE_SHARE = 0.9  # minimum share of lines with the same number of cells
 AnyKind = Images | TableData | PlainText
 
 
 def data_path(options: DataOptions) -> Path:
-    """Return the whole path of the data."""
-    # Of a user who is not there "~" stays as it is; and links stay as they are.
+    """Return the absolute path of the data."""
+    # Unlike pathlib, these functions keep "~" of an unknown user and do not resolve links.
     return Path(os.path.abspath(os.path.expanduser(plain_path(options.path))))  # noqa: PTH100, PTH111
 
 
 def recognise(options: DataOptions, problems: Problems) -> AnyKind | None:
-    """Return what can read the data, or None when nothing can; why is added to `problems`."""
+    """Return a reader for the data, or None if there is none; the reason is added to `problems`."""
     if not plain_path(options.path) or "\0" in options.path:
         problems.fault("the path", "no path is given.", "Give the path of your data on this machine.")
         return None
@@ -84,17 +84,17 @@ def _is_readable(path: Path, problems: Problems) -> bool:
             with os.scandir(path) as entries:
                 next(entries, None)
             return True
-        # Not to be opened: a pipe keeps whoever opens it waiting, and /dev/zero has no end.
+        # Do not open other kinds of files: opening a pipe blocks, and /dev/zero is endless.
         if kind != stat.S_IFREG:
             problems.fault(str(path), "it is neither a file nor a folder.", TAKEN)
             return False
         with path.open("rb") as file:
-            # What the system makes up (/proc) has no size, whatever comes when it is read.
+            # Files in /proc have size 0 although they have content.
             if path.stat().st_size == 0 or not file.read(1):
                 problems.fault(path.name, "the file is empty.", TAKEN)
                 return False
     except FileNotFoundError:
-        _tell_not_found(path, problems)
+        _report_not_found(path, problems)
         return False
     except OSError as error:
         hint = "The user this page runs as must be allowed to read it."
@@ -103,12 +103,12 @@ def _is_readable(path: Path, problems: Problems) -> bool:
     return True
 
 
-def _tell_not_found(path: Path, problems: Problems) -> None:
-    """Record that there is nothing at a path, and what has nearly the same name."""
+def _report_not_found(path: Path, problems: Problems) -> None:
+    """Record a fault for a path that does not exist, and suggest a similar one."""
     near = next((parent for parent in path.parents if os.path.isdir(parent)), path.parent)  # noqa: PTH112
     suggested = {}
     if near.is_relative_to(REPOSITORY):
-        # A path that is not whole is looked for here; what the program consists of is no one's data.
+        # A relative path is resolved in the program's folder, whose files are not the user's data.
         hint = "Give the whole path, beginning with / or ~: paths are of the machine this page runs on."
     else:
         hint = f"Paths are of the machine this page runs on. What is there: {near}."
@@ -149,7 +149,7 @@ def _kind_of(path: Path, options: DataOptions, problems: Problems) -> AnyKind | 
     if suffix in NOT_TAKEN:
         problems.fault(path.name, f"files ending in {suffix} are not read.", NOT_TAKEN[suffix])
         return None
-    # By its beginning: any file can have a zip at its end.
+    # Check the first bytes, because any file can have a zip appended to it.
     if suffix == ".zip" or (start.startswith(STARTS) and suffix not in TABLE_SUFFIXES):
         if table := _table_in_zip(path):
             problems.fault(
@@ -177,7 +177,7 @@ def _kind_of(path: Path, options: DataOptions, problems: Problems) -> AnyKind | 
 
 
 def _table_in_zip(path: Path) -> str:
-    """Return the name of a table in a zip without images; empty if there is none."""
+    """Return the name of a table in a zip without images, or an empty string."""
     names = ZipSource(path, Problems()).files
     if any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
         return ""
@@ -185,7 +185,7 @@ def _table_in_zip(path: Path) -> str:
 
 
 def _looks_like_table(text: str) -> bool:
-    """Return True if a text of no known ending is rather a table than prose."""
+    """Return True if a text with an unknown suffix is more likely a table than prose."""
     dialect = find_dialect(text)
     if dialect is None or dialect.share < TABLE_SHARE or text.count("\n") < MIN_TABLE_ROWS:
         return False
@@ -197,13 +197,13 @@ def _looks_like_table(text: str) -> bool:
     has_numbers = any(share > 0.8 for share in share_of_numbers)
     if dialect.delimiter in (" ", ":"):
         return sum(share > 0.8 for share in share_of_numbers) >= max(2, len(columns) / 2)
-    # A column of a few values that repeat: labels. Prose has none.
+    # A column of few repeated values probably has labels; prose has no such column.
     has_labels = any(len(set(cells)) <= 0.2 * len(cells) and max(map(len, cells)) < 40 for cells in columns)
     return has_numbers or has_labels or (dialect.delimiter == "\t" and dialect.share > 0.98)
 
 
 def _table(path: Path, options: DataOptions, problems: Problems) -> AnyKind | None:
-    """Return a reader of the table, or of the images that it lists if their folder is given."""
+    """Return a reader for the table, or for the images listed in it if their folder is given."""
     if not options.images_path:
         return TableData(path, options)
     folder = data_path(replace(options, path=options.images_path))
@@ -219,13 +219,13 @@ def _table(path: Path, options: DataOptions, problems: Problems) -> AnyKind | No
 
 
 def _in_folder(path: Path, options: DataOptions, problems: Problems) -> AnyKind | None:
-    """Return a reader of images, unless there is but one table or text in the folder: that is pointed at."""
+    """Return a reader for images; if the folder has only tables or texts, suggest one of them instead."""
     with os.scandir(path) as found:
         entries = [(entry.name, entry.is_dir()) for entry in found if not entry.name.startswith(".")]
     if not any(is_dir for _, is_dir in entries):
         suffixes = (*TABLE_SUFFIXES, ".txt", ".md", ".zip")
         fitting = sorted(name for name, _ in entries if name.lower().endswith(suffixes))
-        # Next to images a table may name their labels, which their reader reports. Training texts come first.
+        # Tables next to images may have their labels; `Images` reports that. Suggest training files first.
         fitting.sort(key=lambda name: "train" not in name.lower())
         if fitting and not any(name.lower().endswith(IMAGE_SUFFIXES) for name, _ in entries):
             hint = f"Give the path of one file, such as {quoted(fitting[0])}."

@@ -1,4 +1,4 @@
-"""Training and validation splits, and copies across them."""
+"""Training and validation splits of own data, read from memory-mapped arrays."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Rows = npt.NDArray[np.int64]
 
 
 def split_rows(labels: npt.NDArray[Any] | None, num_rows: int) -> tuple[Rows, Rows]:
-    """Return the row numbers of training and validation, mixed.
+    """Return the shuffled row numbers of training and validation; with labels, stratified by class.
 
     Args:
-        labels: (rows,) class numbers; None where there are no classes.
+        labels: (rows,) class numbers, or None without classes.
     """
     generator = np.random.default_rng(SEED)
     order = generator.permutation(num_rows)
@@ -41,14 +41,14 @@ def split_rows(labels: npt.NDArray[Any] | None, num_rows: int) -> tuple[Rows, Ro
 
 
 class MappedRowsSplit(Split):
-    """Rows of an array on the disk with a target each, as for tables and short texts.
+    """Rows of an array on disk with one target each, for tables and short texts.
 
     Args:
-        inputs: (all rows, …) on the disk.
+        inputs: (all rows, …) on disk.
         targets: (all rows,) class numbers or floats.
-        rows: (samples,) the rows of this split.
-        scale: (mean, deviation) of the columns that bring standardised rows back to their own units.
-        texts: (samples,) what people read, for short texts.
+        rows: (samples,) row numbers of this split.
+        scale: (mean, deviation) per column, to convert standardised rows back to original units.
+        texts: (samples,) original texts for display.
     """
 
     device = CPU
@@ -88,10 +88,10 @@ class MappedRowsSplit(Split):
 
 
 class MappedImageSplit(MappedRowsSplit):
-    """Images on the disk, normalised and varied a batch at a time on the model's device.
+    """Images on disk; each batch is augmented and normalised on the model's device.
 
     Args:
-        mean, std: of each channel, on the scale of the bytes.
+        mean, std: per channel, on the scale 0 to 255.
     """
 
     def __init__(
@@ -111,12 +111,12 @@ class MappedImageSplit(MappedRowsSplit):
 
 
 class MappedTextSplit(Split):
-    """Running text on the disk, cut into windows; each token's target is the one after it.
+    """Running text on disk, split into windows; the target of each token is the next one.
 
     Args:
         tokens: (tokens,) of the whole text.
-        start, end: the part of it that is this split.
-        sequence_length: tokens a window; neighbouring windows share one token.
+        start, end: range of this split.
+        sequence_length: tokens per window; neighbouring windows share one token.
     """
 
     device = CPU
@@ -131,14 +131,14 @@ class MappedTextSplit(Split):
         return self._num_windows
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (batch, sequence_length) inputs and the same moved on by one token."""
+        """Return (batch, sequence_length) inputs, and targets of the same shape shifted by one token."""
         starts = self._start + indices.numpy() * self._length
         windows = torch.from_numpy(self._tokens.windows(starts, self._length + 1).astype(np.int64))
         return windows[:, :-1], windows[:, 1:]
 
 
 def whole(array: MappedArray, rows: Rows, device: torch.device) -> Tensor:
-    """Return some rows of an array as a tensor on a device, brought there piece by piece."""
+    """Return some rows of an array as a tensor on a device, copied in pieces to limit memory."""
     dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype
     tensor = torch.empty((len(rows), *array.shape[1:]), dtype=dtype, device=device)
     step = max(1, 16 * 2**20 // max(1, array.num_bytes // max(1, len(array))))

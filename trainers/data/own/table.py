@@ -1,4 +1,4 @@
-"""Tables: inspection and preparation."""
+"""Own tables and texts in tables: inspection, preparation and splits."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ WORDS = "words"
 CHARACTERS = "characters"
 MAX_WORDS = 20_000
 MAX_CHARACTERS = 20_000
-MOST_COUNTED = 1_000_000  # different words; the rarest are forgotten when there are more
+MOST_COUNTED = 1_000_000  # distinct words in memory; beyond that the rarest are dropped
 MIN_LENGTH, MAX_LENGTH = 4, 256
-LONG_SHARE = 0.95  # of the training texts are not cut
+LONG_SHARE = 0.95  # this share of the training texts is not truncated
 NO_LIMIT = 10**6
 _TEXTS_AT_ONCE = 4096
 _TEXTS_MEASURED = 20_000
@@ -75,13 +75,13 @@ _TEXTS_MEASURED = 20_000
 
 @dataclass(frozen=True, kw_only=True)
 class Reader:
-    """How texts become tokens; `of` is WORDS or CHARACTERS, or "" for a trained model's own."""
+    """A serialisable tokenizer; `of` is WORDS, CHARACTERS, or "" for a pretrained model's tokenizer."""
 
     of: str
     vocabulary: list[str]
 
     def tokenizer(self, own: Tokenizer | None) -> Tokenizer:
-        """Return the tokenizer; `own` is that of a trained model."""
+        """Return the tokenizer; `own` is the tokenizer of a pretrained model, if any."""
         if own is not None:
             return own
         return (
@@ -90,12 +90,12 @@ class Reader:
 
 
 class MappedTexts(Sequence[str]):
-    """Some of the texts on the disk, one read at a time.
+    """Some of the texts on disk, read on access.
 
     Args:
-        texts: (bytes,) all texts in UTF-8, one after the other.
-        ends: (texts,) where each one ends.
-        rows: which of them.
+        texts: (bytes,) all texts in UTF-8, concatenated.
+        ends: (texts,) end position of each text in bytes.
+        rows: row numbers of the texts in this sequence.
     """
 
     def __init__(self, texts: MappedArray, ends: MappedArray, rows: Rows) -> None:
@@ -130,18 +130,21 @@ def write_texts(
     length: int | None,
     own: Tokenizer | None,
 ) -> tuple[dict[str, Any], Reader]:
-    """Write `texts`, `ends`, `inputs`, `targets`, `train` and `validation`; return what is known of them.
+    """Write the arrays `texts`, `ends`, `inputs`, `targets`, `train` and `validation`.
 
     Args:
-        single_words: the texts are mostly one word each and are read by their characters.
-        length: tokens of a text; None: what leaves 95 of 100 training texts whole.
-        own: the tokenizer of a trained model.
+        single_words: True if texts are mostly single words, which are tokenized by character.
+        length: tokens per text; None: 95% of the training texts are not truncated.
+        own: the tokenizer of a pretrained model.
+
+    Returns:
+        The arrays' metadata, and the tokenizer.
     """
     require_space(folder, file_bytes)
     arrays, targets, texts = _write_whole(table, plan, folder)
     train, validation = split_rows(targets, len(targets))
     ends = _mapped(folder, "ends", arrays)
-    # In the order of the file: the disk is read from front to back.
+    # Sorted, so that the disk is read sequentially.
     training = MappedTexts(texts, ends, np.sort(train))
     reader = (
         _make_reader(training, single_words=single_words) if own is None else Reader(of="", vocabulary=[])
@@ -168,7 +171,7 @@ def write_texts(
 
 
 def frequent_words(texts: Iterator[str], most: int) -> list[str]:
-    """Return the most frequent words; where there are too many to count, nearly."""
+    """Return the most frequent words; approximate if there are more than `MOST_COUNTED`."""
     counts: Counter[str] = Counter()
     least = 1
     for text in texts:
@@ -234,12 +237,12 @@ def _mapped(folder: Path, name: str, arrays: dict[str, Any]) -> MappedArray:
 NUM_PREVIEW_ROWS = 8
 MAX_PREVIEW_CELL = 200
 NUM_BINS = 20
-SINGLE_WORDS = 2.0  # texts of fewer words on average are read by their characters
+SINGLE_WORDS = 2.0  # texts with fewer words on average are tokenized by character
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableInspection:
-    """What the table holds, and what is learned from it."""
+    """The result of inspecting a table: its columns, and the plan, or None if it cannot be used."""
 
     table: Table
     columns: Sequence[Column]
@@ -256,7 +259,7 @@ class TableData:
         self._options = options
 
     def options(self) -> dict[str, object]:
-        """Return what, besides the file, decides what is prepared."""
+        """Return the options that determine the prepared data."""
         options = self._options
         return {
             "kind": self.name,
@@ -269,7 +272,7 @@ class TableData:
         }
 
     def inspect(self, problems: Problems) -> TableInspection:
-        """Read the whole table, decide what its columns hold and what is learned from it."""
+        """Read the table, classify its columns and plan the learning task."""
         try:
             reading = parse_reading(self._options.reading)
         except ValueError as error:
@@ -297,7 +300,7 @@ class TableData:
                 first = make_plan(table, list(columns), self._options, reading, Problems())
                 if first is not None and leave_out(table, first, reading, problems):
                     columns = self._columns(table, reading)
-            if not self._asks_for_images(table, columns, problems):
+            if not self._needs_images_path(table, columns, problems):
                 plan = make_plan(table, columns, self._options, reading, problems)
             if plan is not None:
                 report_findings(table, columns, plan, problems)
@@ -306,19 +309,19 @@ class TableData:
     def _columns(self, table: Table, reading: Mapping[str, Any]) -> list[Column]:
         return read_columns(table, reading.get("columns", {}), reading.get("missing", {}))
 
-    def _asks_for_images(self, table: Table, columns: Sequence[Column], problems: Problems) -> bool:
-        """Ask for the folder of the images that a column names, if nothing else can be learned from."""
+    def _needs_images_path(self, table: Table, columns: Sequence[Column], problems: Problems) -> bool:
+        """Ask for the image folder in a fault, if a column of image names is the only feature; True if so."""
         names = [each for each in columns if each.kind == FILE_NAME]
         others = [each for each in columns if each.kind in (NUMBER, MIXED, CATEGORY, TEXT, DATE)]
         if not names or len(others) > 1 or self._options.task not in ("auto", IMAGE_CLASSIFICATION):
             return False
-        beside = self._path.parent
+        own_folder = self._path.parent
         message = "the cells are names of image files."
         hint = "Give the folder that contains the images, and the images are learned from."
         some = [
             str(name) for (name,) in table.query(f"SELECT {names[0].cell} FROM rows ORDER BY row LIMIT 20")
         ]
-        folders = [beside, *sorted(each for each in beside.iterdir() if each.is_dir())[:100]]
+        folders = [own_folder, *sorted(each for each in own_folder.iterdir() if each.is_dir())[:100]]
         found = [folder for folder in folders if any((folder / name).is_file() for name in some)]
         suggested = {"images_path": str(found[0])} if found else {}
         problems.fault(
@@ -331,7 +334,7 @@ class TableData:
         return True
 
     def about(self, inspection: TableInspection) -> dict[str, Any]:
-        """Return what was decided of each column, the first rows as written and as read, and the label."""
+        """Return the decisions about the columns, the first rows as written and as read, and the label."""
         table, columns, plan = inspection.table, inspection.columns, inspection.plan
         cells = [column(place) for place in range(len(table.names))] if table.num_rows else []
         order = f"FROM rows ORDER BY row LIMIT {NUM_PREVIEW_ROWS}"
@@ -368,7 +371,7 @@ class TableData:
         }
 
     def estimate(self, inspection: TableInspection) -> DataSpec | None:
-        """Describe the table; for texts only preparing can tell their vocabulary."""
+        """Describe the table before it is prepared; None for texts, whose vocabulary is not known yet."""
         plan = inspection.plan
         if plan is None or plan.task == TEXT_CLASSIFICATION:
             return None
@@ -381,7 +384,7 @@ class TableData:
         return self._table_spec(plan.task, plan.class_names, feature_names(plan), num_rows - held, held)
 
     def prepare(self, inspection: TableInspection, folder: Path, problems: Problems) -> dict[str, Any]:
-        """Write the rows as numbers."""
+        """Write the rows as numbers or tokens; return the metadata."""
         plan = inspection.plan
         assert plan is not None, "a look without a plan has faults"
         about = {"task": plan.task, "class_names": list(plan.class_names)}
@@ -418,14 +421,14 @@ class TableData:
         return {"arrays": arrays, "reader": vars(reader), **about}
 
     def _check_classes(self, folder: Path, arrays: dict[str, Any], plan: Plan, problems: Problems) -> None:
-        """Refuse classes of which too few rows are left when unreadable ones are left out."""
+        """Record a fault for classes with too few rows after unreadable ones have been left out."""
         if plan.task != TABULAR_REGRESSION:
             about = arrays["targets"]
             targets = MappedArray(folder / "targets.bin", about["dtype"], tuple(about["shape"]))
             counts = np.bincount(targets.slice(0, len(targets)), minlength=len(plan.class_names)).tolist()
             few = {name: n for name, n in zip(plan.class_names, counts, strict=True) if n < MIN_PER_CLASS}
             if few:
-                # With another name, so that one class alone is not taken for all there are.
+                # Add a second name, so that a single small class is not reported as the only class.
                 check_counts(few | {"the others": FEW_PER_CLASS}, "usable rows", problems)
         problems.check(str(self._path))
 
@@ -438,7 +441,7 @@ class TableData:
             return self._text_spec(prepared, names, num_train, num_held)
         spec = self._table_spec(meta["task"], names, meta["feature_names"], num_train, num_held)
         scale = meta["scale"]
-        # What an earlier version has prepared does not name the columns.
+        # Data prepared by an earlier version has no columns.
         columns = tuple(
             TableColumn(**{**column, "values": tuple(column["values"])}) for column in meta.get("columns", [])
         )
@@ -474,7 +477,7 @@ class TableData:
         )
         split.feature_mean, split.feature_std = no_mean, no_std
         if self._options.normalise:
-            # The rows on the disk are standardised; the split is told how to write them in their own units.
+            # The rows on disk are standardised already; the split keeps the scale to convert them back.
             split.feature_mean, split.feature_std = (torch.tensor(x).float() for x in (mean, std))
         return split
 
@@ -534,7 +537,7 @@ class TableData:
 
 
 def listed_images(path: Path, options: DataOptions, problems: Problems) -> dict[str, str] | None:
-    """Return the label of each image that a table names; None where it names none, with why in `problems`."""
+    """Return the label of each image named in a table; if there are none, add a fault and return None."""
     reading = parse_reading(options.reading)
     table = Table(path, reading, skip_unreadable=options.skip_unreadable, problems=problems)
     if problems.num_faults:
@@ -580,7 +583,7 @@ def _num_words(plan: Plan) -> str:
 
 
 def _as_read(each: Column) -> str:
-    """Return SQL of a cell as the model reads it, before it is standardised."""
+    """Return SQL of a cell as it is read, before standardisation."""
     if each.kind in LEFT_OUT:
         return "NULL"
     if each.kind in (NUMBER, MIXED):

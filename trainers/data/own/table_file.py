@@ -1,4 +1,8 @@
-"""Files of tables: dialect, reading through DuckDB, rows left out."""
+"""Reads table files (CSV, Parquet, JSON, spreadsheets) into DuckDB as rows of text.
+
+The dialect of a CSV file (delimiter, quotes, header) is detected from its first 1,000 lines. DuckDB then
+reads the file; rejected rows, repeated headers and footers are reported and left out.
+"""
 
 from __future__ import annotations
 
@@ -23,29 +27,29 @@ from trainers.data.own.cache import TemporaryFolder
 from trainers.data.own.problems import Problems, listed, quoted
 from trainers.data.own.reading import ReadingError
 
-DELIMITERS = ("\t", ";", "|", ",")  # in this order where several fit
-RARE_DELIMITERS = ("^", "~", "\x01", ":", " ")  # only where none of the others fits
+DELIMITERS = ("\t", ";", "|", ",")  # in order of preference
+RARE_DELIMITERS = ("^", "~", "\x01", ":", " ")  # tried only if no common delimiter fits
 NAMES = {"\t": "tabs", ";": "semicolons", "|": "bars", ",": "commas", " ": "spaces"}
 LINES, MIN_LINES = 1000, 30
-MAX_CHARACTERS = 2**20  # of the lines of a wide table
+MAX_CHARACTERS = 2**20  # examined in a wide table
 FITS = 0.8
 COMMENTS = ("#", "%", "//")
 MAX_COLUMN_NAME = 200
 LIKE_A_NUMBER = re.compile(r"[^\w\s]{0,2}\s?\d[\d.,'’ \u00a0\u202f]*([eE][+-]?\d+)?\s?(%|[^\W\d]{1,3})?")
 
-NumberedCells = tuple[int, list[str]]  # the line it starts in, from 0, and its cells
+NumberedCells = tuple[int, list[str]]  # first line of a row, from 0, and its cells
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """How lines become rows of cells.
+    """The dialect of a CSV file.
 
     Attributes:
-        num_above: lines above the first row of data.
-        num_cells: cells in a row.
-        names: at most one for each cell; None without a header.
-        share: of the lines looked at that have this number of cells.
-        notes: what a user should know, as sentences.
+        num_above: number of lines above the first row of data.
+        num_cells: number of cells in a row.
+        names: column names, at most one per cell; None without a header.
+        share: fraction of the examined rows that have this number of cells.
+        notes: notes for the user, as sentences.
     """
 
     delimiter: str
@@ -62,7 +66,7 @@ class Dialect:
     def reader(self, lines: Any) -> Any:
         """Return a `csv.reader` of this dialect."""
         is_doubled = self.escape == self.quote
-        if self.delimiter == " ":  # any number of spaces is one delimiter
+        if self.delimiter == " ":  # several spaces are one delimiter
             lines = (" ".join(line.split()) + "\n" for line in lines)
         return csv.reader(
             lines,
@@ -76,15 +80,15 @@ class Dialect:
 
 
 def find_dialect(text: str, *, delimiter: str = "", has_header: bool | None = None) -> Dialect | None:
-    """Return how the first lines of a text are written as a table, or None if they have one cell each.
+    """Detect the dialect of a table from its first lines; None if they have only one cell each.
 
     Args:
-        delimiter, has_header: what is known already.
+        delimiter, has_header: values chosen by the user, if any.
     """
     lines = text.split("\n")[:LINES]
     lines = lines[: max(MIN_LINES, MAX_CHARACTERS // (len(lines[0]) + 1))]
     first = 0
-    if declared := re.fullmatch(r'"?sep=(.)"?', lines[0], flags=re.IGNORECASE):  # written for Excel
+    if declared := re.fullmatch(r'"?sep=(.)"?', lines[0], flags=re.IGNORECASE):  # a hint for Excel
         delimiter, first = delimiter or declared[1], 1
     quote = (
         "'"
@@ -107,7 +111,7 @@ def find_dialect(text: str, *, delimiter: str = "", has_header: bool | None = No
 
 
 def column_names(names: Sequence[str], num_cells: int) -> list[str]:
-    """Return a name for each cell: short, on one line, and not used twice."""
+    """Return a unique, short, single-line name for each column."""
     found: dict[str, None] = {}
     for number, name in enumerate([*names, *[""] * (num_cells - len(names))], start=1):
         name = " ".join(name.split()).strip("\ufeff\u200b") or f"column {number}"
@@ -139,7 +143,7 @@ def _rows(
         if any(cells):
             rows.append((line, cells))
     if len(rows) > 2 and len(rows[-1][1]) != len(rows[-2][1]):
-        del rows[-1]  # the text may end within it
+        del rows[-1]  # probably truncated, because `lines` is only the beginning of the file
     widths = Counter(len(cells) for _, cells in rows if len(cells) > 1)
     if not widths:
         return None
@@ -194,7 +198,7 @@ def _with_header(dialect: Dialect, rows: list[NumberedCells], has_header: bool |
 
 
 def _is_above_header(rows: list[list[str]]) -> bool:
-    """Return True if the first row is a title with empty cells, or names of groups of columns."""
+    """Return True if the first row is a title with empty cells, or has names of column groups."""
     first, second, *rest = rows
     num_filled = sum(map(bool, first))
     is_title = num_filled == 1 and _is_header(second, rest)
@@ -205,7 +209,7 @@ def _names_above(above: list[list[str]], rows: list[list[str]], notes: list[str]
     """Return the column names of a header with fewer or more cells than the rows, or None."""
     num_names, width = len(above[-1]), len(rows[0])
     if num_names == width - 1 and not any(row[-1] for row in rows):
-        return [*above.pop(), ""]  # every row ends in a delimiter
+        return [*above.pop(), ""]  # every row ends with a delimiter
     if num_names == width - 1 and _are_different(rows):
         notes.append(
             "the first line has one name less than the rows have cells: the first column is row names."
@@ -223,7 +227,7 @@ def _names_above(above: list[list[str]], rows: list[list[str]], notes: list[str]
 
 
 def _is_header(first: list[str], rest: list[list[str]]) -> bool:
-    """Return True if a row is rather names of columns than data like the rows below it."""
+    """Return True if a row is more likely a header than data like the rows below it."""
     numbers = [cell for cell in first if LIKE_A_NUMBER.fullmatch(cell)]
     counted = [int(cell) for cell in numbers if cell.isascii() and cell.isdigit()]
     steps = {after - before for before, after in itertools.pairwise(counted)}
@@ -233,7 +237,7 @@ def _is_header(first: list[str], rest: list[list[str]]) -> bool:
         below = [row[place] for row in rest if row[place]]
         is_number = sum(LIKE_A_NUMBER.fullmatch(each) is not None for each in below) > 0.7 * len(below)
         if below and is_number:
-            # Names that count (0, 1, 2, ... or years) are numbers, too.
+            # Names that count up (0, 1, 2, … or years) are numbers too.
             score += 0 if is_counted and cell in numbers else -1 if cell in numbers else bool(cell)
         elif cell and below.count(cell) > 0:
             score -= 1
@@ -245,14 +249,14 @@ def _is_header(first: list[str], rest: list[list[str]]) -> bool:
 
 
 def _are_different(rows: list[list[str]]) -> bool:
-    """Return True if the first cells can be names of rows, and not the parts before a decimal comma."""
+    """Return True if the first cells may be row names, and not the integer parts before a decimal comma."""
     is_decimal = all(re.fullmatch(r"-?\d{1,4}", row[0]) and re.fullmatch(r"\d{1,2}", row[1]) for row in rows)
     is_counted = [row[0] for row in rows] == [str(number) for number in range(1, len(rows) + 1)]
     return len({row[0] for row in rows}) == len(rows) and (is_counted or not is_decimal)
 
 
 def _is_second_header(names: list[str], rows: list[list[str]]) -> bool:
-    """Return True if the first row is not data: no number in it, where nearly all others have one."""
+    """Return True if the first row is not data: it has no number where nearly all other rows have one."""
     if len(rows) < 10:
         return False
     first, *rest = rows
@@ -271,14 +275,14 @@ JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 SHEET_SUFFIXES = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 TABLE_SUFFIXES = (*TEXT_SUFFIXES, *PARQUET_SUFFIXES, *JSON_SUFFIXES, *SHEET_SUFFIXES)
 MAX_COLUMNS = 10_000
-# DuckDB's time to plan a query grows with the square of its columns, so wide tables are stored in blocks.
+# DuckDB's planning time is quadratic in the number of columns, so wide tables are stored in blocks.
 COLUMNS_PER_BLOCK = 500
 EXPRESSIONS_AT_ONCE = 250  # divides COLUMNS_PER_BLOCK
 MAX_ROW_BYTES = 16 * 2**20
-MAX_SHEET_BYTES = 512 * 2**20  # unpacked: calamine holds it whole
+MAX_SHEET_BYTES = 512 * 2**20  # unpacked; calamine loads the whole file into memory
 MAX_REJECTED = 100_000
 MAX_FOOTER = 6  # lines
-DATABASE_MEMORY = "1GB"  # more goes to the disk
+DATABASE_MEMORY = "1GB"  # DuckDB spills to disk beyond this
 AROUND_CELLS = " \t\r\n\u00a0\u202f\u200b\ufeff"
 TOTALS = re.compile(
     r"((grand|sub)?[\s-]*total(s|e|en|i|es)?( \w+)?|totaal|sum(me|ma)?|gesamt(summe)?|insgesamt|overall|"
@@ -294,24 +298,24 @@ Row = tuple[Any, ...]
 
 
 def column(index: int) -> str:
-    """Return the name of a column in SQL."""
+    """Return the SQL name of a column."""
     return f"c{index}"
 
 
 def literal(text: str) -> str:
-    """Return a text as SQL."""
+    """Return a text as an SQL string literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 class Table:
-    """The rows of a table file: column `row` with numbers from 0, then c0, c1, … as texts or NULL.
+    """A table file in DuckDB: column `row` with numbers from 0, then c0, c1, … as text or NULL.
 
-    SQL reads them from `rows`. A table of more than `COLUMNS_PER_BLOCK` columns is stored in several blocks,
-    which are joined by what columns the SQL names.
+    SQL reads from `rows`. A table of more than `COLUMNS_PER_BLOCK` columns is stored in several blocks; for
+    each query, `rows` is a join of the blocks whose columns occur in the SQL.
 
     Attributes:
-        names: of the columns.
-        index_columns: places of those that the file itself declares as its row index.
+        names: column names.
+        index_columns: indices of columns that the file declares as its row index.
     """
 
     def __init__(
@@ -356,7 +360,7 @@ class Table:
     def _with_rows(self, sql: str) -> str:
         if len(self._blocks) < 2:
             return sql
-        # A name of a column within a text of the data adds a block that is not needed, and nothing else.
+        # A column name inside a string literal only adds an unnecessary block.
         places = (int(place) for place in re.findall(r"\bc(\d{1,5})\b", sql))
         blocks = sorted({place // COLUMNS_PER_BLOCK for place in places if place < len(self.names)}) or [0]
         tables = f"FROM {self._blocks[blocks[0]]}"
@@ -364,26 +368,26 @@ class Table:
         return f"WITH rows AS NOT MATERIALIZED ({tables}) {sql}"
 
     def store(self, name: str, sql: str) -> None:
-        """Keep what a SELECT on `rows` gives as another table."""
+        """Store the result of a SELECT on `rows` as a temporary table."""
         self.execute(f"DROP TABLE IF EXISTS {name}")
         self.execute(f"CREATE TEMP TABLE {name} AS {self._with_rows(sql)}")
 
     def value(self, sql: str) -> Any:
-        """Return the only value that a SELECT gives."""
+        """Return the single value of a SELECT."""
         return self.select(sql).fetchone()[0]
 
     def query(self, sql: str) -> list[Row]:
-        """Return all rows that a SELECT gives."""
+        """Return all rows of a SELECT."""
         rows: list[Row] = self.select(sql).fetchall()
         return rows
 
     def query_wide(self, expressions: Sequence[str], rest: str = "FROM rows") -> list[Row]:
-        """Return the rows of a SELECT of any number of expressions."""
+        """Return the rows of a SELECT of any number of expressions, split into several queries."""
         parts = [self.query(f"SELECT {', '.join(some)} {rest}") for some in parts_of(expressions)]
         return [tuple(itertools.chain(*rows)) for rows in zip(*parts, strict=True)]
 
     def lines(self, rows: Sequence[int]) -> list[int]:
-        """Return the lines of the file in which these rows start; of other files than text, row numbers."""
+        """Return the file's line numbers at which these rows start, or row numbers for non-text files."""
         if self._dialect is None or not rows:
             return [row + 1 for row in rows]
         found: dict[int, int] = {}
@@ -398,12 +402,12 @@ class Table:
         return [found.get(row, row + 1) for row in rows]
 
     def lines_where(self, condition: str) -> list[int]:
-        """Return the lines of the first five rows for which a condition holds."""
+        """Return the line numbers of the first five rows that meet a condition."""
         rows = self.query(f"SELECT row FROM rows WHERE {condition} ORDER BY row LIMIT 5")
         return self.lines([row for (row,) in rows])
 
     def examples(self, cell: str, condition: str) -> tuple[str, int]:
-        """Return cells of the first five rows for which a condition holds as a text, and the first line."""
+        """Return, as text, cells of the first five rows that meet a condition, and the first line number."""
         some = self.query(f"SELECT row, {cell} FROM rows WHERE {condition} ORDER BY row LIMIT 5")
         lines = self.lines([row for row, _ in some])
         values = [f"{quoted(value)} in line {line:,}" for line, (_, value) in zip(lines, some, strict=True)]
@@ -412,11 +416,11 @@ class Table:
     def _is_whole(self, cells: Sequence[str]) -> bool:
         assert self._dialect is not None
         num = self._dialect.num_cells
-        # DuckDB takes a row with one empty cell more.
+        # DuckDB accepts a row with one additional empty cell.
         return len(cells) == num or (len(cells) == num + 1 and not cells[-1])
 
     def _records(self, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
-        """Yield every row of the text with the line it starts in, as Python reads them."""
+        """Yield (first line, cells) of each row, read with Python's csv module."""
         csv.field_size_limit(MAX_ROW_BYTES)
         with (self._place / "text").open(encoding="utf-8", errors="surrogatepass", newline="") as file:
             for _ in range(dialect.num_above):
@@ -430,7 +434,7 @@ class Table:
                     return
 
     def drop(self, condition: str) -> int:
-        """Leave out the rows for which a condition holds; return their number."""
+        """Delete the rows that meet a condition; return their number."""
         self.store("dropped", f"SELECT row FROM rows WHERE {condition}")
         for block in self._blocks:
             self.execute(f"DELETE FROM {block} WHERE row IN (FROM dropped)")
@@ -438,7 +442,7 @@ class Table:
         return before - self.num_rows
 
     def _create(self, cells: Sequence[str], scan: str) -> None:
-        """Read the cells (SQL of each) from a file into `rows`, or into blocks; leave out empty rows."""
+        """Load columns, given as SQL expressions, from a file into `rows` or blocks; skip empty rows."""
         starts = range(0, len(cells), COLUMNS_PER_BLOCK)
         self._blocks = ["rows"] if len(starts) == 1 else [f"rows{block}" for block in range(len(starts))]
         empty = []
@@ -465,7 +469,7 @@ class Table:
             duckdb = importlib.import_module("duckdb")
         except ImportError as error:
             raise NotInstalledError(f"Tables need DuckDB, which cannot be used here ({error}).") from error
-        # Nothing can be opened but this folder, and the file itself by a link in it.
+        # DuckDB may open only this folder, and the data file through a link in it.
         database = duckdb.connect(config={
             "threads": min(4, os.cpu_count() or 1), "memory_limit": DATABASE_MEMORY,
             "temp_directory": str(self._place / "spilled"), "autoinstall_known_extensions": False,
@@ -477,6 +481,7 @@ class Table:
         database.execute("SET enable_external_access = false")
         deadline = processes.deadline()
         if deadline < float("inf"):
+            # A query cannot call `check_time`, so a timer interrupts it after the deadline.
             timer = threading.Timer(max(0.0, deadline - time.monotonic()) + 0.1, database.interrupt)
             timer.daemon = True
             timer.start()
@@ -546,7 +551,7 @@ class Table:
         self._drop_footer(problems)
 
     def _drop_names_again(self, names: Sequence[str], problems: Problems) -> None:
-        """Leave out rows that are the column names: those of tables that were joined."""
+        """Drop rows that repeat the column names, as in concatenated tables."""
         again = " AND ".join(
             f"{column(place)} IS NOT DISTINCT FROM nullif({literal(name)}, '')"
             for place, name in enumerate(names[:COLUMNS_PER_BLOCK])
@@ -557,7 +562,7 @@ class Table:
             problems.note(self._path.name, f"{lines} with the column names again left out.")
 
     def _drop_footer(self, problems: Problems) -> None:
-        """Leave out last rows of words in the first cell and nothing else, and incomplete totals."""
+        """Drop last rows that have only text in the first cell, or incomplete totals."""
         if len(self.names) < 3:
             return
         end = self.value("SELECT max(row) FROM rows")
@@ -571,7 +576,7 @@ class Table:
             is_incomplete = any(
                 cell is None and one is not None for cell, one in zip(others, above[1:], strict=True)
             )
-            # Of other incomplete totals only a finding is made: they are rows that can be read.
+            # Other incomplete totals are readable rows; `findings` reports them.
             is_unusable = others[-1] is None or LIKE_A_NUMBER.fullmatch(above[0] or "") is not None
             is_incomplete = is_incomplete and is_unusable
             if LIKE_A_NUMBER.fullmatch(first or "1") or not (is_incomplete if is_total else not any(others)):
@@ -585,8 +590,8 @@ class Table:
         shown = quoted(" / ".join(texts))
         problems.note(self._path.name, f"below the table there is {shown}. It is left out.")
 
-    def _take_footer(self, rejected: list[Row], problems: Problems) -> None:
-        """Take lines of words below the table out of the rejected ones."""
+    def _remove_footer(self, rejected: list[Row], problems: Problems) -> None:
+        """Remove text lines below the table from the rejected lines, and report them as a footer."""
         assert self._dialect is not None
         with (self._place / "text").open("rb") as file:
             num_lines = sum(1 for _ in file)
@@ -627,7 +632,7 @@ class Table:
         if not rejected:
             return
         assert self._dialect is not None
-        self._take_footer(rejected, problems)
+        self._remove_footer(rejected, problems)
         if not rejected:
             return
         num_wrong = sum("COLUMNS" in str(kind) for _, kind, *_ in rejected)
@@ -699,7 +704,7 @@ class Table:
         self.names = column_names(kept, len(kept))
 
     def _pandas_index(self, source: str) -> set[str]:
-        """Return the columns that pandas has written as the index of the rows."""
+        """Return the columns that pandas has written as the row index."""
         for key, value in self.query(f"SELECT key, value FROM parquet_kv_metadata({source})"):
             if bytes(key) == b"pandas":
                 found = json.loads(bytes(value)).get("index_columns", [])
@@ -708,7 +713,7 @@ class Table:
 
 
 def _rewrite(text: Path, dialect: Dialect) -> Dialect:
-    """Write a table with spaces around its quotes or cells as plain CSV, line by line where it was."""
+    """Rewrite a table with spaces around quotes or cells as plain CSV, keeping the line numbers."""
     written = text.with_name("rewritten")
     csv.field_size_limit(MAX_ROW_BYTES)
     with (
@@ -727,7 +732,7 @@ def _rewrite(text: Path, dialect: Dialect) -> Dialect:
 
 
 def _hide_quotes_above(text: Path, num_above: int) -> None:
-    """Take the quotes out of the lines above the data: DuckDB skips records, not lines."""
+    """Replace quotes in the lines above the data by spaces: DuckDB skips records, not lines."""
     with text.open("r+b") as file:
         above = b"".join(file.readline() for _ in range(num_above))
         file.seek(0)

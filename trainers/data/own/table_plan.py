@@ -1,4 +1,4 @@
-"""How a table is learned from: target, features and rows."""
+"""Plans how a model learns from a table: task, label, classes and features."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from trainers.data.own.problems import Problems, listed, quoted
 from trainers.data.own.table_file import Table, column, literal
 
 LABEL_NAMES = ("label", "labels", "target", "class")
-# Names that a column to predict has as well; said when another column is the label.
+# Other common label names; if another column is the label, a note suggests them.
 OTHER_LABEL_NAMES = (
     "y", "species", "outcome", "diagnosis", "category", "sentiment", "标签", "klasse", "survived", "churn",
 )  # fmt: skip
-MAX_NUMBER_CLASSES = 20  # whole numbers of up to so many different values are classes
+MAX_NUMBER_CLASSES = 20  # integers with at most this many distinct values are classes
 MAX_CLASSES = 1_000
 MAX_CLASS_NAME = 200
 MAX_NAMES_COMPARED = 1_000
@@ -39,7 +39,7 @@ MAX_NOTED = 20  # columns; more are reported together
 AS_MEAN = "A missing number is read as the mean, with a column that says so."
 AS_CATEGORY = "A missing category is read as a category of its own."
 MOST_IN_OTHER = 0.5
-CLASS_LIKE_MISSING = 0.02  # labels spelled like a missing value are a class from this share of the rows on
+CLASS_LIKE_MISSING = 0.02  # from this share of rows on, labels spelled like a missing value are a class
 TASKS = (TABULAR_CLASSIFICATION, TABULAR_REGRESSION, TEXT_CLASSIFICATION)
 TOO_CLOSE = "its numbers differ by less than can be told apart in the computations."
 OTHER = "other"
@@ -49,11 +49,11 @@ _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
 
 @dataclass(frozen=True, kw_only=True)
 class Feature(TableColumn):
-    """One column a model sees, or one part of a date.
+    """One column, or one part of a date, as model input.
 
     Attributes:
-        sql: the number, or the text of the category; NULL where it is missing.
-        cell: SQL of the cell of a number that need not be one; a row with such a cell is unreadable.
+        sql: SQL of the number, or of the category's text; NULL if missing.
+        cell: SQL of the cell of a column in which some cells are not numbers; their rows are unreadable.
     """
 
     sql: str
@@ -61,7 +61,7 @@ class Feature(TableColumn):
 
     @property
     def names(self) -> list[str]:
-        """Return the names of the numbers this column becomes."""
+        """Return the names of the numbers that encode this column."""
         rest = [OTHER] * self.has_other + [MISSING_NAME] * self.has_missing
         if not self.values:
             return [self.name, *(f"{self.name} = {name}" for name in rest)]
@@ -70,14 +70,14 @@ class Feature(TableColumn):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How rows become samples.
+    """How rows are converted into samples.
 
     Attributes:
-        label: index of its column.
-        used: indexes of the columns that features are made of.
-        texts: indexes of the columns whose texts are read, where texts are classified.
-        class_of: the class number of each label as written; empty for a number to predict.
-        class_counts: rows of each class.
+        label: index of the label column.
+        used: indices of the columns used as features.
+        texts: indices of the text columns, for text classification.
+        class_of: class number of each label as written; empty for regression.
+        class_counts: number of rows per class.
     """
 
     task: str
@@ -93,14 +93,14 @@ class Plan:
 
 
 def patch(**reading: Any) -> dict[str, str]:
-    """Return what a click changes of the reading, as the suggestion of a problem."""
+    """Return a change of `data_reading` as `suggested` of a `DataProblem`."""
     return {"data_reading": json.dumps(reading, ensure_ascii=False)}
 
 
 def make_plan(
     table: Table, columns: list[Column], options: DataOptions, reading: Mapping[str, Any], problems: Problems
 ) -> Plan | None:
-    """Decide what is learned from what; return None where faults leave nothing to decide."""
+    """Decide the task, label and features; return None if faults prevent that."""
     if options.task not in ("auto", *TASKS):
         message = f"{options.task.replace('_', ' ')} cannot be learned from a table."
         hint = f"Choose auto, or one of: {', '.join(TASKS)}."
@@ -161,7 +161,7 @@ def make_plan(
 
 
 def label_place(columns: Sequence[Column], wanted: str, problems: Problems) -> int | None:
-    """Return the column asked for, else the one called label, target or class, else the last possible one."""
+    """Return the index of the wanted column, else of one named label, target or class, else the last one."""
     names = [each.name for each in columns]
     if not wanted:
         called = [place for place, name in enumerate(names) if name.lower() in LABEL_NAMES]
@@ -185,9 +185,9 @@ def label_place(columns: Sequence[Column], wanted: str, problems: Problems) -> i
 
 
 def _labels(table: Table, label: Column, reading: Mapping[str, Any]) -> tuple[Column, dict[str, int]]:
-    """Return the label column and how often its most frequent values occur.
+    """Return the label column and the counts of its most frequent values.
 
-    Values that are spelled like a missing one are a class where there are many of them.
+    Values spelled like a missing value are a class if there are many of them.
     """
     if (
         label.missing
@@ -247,7 +247,7 @@ def _task(columns: Sequence[Column], label: Column, wanted: str, problems: Probl
 
 
 def _are_classes(label: Column, has_text: bool) -> bool:
-    """Return True if the numbers of a label stand for classes."""
+    """Return True if the numbers of a label column are class numbers."""
     if not label.all_whole or label.is_chosen:
         return False
     if label.num_distinct <= MAX_NUMBER_CLASSES:
@@ -259,7 +259,7 @@ def _are_classes(label: Column, has_text: bool) -> bool:
 
 
 def _candidates(columns: Sequence[Column], label: int) -> list[int]:
-    """Return the columns of texts; of a table of two columns also one of single words."""
+    """Return the text columns; if there is only one feature, also a column of single words."""
     others = [each for each in columns if each.index != label]
     texts = [each.index for each in others if each.kind == columns_module.TEXT]
     if texts:
@@ -320,7 +320,7 @@ def _text_columns(
 def _classes(
     table: Table, label: Column, labels: Mapping[str, int], reading: Mapping[str, Any], problems: Problems
 ) -> tuple[tuple[str, ...], dict[str, int], dict[str, int]]:
-    """Return the names of the classes, the class of each label as written, and the rows of each class."""
+    """Return the class names, the class number of each label as written, and the rows per class."""
     where = f"column {quoted(label.name)}"
     nothing: tuple[tuple[str, ...], dict[str, int], dict[str, int]] = ((), {}, {})
     if label.num_distinct > MAX_CLASSES:
@@ -373,13 +373,13 @@ def _classes(
 
 
 def _same_number(text: str) -> str:
-    """Return the shortest spelling of a number: 1 for 1.0 and 01."""
+    """Return the canonical spelling of a number: 1 for 1.0 and 01."""
     value = float(text)
     return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
 
 
 def _alike(name: str) -> str:
-    """Return what labels have in common that differ in case, spaces and invisible characters only."""
+    """Return a normalised label, equal for labels that differ only in case, spaces or invisible signs."""
     return " ".join(_INVISIBLE.sub("", unicodedata.normalize("NFKC", name)).casefold().split())
 
 
@@ -440,7 +440,7 @@ def _check_label(table: Table, label: Column, task: str, *, skip: bool, problems
 def _features(
     table: Table, each: Column, common: Sequence[tuple[str, int]], skip: bool, problems: Problems
 ) -> Iterator[Feature]:
-    """Yield what a model sees of a column; `common` are the most frequent values of a category."""
+    """Yield the features of a column; `common` has the most frequent values and counts of a category."""
     where = f"column {quoted(each.name)}"
     if each.kind in columns_module.LEFT_OUT:
         return
@@ -492,10 +492,10 @@ def _features(
 
 
 def check_numbers(table: Table, each: Column, skip: bool, problems: Problems) -> None:
-    """Report the values of a column of numbers that are none, or too large ones."""
+    """Report cells of a numeric column that are not numbers or too large."""
     where = f"column {quoted(each.name)}"
     rest = each.num_present - each.num_numbers - each.num_too_large
-    if problems.is_full and (rest or each.num_too_large):  # counted, but not shown
+    if problems.is_full and (rest or each.num_too_large):  # count them, but skip the queries for examples
         num = rest + each.num_too_large
         problems.unreadable(where, f"{num:,} of its values are no numbers.", "", skip=skip, num_samples=num)
         return
@@ -524,7 +524,7 @@ def check_numbers(table: Table, each: Column, skip: bool, problems: Problems) ->
 
 
 def _note_missing(table: Table, columns: Sequence[Column], problems: Problems) -> None:
-    """Report missing values: for each column, or of many columns together."""
+    """Report missing values, per column or, for many columns, in one note."""
     some = [each for each in columns if each.num_missing and each.kind != columns_module.DATE]
     if len(some) > MAX_NOTED:
         counts = [each.num_missing for each in some]

@@ -1,4 +1,4 @@
-"""Running text."""
+"""Own running text for language modelling: inspection, preparation and splits."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ from trainers.data.own.reading import ReadingError
 from trainers.data.own.splits import MappedTextSplit
 
 SEQUENCE_LENGTH = 64
-MAX_CHARACTERS = 65_536  # different ones: each is a number of 16 bits
+MAX_CHARACTERS = 65_536  # distinct characters, each stored as a 16-bit number
 UNICODE_END = 0x110000
 VALIDATION_SHARE = 0.05
 MAX_VALIDATION = 1_000_000
 LEAST_WINDOWS = 4
 PREVIEW_CHARACTERS = 400
 MEGA = 1e6
-MAX_CHUNKS_COMPARED = 16  # with the validation text, of 4 MB each
+MAX_CHUNKS_COMPARED = 16  # chunks of 4 MB that are compared with the validation text
 CONTAINED_SHARE = 0.1
 _SENTENCE_END = re.compile(r"[\n.!?。！？]+")
 _MIN_SENTENCE = 12  # characters
-# A piece for a tokenizer: 20,000 characters and the rest of the line.
+# A piece for a tokenizer: 20,000 characters and the rest of the line, so that no word is split.
 _PIECE = re.compile(r".{20000}[^\n]{0,60000}\n?|.+", re.DOTALL)
 _LONGEST_PIECE = 2_000_000  # tokens
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextInspection:
-    """The number of characters, how often each occurs, and the beginning of the text."""
+    """The number of characters, the count of each code point, and the beginning of the text."""
 
     num_characters: int
     counts: Array
@@ -62,7 +62,7 @@ class TextInspection:
 
 
 class PlainText:
-    """One text file; a model learns to write on."""
+    """One text file, for next-token prediction."""
 
     name = "text"
 
@@ -78,7 +78,7 @@ class PlainText:
         return reading.find_encoding(self._path, wanted)
 
     def options(self) -> dict[str, object]:
-        """Return the options that determine the prepared data; the sequence length does not."""
+        """Return the options that determine the prepared data; the sequence length is not one of them."""
         return {
             "kind": self.name,
             "reading": self._reading,
@@ -86,7 +86,7 @@ class PlainText:
         }
 
     def inspect(self, problems: Problems) -> TextInspection:
-        """Count the characters of the whole text, piece by piece."""
+        """Count the characters of the text, piece by piece."""
         counts = np.zeros(UNICODE_END, dtype=np.int64)
         beginning = end = ""
         progress = Progress("million bytes looked at", self._path.stat().st_size, scale=MEGA)
@@ -127,7 +127,7 @@ class PlainText:
             problems.fault(self._path.name, message, "It may not be a text, or need another encoding.")
 
     def _report_contained(self, validation: str, num_train: int, problems: Problems) -> None:
-        """Report sentences of the validation text that are also in the training text."""
+        """Report if many sentences of the validation text are also in the training text."""
         wanted = _sentences(validation)
         found: set[str] = set()
         place = 0
@@ -145,7 +145,7 @@ class PlainText:
             problems.note(self._path.name, message, hint)
 
     def about(self, inspection: TextInspection) -> dict[str, Any]:
-        """Return how the text begins and how many characters it has."""
+        """Return the beginning of the text and its number of characters."""
         preview = {
             "num_characters": inspection.num_characters,
             "num_distinct": int((inspection.counts > 0).sum()),
@@ -154,17 +154,17 @@ class PlainText:
         return {"task": LANGUAGE_MODELLING, "columns": [], "label_column": None, "preview": preview}
 
     def estimate(self, inspection: TextInspection) -> DataSpec | None:
-        """Describe the text; exact, except for a trained model's tokens, which only preparing can count."""
+        """Describe the text before it is prepared; None for a pretrained model's tokens, not counted yet."""
         if self._tokenizer is not None:
             return None
         vocabulary = tuple(map(chr, np.flatnonzero(inspection.counts).tolist()))
         return self._spec(vocabulary, inspection.num_characters, _token_dtype(len(vocabulary)).itemsize)
 
     def prepare(self, inspection: TextInspection, folder: Path, problems: Problems) -> dict[str, Any]:
-        """Write the text as numbers: 1 or 2 bytes a character, 4 a token of a trained model.
+        """Write the text as numbers: 1 or 2 bytes per character, or 4 bytes per token of a pretrained model.
 
         Raises:
-            DataError: when there are too few tokens.
+            DataError: if there are too few tokens.
         """
         if self._tokenizer is not None:
             require_space(folder, 4 * inspection.num_characters)
@@ -193,7 +193,7 @@ class PlainText:
         return self._spec(tuple(vocabulary or ()), len(tokens), tokens.dtype.itemsize)
 
     def splits(self, prepared: Prepared, device: torch.device) -> tuple[Split, Split]:
-        """Return all but the end of the text, and its end, in windows."""
+        """Return windows of the text: its end for validation, the rest for training."""
         tokens = prepared.array("tokens")
         border = len(tokens) - self._num_validation(len(tokens))
         length = self._length
@@ -202,7 +202,7 @@ class PlainText:
                 MappedTextSplit(tokens, 0, border, sequence_length=length),
                 MappedTextSplit(tokens, border, len(tokens), sequence_length=length),
             )
-        # torch cannot pick from its unsigned 16-bit type.
+        # torch cannot index tensors of dtype uint16.
         values = tokens.all() if tokens.dtype != np.uint16 else tokens.all().astype(np.int32)
         train, validation = torch.from_numpy(values).tensor_split([border])
         return (

@@ -1,8 +1,8 @@
-"""What models that start from a folder with a trained model have in common: optional packages, checks.
+"""Shared code of models that start from a pretrained model in a folder: optional packages and checks.
 
-Nothing here is imported from transformers or timm until such a model is picked: both are optional and take
-seconds to import. Folders are never fetched, and nothing in them is executed: weights are read as safetensors
-only, and code that a folder may bring is refused.
+transformers and timm are imported only when such a model is chosen: both are optional and take seconds to
+import. Models are never downloaded, and nothing in a folder is executed: weights are read as safetensors
+only, and code in the folder is refused.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TORCHVISION = "torchvision==0.28.0"
 PICKLED_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 
-# What torchvision describes in Python when it is imported, whether or not its compiled half is there.
+# Operators that torchvision registers in Python on import, even if its compiled library is missing.
 _TORCHVISION_OPERATORS = ("nms", "qnms")
 _SIGNATURE = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 
@@ -46,13 +46,13 @@ def import_transformers(*, offline: bool) -> ModuleType:
     """Return the package transformers.
 
     Args:
-        offline: tell it to stay off the network; heeded only before the first import.
+        offline: disable network access; has an effect only before the first import.
 
     Raises:
-        NotInstalledError: with the command that installs it.
+        NotInstalledError: if it is missing; contains the command that installs it.
     """
     transformers = _import_optional("transformers", offline=offline)
-    # Its warnings are about weights that are left over or new; what matters of that, we say ourselves.
+    # Its warnings concern unused or new weights; `pretrained_text.load` reports the relevant ones.
     transformers.utils.logging.set_verbosity_error()
     return transformers
 
@@ -65,10 +65,10 @@ def import_timm(*, offline: bool) -> ModuleType:
 def _import_optional(name: str, *, offline: bool) -> ModuleType:
     if offline:
         os.environ["HF_HUB_OFFLINE"] = "1"
-    # The bars of transformers would fill the rank's log.
+    # Progress bars would fill the rank's log.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
-        declare_torchvision_operators()  # transformers imports torchvision too, where it is there
+        declare_torchvision_operators()  # transformers also imports torchvision if installed
         return importlib.import_module(name)
     except ImportError as error:
         raise NotInstalledError(f"This model needs {name} ({error}). Get it with: {INSTALL}") from error
@@ -76,12 +76,14 @@ def _import_optional(name: str, *, offline: bool) -> ModuleType:
 
 @functools.cache
 def declare_torchvision_operators() -> torch.library.Library | None:
-    """Declare the operators whose absence keeps torchvision from being imported; return what holds them.
+    """Declare operators without which torchvision cannot be imported; return the library that owns them.
 
-    torchvision's compiled half is built against one build of torch. With another (PyPI's torchvision beside
-    torch for the CPU) it cannot be loaded; torchvision would do without, but describes two of its operators
-    all the same, and torch wants them declared first. Declared only, they fail when they are called; timm and
-    transformers do not call them for the models here.
+    torchvision's compiled library is built against one build of torch and cannot be loaded with another one
+    (for example PyPI's torchvision with torch for the CPU). torchvision itself can do without it, but it
+    registers fake kernels for two operators, and torch requires that these are declared first. A declared
+    operator fails when called; timm and transformers do not call them for the models used here.
+
+    `functools.cache` keeps the library alive: its declarations vanish when it is collected.
     """
     found = None if "torchvision" in sys.modules else importlib.util.find_spec("torchvision")
     if found is None or not found.submodule_search_locations:
@@ -100,14 +102,14 @@ def declare_torchvision_operators() -> torch.library.Library | None:
 
 
 def model_folder(path: str, model: str) -> Path:
-    """Return the folder of a trained model after a look at what lies in it.
+    """Return the folder of a pretrained model after checking its contents.
 
     Args:
         path: the configuration's `pretrained_path`.
-        model: the name of the model that asks, for messages.
+        model: name of the chosen model, for messages.
 
     Raises:
-        ValueError: saying in plain words what is wrong and what to do.
+        ValueError: if it cannot be used; gives the reason and the remedy.
     """
     if not path:
         raise ValueError(
@@ -133,10 +135,10 @@ def model_folder(path: str, model: str) -> Path:
 
 
 def check_weights(folder: Path) -> None:
-    """See that a folder has weights that can be read without executing anything, and that they are whole.
+    """Check that a folder has complete weights in a format that cannot execute code.
 
     Raises:
-        ValueError: saying what is wrong and what to do.
+        ValueError: if not; gives the reason and the remedy.
     """
     index = folder / "model.safetensors.index.json"
     files = [folder / "model.safetensors"]
@@ -157,17 +159,17 @@ def check_weights(folder: Path) -> None:
         if is_pointer:
             raise ValueError(f"{file} is only a pointer of Git LFS. In its folder: git lfs pull")
         try:
-            with safe_open(file, framework="pt"):  # checks the size against the file's own table
+            with safe_open(file, framework="pt"):  # compares the size with the file's header
                 pass
         except SafetensorError as error:
             raise ValueError(f"{file} is not whole ({error}). Copy it again") from error
 
 
 def _parts_named_in(index: Path) -> list[Path]:
-    """Return the files over which weights are spread.
+    """Return the files that an index distributes weights over.
 
     Raises:
-        ValueError: when the index names anything but files beside it.
+        ValueError: if the index names anything except files in its own folder.
     """
     parts = _read_json(index).get("weight_map")
     names = (
@@ -186,7 +188,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """Return a folder's config.json.
 
     Raises:
-        ValueError: when it is not JSON, or asks for code from a model hub.
+        ValueError: if it is not JSON, or requires code from a model hub.
     """
     config = _read_json(folder / "config.json")
     for key in ("attn_implementation", "experts_implementation"):
@@ -208,18 +210,18 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def freeze_unused(network: nn.Module, example: Tensor) -> list[str]:
-    """Set parameters that the output does not depend on aside from training; return their names.
+    """Freeze the parameters that the output does not depend on; return their names.
 
-    DDP waits for a gradient of every parameter that is trained, and ends with an error when one has none.
+    DDP waits for a gradient of each trained parameter and raises an error if one has none.
 
     Raises:
-        ValueError: when the example is longer than the model can read.
+        ValueError: if the example is longer than the model's maximum.
     """
     network.eval()
     try:
         used = _parameters_behind(network(example))
     except IndexError as error:
-        # RoBERTa and its kin count places from behind the padding, so their limit is lower than they say.
+        # RoBERTa-like models number positions from padding + 1, so their real limit is below the stated one.
         raise ValueError(
             f"the model cannot read {example.shape[1]} tokens at once: choose a smaller sequence_length"
         ) from error
@@ -233,7 +235,7 @@ def freeze_unused(network: nn.Module, example: Tensor) -> list[str]:
 
 
 def _parameters_behind(output: Tensor) -> set[Tensor]:
-    """Return the parameters a backward pass would reach, by a walk through the graph; nothing is computed."""
+    """Return the parameters that a backward pass would reach, by walking the autograd graph."""
     found = set()
     seen = set()
     waiting: list[Any] = [output.grad_fn]
@@ -249,5 +251,5 @@ def _parameters_behind(output: Tensor) -> set[Tensor]:
 
 
 def in_short(error: Exception) -> str:
-    """Return what an error says, on one line and without what is too long to read."""
+    """Return the message of an error, on one line and shortened to 300 characters."""
     return textwrap.shorten(library_error_text(error), 300, placeholder=" …")

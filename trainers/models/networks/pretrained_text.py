@@ -1,4 +1,4 @@
-"""Trained models of transformers that read one text: loading them, their tokenizers, what goes together."""
+"""Pretrained text models of transformers: loading models and tokenizers, and checking compatibility."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainers.models.networks.pretrained import import_transformers, in_short, m
 
 log = logging.getLogger(__name__)
 
-# The files any of which holds a tokenizer's vocabulary.
+# Each of these files holds a tokenizer's vocabulary; one is enough.
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer.model",
@@ -26,11 +26,11 @@ TOKENIZER_FILES = (
 
 
 class HubTokenizer:
-    """The tokenizer of a trained model.
+    """The tokenizer of a pretrained model.
 
     Args:
-        tokenizer: of transformers.
-        adds_marks: put the model's own marks around each text ([CLS] and [SEP] of BERT).
+        tokenizer: a tokenizer of transformers.
+        adds_marks: True to add the model's special tokens to each text ([CLS] and [SEP] of BERT).
     """
 
     def __init__(self, tokenizer: Any, *, padding: int, adds_marks: bool) -> None:
@@ -40,7 +40,7 @@ class HubTokenizer:
         self.vocabulary_size = 1 + max(tokenizer.get_vocab().values(), default=-1)
 
     def encode(self, texts: Sequence[str], max_length: int) -> list[list[int]]:
-        """Return each text's tokens, cut to `max_length`; a closing mark stays where there is one."""
+        """Return each text's tokens, truncated to `max_length` including special tokens."""
         rows: list[list[int]] = self._tokenizer(
             list(texts),
             add_special_tokens=self._adds_marks,
@@ -52,21 +52,22 @@ class HubTokenizer:
         return rows
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of some tokens, without the model's marks."""
+        """Return the text of some tokens, without special tokens."""
         text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
         return text
 
 
 def load_tokenizer(path: str, model: str, *, offline: bool, is_padded: bool) -> HubTokenizer:
-    """Return the tokenizer in a trained model's folder.
+    """Return the tokenizer in a pretrained model's folder.
 
     Args:
         path: the configuration's `pretrained_path`.
-        model: the name of the model that asks, for messages.
-        is_padded: texts are marked and filled up, as for classification; else they are running text.
+        model: name of the chosen model, for messages.
+        is_padded: True for texts with special tokens and padding, as for classification; False for running
+            text.
 
     Raises:
-        ValueError: when there is none, or it has no token to fill up with.
+        ValueError: if there is none, or it has no padding token.
     """
     folder = model_folder(path, model)
     transformers_config(folder, model)
@@ -88,10 +89,10 @@ def load_tokenizer(path: str, model: str, *, offline: bool, is_padded: bool) -> 
 
 
 def transformers_config(folder: Path, model: str) -> dict[str, Any]:
-    """Return the config.json of a model of transformers that reads one text.
+    """Return the config.json of a transformers model that reads a single text.
 
     Raises:
-        ValueError: when it is a model of another kind.
+        ValueError: if it is a different kind of model.
     """
     config = read_config(folder)
     if "model_type" not in config:
@@ -106,13 +107,13 @@ def transformers_config(folder: Path, model: str) -> dict[str, Any]:
 
 
 def load(loader: Any, folder: Path, model: str) -> Any:
-    """Return the model in a folder, in fp32, with all of its weights from the folder.
+    """Return the model in a folder, in fp32, with all weights from the folder.
 
     Args:
         loader: one of transformers' AutoModel classes.
 
     Raises:
-        ValueError: when it cannot be loaded, or some of its weights are not in the folder.
+        ValueError: if it cannot be loaded, or weights are missing in the folder.
     """
     try:
         network, report = loader.from_pretrained(
@@ -128,7 +129,7 @@ def load(loader: Any, folder: Path, model: str) -> Any:
     if network.main_input_name != "input_ids":
         raise ValueError(f"{model} reads text, but the model in {folder} takes {network.main_input_name}")
     if getattr(network, "pooler", None) is not None:
-        network.pooler = None  # its output is not used, and many trained models do not have its weights
+        network.pooler = None  # its output is unused, and many pretrained models lack its weights
     missing = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
     if missing:
         raise ValueError(
@@ -139,10 +140,10 @@ def load(loader: Any, folder: Path, model: str) -> Any:
 
 
 def check_tokens(spec: DataSpec, vocabulary_size: int, network: Any, folder: Path) -> None:
-    """See that data, tokenizer and model speak of the same tokens, and that the texts are not too long.
+    """Check that data, tokenizer and model use the same tokens, and that texts are not too long.
 
     Raises:
-        ValueError: saying which do not go together.
+        ValueError: if two of them are incompatible; names them.
     """
     num_known = network.get_input_embeddings().num_embeddings
     if vocabulary_size > num_known:

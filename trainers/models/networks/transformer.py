@@ -1,4 +1,4 @@
-"""The transformer block that GPT, ViT and BERT share (Vaswani et al. 2017; norm first, Xiong et al. 2020)."""
+"""The transformer block of GPT, ViT and BERT (Vaswani et al. 2017; pre-norm, Xiong et al. 2020)."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from torch.distributed.tensor.parallel import ParallelStyle
 
 WIDENING = 4
-# Up to this length plain products are the fastest in bf16 on a CPU: (64 x 4 heads, 128 places) 27 ms, in fp32
-# 43 ms, torch's bf16 kernel 100 ms; at 512 places 103, 173 and 174 ms; at 1,024 places 607, 541 and 479 ms.
-# Their memory grows with the square of the length.
+# Up to this length, plain matrix products are the fastest attention in bf16 on a CPU. Measured with
+# 64 × 4 heads, in the order plain products, fp32 kernel, torch's bf16 kernel: at length 128 27, 43, 100 ms;
+# at 512 103, 173, 174 ms; at 1,024 607, 541, 479 ms. Their memory grows with the square of the length.
 LONGEST_PLAIN = 512
 
 
 class Block(nn.Module):
-    """Attention, then a dense layer of four times the width, each added to what comes in.
+    """Attention, then a dense layer of four times the width, each with a residual connection.
 
     Args:
-        is_causal: a place sees only itself and those before it.
-        dense: replaces the dense layer (a mixture of experts); maps (batch, length, width) to the same.
+        is_causal: each position sees only itself and earlier ones.
+        dense: replaces the dense layer (mixture of experts); keeps the shape (batch, length, width).
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Block(nn.Module):
         self.head_width = width // num_heads
         self.is_causal = is_causal
         self.attention_norm = nn.LayerNorm(width)
-        # The output is laid out as (heads, 3, head width): cut in columns, each part has whole heads.
+        # Output layout (heads, 3, head width): tensor parallelism splits it by columns and keeps heads whole.
         self.query_key_value = nn.Linear(width, 3 * width, bias=False)
         self.attention_out = nn.Linear(width, width, bias=False)
         self.dense_norm = nn.LayerNorm(width)
@@ -48,7 +48,7 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, visible: Tensor | None = None) -> Tensor:
-        """Map (batch, length, width) to the same shape; `visible` is (batch, 1, 1, length) of bools."""
+        """Map (batch, length, width) to the same shape; `visible` is a (batch, 1, 1, length) bool mask."""
         x = x + self.dropout(self._attend(self.attention_norm(x), visible))
         widened: Tensor = x + self.dropout(self.dense(self.dense_norm(x)))
         return widened
@@ -63,9 +63,9 @@ class Block(nn.Module):
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, *, is_causal: bool) -> Tensor:
-    """Return scaled dot-product attention; all but `visible` are (batch, heads, length, head width).
+    """Return scaled dot-product attention; query, key and value are (batch, heads, length, head width).
 
-    In bf16 on a CPU the backward pass of torch's fused kernel takes most of a step, so it is not used there.
+    torch's fused kernel is not used in bf16 on a CPU, where its backward pass takes most of a step.
     """
     if query.device.type != "cpu" or query.dtype != torch.bfloat16:
         return functional.scaled_dot_product_attention(
@@ -87,7 +87,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, *,
 
 
 class Dense(nn.Module):
-    """Two dense layers with a bend between them."""
+    """Two dense layers with GELU between them."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -101,12 +101,12 @@ class Dense(nn.Module):
 
 
 def tensor_parallel_plan(blocks: nn.ModuleList) -> dict[str, ParallelStyle]:
-    """Return how the blocks are cut (Shoeybi et al. 2019, "Megatron-LM"): one all-reduce after each half.
+    """Return how the blocks are split (Shoeybi et al. 2019, "Megatron-LM"): one all-reduce per half block.
 
-    The first matrix of a half is cut in columns, the second in rows, so that nothing has to be sent
+    The first matrix of each half is split by columns and the second by rows, so that nothing is sent
     between the two.
     """
-    # Imported here: it takes most of a second, and few runs need it.
+    # Imported here: the import takes most of a second, and few runs need it.
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
     plan: dict[str, ParallelStyle] = {}
@@ -119,10 +119,10 @@ def tensor_parallel_plan(blocks: nn.ModuleList) -> dict[str, ParallelStyle]:
 
 
 def init_transformer(network: nn.Module) -> None:
-    """Scale by fan-in, and let every block begin as the identity (Zhang et al. 2019, "Fixup").
+    """Initialise by fan-in, with each block as the identity (Zhang et al. 2019, "Fixup").
 
-    With the usual 0.02 everywhere a network this narrow sits at the letters' frequencies for hundreds
-    of steps before it learns anything of their order.
+    With the usual deviation of 0.02, a network this narrow predicts only letter frequencies for hundreds of
+    steps before it learns their order.
     """
     for module in network.modules():
         if isinstance(module, nn.Linear):
