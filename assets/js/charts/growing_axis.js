@@ -1,12 +1,11 @@
-// Where the axis of curves that grow ends: a little ahead of them, so that it stands still for a while.
-//
-// A new end is a whole drawing of each chart, which costs thirty times what a longer line does.
+// Chooses the end of a growing axis: a little ahead of the curves, so that it stays constant for a while. A
+// new end requires a full drawing of each chart, which costs thirty times as much as a longer line.
 
 const STANDS_STILL_S = 8;
-// What of a long curve's length is added to it; of a short one as much again at most.
+// The space ahead of a curve, as a fraction of its length.
 const LEAST_AHEAD = 1 / 8;
 const MOST_AHEAD = 1;
-// Lets the places of a curve be counted a little differently.
+// Tolerance for positions that differ slightly between curves.
 const HARDLY = 1 / 64;
 
 export class GrowingAxis {
@@ -17,7 +16,7 @@ export class GrowingAxis {
   }
 
   /**
-   * The end for curves whose newest place is `last`; the same as before while that still suits them.
+   * The axis end for curves whose latest position is `last`; unchanged while it still fits.
    * @param {number} last
    */
   endFor(last) {

@@ -1,6 +1,6 @@
-// What fits into a chart of a size: ticks, titles, the words of its legend.
+// How many ticks and labels fit into a chart of a given size.
 
-// In lines of text: what is written at a chart must leave most of it to the curves.
+// Thresholds in units of the text size: labels must leave most of the chart to the curves.
 const NARROW = 47;
 const LOW = 14;
 const LINES_PER_TICK = 1.6;
@@ -11,11 +11,11 @@ const LETTER = 0.54;
 /** @typedef {{ isNarrow: boolean, isLow: boolean, numPlaces: number, numTicks: number, titleLetters: number }} Room */
 
 /**
- * What fits into a chart of a size: whether its legend is short, whether its horizontal axis goes without a title,
- * how many ticks each has, and how many letters the title of the vertical one.
- * @param {number} width in pixels
- * @param {number} height
- * @param {number} size of the text, in pixels
+ * What fits into a chart: whether its legend is short, whether its horizontal axis has no title, the number
+ * of ticks of each axis, and the number of letters of the vertical title.
+ * @param {number} width pixels
+ * @param {number} height pixels
+ * @param {number} size text size in pixels
  * @returns {Room}
  */
 export function roomFor(width, height, size) {
@@ -33,7 +33,7 @@ export function roomFor(width, height, size) {
 }
 
 /**
- * A whole layout without the titles for which there is no room: what a chart shows stands above it as well.
+ * Removes axis titles that do not fit; the heading of the chart names its content as well.
  * @param {Record<string, any>} layout
  * @param {Room} room
  */
