@@ -1,4 +1,4 @@
-// Fingerprints: a hash of each rank's weights, step by step, and how far the ranks lie apart.
+// Fingerprints: a hash of each rank's weights per step, and the distance between the ranks.
 
 import { Chart, loadPlotly } from "../../charts/chart.js";
 import { el, setText, show } from "../../shared/dom.js";
@@ -14,7 +14,7 @@ const MOST_COLUMNS = 12;
 const FEW_COLUMNS = 3;
 
 /**
- * The figure of the distances to rank 0.
+ * The Plotly figure of the distances to rank 0.
  * @param {{ steps: number[], distances: (number | null)[][] } | null} curve
  */
 function distanceFigure(curve) {
@@ -103,9 +103,9 @@ class Fingerprints {
     this.say();
   }
 
-  /** Takes a message of the run's stream. */
+  /** Applies a message of the run's stream. */
   update({ fingerprints: found, head }) {
-    // A page may embed it in no fold of its own: then it is open as soon as it is there.
+    // The lab page embeds the instrument without a fold: then it counts as open once it is in the document.
     const wasOpen = this.isOpen;
     this.isOpen ||= this.element.isConnected && this.element.closest("details") === null;
     this.isOffered = head.num_ranks > 1;

@@ -1,4 +1,4 @@
-// The recordings of a run: which there are, a button that makes one, and the one that is looked at.
+// The recordings of a run: a button to record steps, a select, and the shown recording.
 
 import { el, setAttribute, setText, show } from "../../../shared/dom.js";
 import { ago, bytes, count, LIVE_STATES } from "../../../shared/format.js";
@@ -7,7 +7,7 @@ import { act } from "../../../shared/toast.js";
 
 const USUAL_STEPS = 3;
 const MOST_STEPS = 20;
-// The event can come before the file where a host shares no folder with this machine.
+// If a host shares no folder with this machine, the event can arrive before the file.
 const ASK_AGAIN_MS = 1000;
 const MOST_TRIES = 30;
 
@@ -16,7 +16,7 @@ export class Recordings {
    * @param {string} runId
    * @param {any} summary
    * @param {{ name: string, onChange: (recording: any, problem: string) => void }} about
-   *   `onChange` is told the recording that is looked at, or null and why there is none.
+   * `onChange` receives the shown recording, or null and the reason why there is none.
    */
   constructor(runId, summary, { name, onChange }) {
     this.runId = runId;
@@ -65,14 +65,14 @@ export class Recordings {
     this.refresh();
   }
 
-  /** Called when the fold is opened. */
+  /** Called when the section is opened. */
   async open() {
     if (this.isOpen) return;
     this.isOpen = true;
     await this.look();
   }
 
-  /** Each message of the run's stream. */
+  /** Applies a message of the run's stream. */
   update({ head, marks }) {
     if (head) this.state = head.state;
     let newest = null;
@@ -117,7 +117,7 @@ export class Recordings {
     if (this.isOpen) this.look(step);
   }
 
-  /** Asks which there are, and looks at the newest, or at one that must be there by now. */
+  /** Fetches the list of recordings and shows the latest one, or waits for the recording of step `wanted`. */
   async look(wanted = null, tries = 0) {
     clearTimeout(this.timer);
     try {
@@ -156,7 +156,7 @@ export class Recordings {
     } catch (error) {
       problem = error.message;
     }
-    if (this.chosen !== step) return; // another one was chosen meanwhile
+    if (this.chosen !== step) return; // the user chose another one
     show(this.trace, recording !== null);
     this.onChange(recording, problem);
   }
@@ -174,7 +174,7 @@ export class Recordings {
     setAttribute(this.button, "title", this.button.disabled ? why : "All ranks record their next steps.");
   }
 
-  /** How to get a recording where there is none. */
+  /** How to make a recording when there is none. */
   howTo() {
     if (!LIVE_STATES.has(this.state)) {
       return "No step of this run was recorded. Steps can be recorded only while a run trains.";
