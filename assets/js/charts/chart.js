@@ -1,4 +1,4 @@
-// A chart: a Plotly plot that keeps the user's zoom while points arrive, and draws only while it is visible.
+// A chart: a Plotly plot that keeps the user's zoom while points arrive, and draws only if visible.
 
 import { el, freeId, setText, show } from "../shared/dom.js";
 import { oneTabStop } from "./controls.js";
@@ -13,8 +13,8 @@ const REFINE_AFTER_MS = 60;
 // Between two full drawings only the lines grow, at a twentieth of the cost. Without a pointer over the
 // chart, full drawings can be rare.
 const FULL_EVERY_MS = 30000;
-const FULL_WHERE_POINTED_MS = 1000;
-const MOST_GROWN_POINTS = 3000;
+const FULL_EVERY_UNDER_POINTER_MS = 1000;
+const MAX_GROWN_POINTS = 3000;
 // The fraction of a growing curve's height that is left free for its next points.
 const HEADROOM = 0.2;
 
@@ -119,7 +119,7 @@ export class Chart {
   }
 
   /**
-   * Draws the current points; resolves to true if the whole chart was drawn, to false if only its lines grew.
+   * Draws the current points; resolves to true after a full drawing, to false if only the lines grew.
    */
   async draw(plotly) {
     this.plotly = plotly;
@@ -142,14 +142,14 @@ export class Chart {
 
   canOnlyGrow(parts, { data }) {
     if (!this.isDrawn || parts !== this.parts) return false;
-    const everyMs = this.isPointed ? FULL_WHERE_POINTED_MS : FULL_EVERY_MS;
+    const everyMs = this.isPointed ? FULL_EVERY_UNDER_POINTER_MS : FULL_EVERY_MS;
     const grown = data.reduce((sum, { x }, index) => sum + x.length - this.drawn[index], 0);
-    return grown < MOST_GROWN_POINTS && this.drawnAt - this.fullAt < everyMs;
+    return grown < MAX_GROWN_POINTS && this.drawnAt - this.fullAt < everyMs;
   }
 
   pointed(isPointed) {
     this.isPointed = isPointed;
-    if (!isPointed || !this.isDrawn || this.drawnAt - this.fullAt < FULL_WHERE_POINTED_MS) return;
+    if (!isPointed || !this.isDrawn || this.drawnAt - this.fullAt < FULL_EVERY_UNDER_POINTER_MS) return;
     this.fullAt = -Infinity;
     this.isDirty = true;
     this.onVisible();
@@ -228,7 +228,7 @@ export class Chart {
     }, REFINE_AFTER_MS);
   }
 
-  /** Returns to the whole curve. A new revision makes Plotly forget the old zoom. */
+  /** Shows the complete curve again. A new revision makes Plotly forget the old zoom. */
   unzoom() {
     clearTimeout(this.refining);
     this.isZoomed = false;

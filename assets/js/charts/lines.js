@@ -8,7 +8,7 @@ const TAIL = "ddp-tail";
 const TAIL_POINTS = 150;
 
 /**
- * A key of everything in a figure except the points of its lines: while it is unchanged, only the lines grow.
+ * A key of everything in a figure except the points of its lines: if it is unchanged, only the lines grow.
  */
 export function lineParts({ data, layout, title, revision, end }) {
   const traces = data.map((trace) => [
@@ -48,7 +48,7 @@ export function growLines(plot, data, drawn, isZoomed) {
     const tail = tailOf(path, Math.max(0, drawn[index] - 1), trace.x.length);
     tail.setAttribute("d", pathOf(trace, Number(tail.dataset.from), xaxis, yaxis));
     tail.dataset.to = trace.x.length - 1;
-    // Code that reads the plot's points must see those that are drawn.
+    // Code that reads the plot's points must see the drawn ones.
     Object.assign(plot.data[index], { x: trace.x, y: trace.y });
   }
   return true;

@@ -1,11 +1,11 @@
 // How many ticks and labels fit into a chart of a given size.
 
 // Thresholds in units of the text size: labels must leave most of the chart to the curves.
-const NARROW = 47;
-const LOW = 14;
+const NARROW_BELOW = 47;
+const LOW_BELOW = 14;
 const LINES_PER_TICK = 1.6;
 const LINES_PER_PLACE = 5.5; // "12,000" and a gap
-const MOST_TICKS = 6;
+const MAX_TICKS = 6;
 const LETTER = 0.54;
 
 /** @typedef {{ isNarrow: boolean, isLow: boolean, numPlaces: number, numTicks: number, titleLetters: number }} Room */
@@ -19,12 +19,12 @@ const LETTER = 0.54;
  * @returns {Room}
  */
 export function roomFor(width, height, size) {
-  const isLow = height < LOW * size;
+  const isLow = height < LOW_BELOW * size;
   const axis = height - (isLow ? 4.5 : 6) * size;
   /** @type {(most: number) => number} */
-  const fitting = (most) => Math.max(2, Math.min(MOST_TICKS, Math.floor(most)));
+  const fitting = (most) => Math.max(2, Math.min(MAX_TICKS, Math.floor(most)));
   return {
-    isNarrow: width < NARROW * size,
+    isNarrow: width < NARROW_BELOW * size,
     isLow,
     numPlaces: fitting((width - 4 * size) / (LINES_PER_PLACE * size)),
     numTicks: fitting(axis / (LINES_PER_TICK * size)),

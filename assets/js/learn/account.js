@@ -19,7 +19,7 @@ export async function ofAccount() {
 
 /**
  * @param {string} name of a lesson
- * @param {object} progress the state when it is sent
+ * @param {object} progress the current state, which may change until it is sent
  * @param {(known: any) => void} onAnswer receives the stored progress, merged with that of other pages
  */
 export function keepWithAccount(name, progress, onAnswer) {
@@ -27,7 +27,7 @@ export function keepWithAccount(name, progress, onAnswer) {
   timer ??= setTimeout(tell, KEEP_EVERY_MS);
 }
 
-/** Replaces a lesson's progress by `anew`. */
+/** Replaces the stored progress of a lesson. */
 export async function forgetOfAccount(name, anew) {
   waiting.delete(name);
   await callEndpoint("keep_progress", name, anew);

@@ -19,9 +19,8 @@ import { blocks } from "./text.js";
 import { STAGES, Way } from "./way.js";
 
 const READ_EVERY_MS = 700;
-// The label of the start button by the number of runs, and the number of open parts by stage: the pictures
-// can be seen while the runs are live.
-const HOW_MANY = [
+// Labels of the start button, by the number of runs.
+const RUN_COUNTS = [
   "",
   "the run",
   "both runs",
@@ -30,6 +29,7 @@ const HOW_MANY = [
   "all five runs",
   "all six runs",
 ];
+// The number of open parts by stage; "run" includes the pictures, which can be seen while the runs are live.
 const NUM_OPEN = { predict: 1, run: 3 };
 
 export class LessonView {
@@ -46,7 +46,7 @@ export class LessonView {
     this.prediction = new Prediction(lesson.prediction, this.progress, () => this.keep(), () => this.lock(), () => this.measureAgain());
     this.pictures = lesson.pictures.map((about) => makePicture(about, this.prediction, (chart) => this.drawOne(chart)));
     this.findings = lesson.pictures.map((about) => new Finding(about, () => this.measureAgain()));
-    /** What the runs showed; null until the server has compared the current runs. */
+    /** The outcome; null until the server has compared the current runs. */
     this.outcome = null;
     this.questions = lesson.questions.map((about, number) => this.question(about, number));
     for (const [number, made] of Object.entries(this.progress.attempts)) {
@@ -193,7 +193,7 @@ export class LessonView {
     if (!this.isClosed) this.update();
   }
 
-  /** Asks the server what the runs showed, once per set of ended runs. */
+  /** Fetches the outcome from the server, once per set of ended runs. */
   async compare() {
     if (!this.isRevealed) return;
     const query = new URLSearchParams({ name: this.lesson.name });
@@ -223,7 +223,7 @@ export class LessonView {
     this.sections.run.scrollIntoView({ block: "start" });
   }
 
-  /** Takes over the runs that another page of the same user has started; returns true if there were any. */
+  /** Adopts the runs that another page of the same user has started; returns true if there were any. */
   adopt() {
     const news = this.runs.filter(({ runId, index }) => runId === null && this.progress.runs[index]);
     for (const run of news) run.started(this.progress.runs[run.index]);
@@ -288,7 +288,7 @@ export class LessonView {
     const again = this.againWords();
     const isWanted = this.progress.isStarted && !again;
     show(this.start, !isWanted);
-    setText(this.start, again || `Start ${HOW_MANY[this.runs.length]}`);
+    setText(this.start, again || `Start ${RUN_COUNTS[this.runs.length]}`);
     setText(this.startNote, isWanted ? "" : "Real training on this machine, one run after the other.");
     const { obstacles, way } = this.lesson;
     this.start.disabled = obstacles.length > 0 && !way;

@@ -4,7 +4,7 @@ import { el } from "../shared/dom.js";
 
 /**
  * @param {string[]} obstacles reasons why a run cannot be started as the lesson defines it
- * @param {string} way the alternative that is run instead; empty if there is none
+ * @param {string} way the alternative that is run instead; empty without an alternative
  */
 export function obstacleBox(obstacles, way) {
   return el(

@@ -71,7 +71,7 @@ export class Choices {
    * Marks the right choice, also as text; can be called again.
    * @param {number | null} right null if unknown: then only the given answer is marked
    * @param {number | null} chosen
-   * @param {boolean} isMeasured the choice is what the runs showed, not what the lesson explains
+   * @param {boolean} isMeasured true if `right` comes from the runs, not from the lesson
    */
   reveal(right, chosen, isMeasured = false) {
     this.setDisabled(true);

@@ -29,7 +29,7 @@ export function progressOf(name) {
 }
 
 /**
- * Stores progress, merged with what another page stored in the meantime: the newer wins, and no started run
+ * Stores progress, merged with what another page stored in the meantime: newer values win, and no started run
  * is lost.
  * @param {string} name
  * @param {Progress} progress is updated in place

@@ -9,8 +9,8 @@ const WIDTH = 200;
 const HEIGHT = 44;
 const DRAW_EVERY_MS = 900;
 // The minimum number of samples per second for a rate of a run that has ended.
-const FEWEST_SAMPLES = 2;
-// A node is marked as the least busy if one of its ranks is at least this much less busy than all others.
+const MIN_SAMPLES = 2;
+// A node is marked as the least busy if one of its ranks is less busy than all others by at least this much.
 const LESS_BUSY_PERCENT = 15;
 
 const percent = (value) => `${Math.round(value)}%`;
@@ -165,7 +165,7 @@ class Curve {
   update({ x, y }, { words, isRate }, top, isOver) {
     const last = y.at(-1);
     const known = y.filter((value) => value !== null);
-    const isTooShort = isRate && isOver && known.length < FEWEST_SAMPLES;
+    const isTooShort = isRate && isOver && known.length < MIN_SAMPLES;
     if (isTooShort) setText(this.value, "too short to measure");
     else setText(this.value, last === null || last === undefined ? UNKNOWN : words(last));
     const range =

@@ -5,7 +5,7 @@ import { el, freeId, setText, show } from "../shared/dom.js";
 import { count } from "../shared/format.js";
 import { fetchJson, runAddress } from "../shared/net.js";
 
-const SAID_MS = 2000;
+const COPIED_SHOWN_MS = 2000;
 
 export class ElsewherePanel {
   constructor(runId) {
@@ -124,6 +124,6 @@ class FileRow {
     // Hidden text cannot be selected.
     if (!isCopied) this.shown.open = true;
     setText(this.copy, isCopied ? "Copied" : "Press Ctrl+C");
-    setTimeout(() => setText(this.copy, "Copy"), SAID_MS);
+    setTimeout(() => setText(this.copy, "Copy"), COPIED_SHOWN_MS);
   }
 }

@@ -5,7 +5,7 @@ import { count, shortTime } from "../shared/format.js";
 
 const WIDTH = 400;
 const HEIGHT = 36;
-const LEAST_SAMPLES = 3;
+const MIN_SAMPLES = 3;
 /** The parts from bottom to top, in the order of the bar from left to right. */
 const STACKED = ["data", "forward", "backward", "mixed", "reduce", "optimizer", "compute", "wait", "rest"];
 /** The order of the values in a slice, as the server sends them. */
@@ -85,7 +85,7 @@ export function outlines(slices) {
 export function stepWords(history) {
   const { num_samples: number, first_step: first, last_step: last, p95_s: p95S } = history;
   const steps = `sampled step${number === 1 ? "" : "s"}`;
-  if (number < LEAST_SAMPLES) return `${count(number)} ${steps}: too few for a median`;
+  if (number < MIN_SAMPLES) return `${count(number)} ${steps}: too few for a median`;
   const which = `${count(number)} ${steps} (${count(first)} to ${count(last)})`;
   const slow = p95S === null ? "too few for a 95th percentile" : `95th percentile ${shortTime(p95S)}`;
   return `median ${shortTime(history.median_s)} of ${which}; ${slow}`;

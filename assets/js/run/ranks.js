@@ -29,7 +29,7 @@ const TERMS = {
 };
 
 // A node is marked as the slowest if one of its ranks takes this many times as long as all others.
-const SLOWER = 1.2;
+const SLOWEST_FACTOR = 1.2;
 
 export class RanksPanel {
   /**
@@ -97,7 +97,7 @@ export class RanksPanel {
           ? "no step measured yet"
           : `longest without waiting: rank ${slowest}, ${shortTime(seconds)} a step`,
       ({ slowest_s: seconds }) => seconds,
-      (most, next) => most > SLOWER * next,
+      (most, next) => most > SLOWEST_FACTOR * next,
       "slowest",
     );
   }

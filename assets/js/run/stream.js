@@ -9,7 +9,7 @@ const ENDED_POLL_EVERY_MS = 3000;
 const TRY_STREAM_AGAIN_MS = 15000;
 const MAX_STREAMS = 3;
 // Deltas are coarsely decimated: after a longer pause a snapshot has more points of the missed part.
-const ASK_ANEW_AFTER_MS = 5000;
+const SNAPSHOT_AFTER_MS = 5000;
 
 window.ddpStats ??= { opens: 0, messages: 0, bytes: 0 };
 
@@ -109,7 +109,7 @@ export class RunStream {
 
   stream() {
     window.ddpStats.opens += 1;
-    if (Date.now() - this.takenAt > ASK_ANEW_AFTER_MS) this.cursor = -1;
+    if (Date.now() - this.takenAt > SNAPSHOT_AFTER_MS) this.cursor = -1;
     const source = new EventSource(runAddress(this.runId, "stream", { ...this.query, since: this.cursor }));
     this.source = source;
     let hasWorked = false;

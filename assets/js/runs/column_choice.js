@@ -5,10 +5,10 @@ import { el, setAttribute } from "../shared/dom.js";
 import { prefer, preference } from "../shared/prefs.js";
 import { COLUMNS } from "./columns.js";
 
-const KEPT = "runs-columns";
+const STORAGE_KEY = "runs-columns";
 const CHOOSABLE = COLUMNS.filter(({ key }) => key !== "name");
 // Hidden in this order when not all columns fit.
-const LEAST_WANTED = ["took", "ranks", "dataset", "model", "curve", "loss", "progress", "started", "owner"];
+const HIDDEN_FIRST = ["took", "ranks", "dataset", "model", "curve", "loss", "progress", "started", "owner"];
 // Widths in rem: the checkbox, the minimum of the name, the menu, the gap, and the padding at both ends.
 const [SELECT, NAME, MENU, GAP, ENDS] = [1.8, 10, 2.2, 0.75, 0.8];
 
@@ -51,7 +51,7 @@ export class ColumnChoice {
   }
 
   choose(keys) {
-    prefer(KEPT, keys);
+    prefer(STORAGE_KEY, keys);
     this.onChange();
   }
 
@@ -63,10 +63,10 @@ export class ColumnChoice {
   /** Sets the columns of a list; `width` is its width in rem. */
   layOut(list, width) {
     const offered = this.offered();
-    const chosen = preference(KEPT, null);
+    const chosen = preference(STORAGE_KEY, null);
     let shown = Array.isArray(chosen) ? offered.filter(({ key }) => chosen.includes(key)) : offered;
     if (!Array.isArray(chosen)) {
-      for (const key of LEAST_WANTED) {
+      for (const key of HIDDEN_FIRST) {
         if (leastWidth(shown) <= width) break;
         shown = shown.filter((column) => column.key !== key);
       }

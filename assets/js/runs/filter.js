@@ -8,9 +8,9 @@ import { LIVE_STATES } from "../shared/format.js";
  */
 
 export const FACETS = ["state", "owner", "model", "dataset", "tag"];
-// Stands for the current user instead of an owner's name, which cannot contain "@".
+// Stands for the current user instead of an owner's name, in which "@" is not allowed.
 export const MINE = "@me";
-const USUAL_SORT = "-started";
+const DEFAULT_SORT = "-started";
 const haystacks = new WeakMap();
 
 /**
@@ -20,7 +20,7 @@ const haystacks = new WeakMap();
 export function filterFromAddress(search) {
   const query = new URLSearchParams(search);
   /** @type {Filter} */
-  const filter = { words: query.get("q") ?? "", sort: query.get("sort") ?? USUAL_SORT };
+  const filter = { words: query.get("q") ?? "", sort: query.get("sort") ?? DEFAULT_SORT };
   for (const facet of FACETS) filter[facet] = query.get(facet) ?? "";
   return filter;
 }
@@ -33,7 +33,7 @@ export function addressOfFilter(filter) {
   const query = new URLSearchParams();
   if (filter.words) query.set("q", filter.words);
   for (const facet of FACETS) if (filter[facet]) query.set(facet, filter[facet]);
-  if (filter.sort !== USUAL_SORT) query.set("sort", filter.sort);
+  if (filter.sort !== DEFAULT_SORT) query.set("sort", filter.sort);
   const text = query.toString();
   return window.location.pathname + (text ? `?${text}` : "");
 }

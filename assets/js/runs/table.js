@@ -9,7 +9,7 @@ import { isCards, ListHead, RunRow } from "./row.js";
 // Must equal the heights in css/runs/page.css.
 const ROW_PX = 60;
 const CARD_PX = 204;
-const BEYOND_SIGHT = 6;
+const EXTRA_ROWS = 6;
 
 export class RunsTable {
   /** `onSort(column)`, `onSelection(selected)`, `onMenu(row, button)`. */
@@ -102,8 +102,8 @@ export class RunsTable {
     setAttribute(this.element, "aria-rowcount", this.order.length + 1);
     this.head.update(this.filter?.sort ?? "", this.numSelectedShown(), this.order.length);
     const top = this.body.getBoundingClientRect().top;
-    const first = Math.max(0, Math.floor(-top / size) - BEYOND_SIGHT);
-    const last = Math.min(this.order.length, Math.ceil((window.innerHeight - top) / size) + BEYOND_SIGHT);
+    const first = Math.max(0, Math.floor(-top / size) - EXTRA_ROWS);
+    const last = Math.min(this.order.length, Math.ceil((window.innerHeight - top) / size) + EXTRA_ROWS);
     const wanted = new Set(this.order.slice(first, Math.max(first, last)));
     for (const [runId, row] of this.drawn) {
       if (wanted.has(runId) || (this.rows.has(runId) && row.element.contains(document.activeElement))) {

@@ -3,7 +3,7 @@
 import { el, section, setText, show } from "./dom.js";
 import { count, LIVE_STATES, worldSize } from "./format.js";
 
-const SAID_MS = 2000;
+const COPIED_SHOWN_MS = 2000;
 
 /** The section with the commands, each with a Copy button, and the equation. */
 export class CommandPanel {
@@ -69,7 +69,7 @@ export class CommandLine {
     );
     this.copy.addEventListener("click", async () => {
       setText(this.copy, (await copyText(this.code.textContent, this.code)) ? "Copied" : "Press Ctrl+C");
-      setTimeout(() => setText(this.copy, "Copy"), SAID_MS);
+      setTimeout(() => setText(this.copy, "Copy"), COPIED_SHOWN_MS);
     });
     this.element = el(
       "div",
@@ -111,8 +111,8 @@ function equation({
 }
 
 /**
- * Copies a text to the clipboard. Browsers refuse this on plain http: then the text is selected and copied as
- * a selection.
+ * Copies a text to the clipboard. On plain http, where browsers refuse this, selects the text and copies the
+ * selection. Returns true if the browser copied it.
  */
 export async function copyText(text, shown) {
   try {

@@ -55,7 +55,7 @@ export function openDialog({ title, content, confirm, isDangerous = false, onCon
 
 let openMenu = null;
 
-const PLACES = "a, button, input";
+const FOCUSABLE = "a, button, input";
 
 /**
  * Opens or closes a menu below a button. `items` are links, buttons, and labels with a checkbox; a click on a
@@ -94,7 +94,7 @@ export function toggleMenu(button, items) {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (!step) return;
     event.preventDefault();
-    const places = [...menu.querySelectorAll(PLACES)];
+    const places = [...menu.querySelectorAll(FOCUSABLE)];
     places.at((places.indexOf(document.activeElement) + step) % places.length).focus();
   });
   menu.addEventListener("focusout", (event) => {
@@ -111,7 +111,7 @@ export function toggleMenu(button, items) {
   window.addEventListener("resize", close);
   window.addEventListener("scroll", close);
   openMenu = { button, close };
-  menu.querySelector(PLACES)?.focus({ preventScroll: true });
+  menu.querySelector(FOCUSABLE)?.focus({ preventScroll: true });
 }
 
 function placeBelow(menu, button) {

@@ -5,7 +5,7 @@ import { visible } from "./visible.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** Returns an element with attributes, event listeners (`onclick`) and children; null children are left out. */
+/** Returns an element with attributes, event listeners (`onclick`) and children; null children are omitted. */
 export function el(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -84,7 +84,7 @@ export function section(title, name, ...children) {
 }
 
 /**
- * Updates a card. An error is shown inside the card, so that one damaged file does not empty the whole page.
+ * Updates a card. An error is shown inside the card, so that one damaged file does not empty the page.
  */
 export function guarded(element, update) {
   const before = element.querySelector(":scope > .ddp-card-failed");

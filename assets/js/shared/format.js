@@ -15,11 +15,11 @@ const LAST_UNIX_S = 8.64e12;
 const isTime = (value) => isNumber(value) && Math.abs(value) <= LAST_UNIX_S;
 /** @type {(value: Reading) => value is number} */
 const isAmount = (value) => isNumber(value) && value >= 0;
-const MOST_OF_A_NAME = 30;
+const MAX_NAME_LENGTH = 30;
 // Values from here on use an exponent: more digits would only widen the card.
-const TOO_LONG = 1e15;
+const EXPONENT_FROM = 1e15;
 /** @type {Record<string, string>} */
-const DEVICE_WORDS = { cuda: "GPU", cpu: "CPU rank" };
+const DEVICE_LABELS = { cuda: "GPU", cpu: "CPU rank" };
 
 /**
  * 12,345
@@ -27,7 +27,7 @@ const DEVICE_WORDS = { cuda: "GPU", cpu: "CPU rank" };
  */
 export function count(value) {
   if (!isNumber(value)) return UNKNOWN;
-  return Math.abs(value) < TOO_LONG ? Math.round(value).toLocaleString("en-GB") : value.toExponential(2);
+  return Math.abs(value) < EXPONENT_FROM ? Math.round(value).toLocaleString("en-GB") : value.toExponential(2);
 }
 
 /**
@@ -61,7 +61,7 @@ export function loss(value) {
  */
 export function percent(fraction, decimals = 1) {
   if (!isNumber(fraction)) return UNKNOWN;
-  return Math.abs(fraction) < TOO_LONG
+  return Math.abs(fraction) < EXPONENT_FROM
     ? `${(fraction * 100).toFixed(decimals)}%`
     : `${number(fraction)} × 100%`;
 }
@@ -104,7 +104,7 @@ export function metricLabel(name) {
  * Shortens a name from a run directory to fit a legend or a table.
  * @param {unknown} name
  */
-export function shortName(name, most = MOST_OF_A_NAME) {
+export function shortName(name, most = MAX_NAME_LENGTH) {
   const characters = Array.from(String(name ?? "").slice(0, 2 * most + 2));
   return characters.length > most ? `${characters.slice(0, most - 1).join("")}…` : characters.join("");
 }
@@ -117,7 +117,7 @@ export function bytes(value) {
   if (!isAmount(value)) return UNKNOWN;
   const [unit, name] = byteUnit(value);
   const scaled = value / unit;
-  if (scaled >= TOO_LONG) return `${scaled.toExponential(2)} ${name}`;
+  if (scaled >= EXPONENT_FROM) return `${scaled.toExponential(2)} ${name}`;
   return `${scaled < 10 && unit > 1 ? scaled.toFixed(1) : Math.round(scaled)} ${name}`;
 }
 
@@ -168,7 +168,7 @@ export function duration(seconds) {
   if (whole < 60) return `${whole} s`;
   if (whole < 3600) return `${Math.floor(whole / 60)} min ${pad(whole % 60)} s`;
   if (whole < 86400) return `${Math.floor(whole / 3600)} h ${pad(Math.floor((whole % 3600) / 60))} min`;
-  if (whole >= TOO_LONG) return `${(whole / 86400).toExponential(2)} d`;
+  if (whole >= EXPONENT_FROM) return `${(whole / 86400).toExponential(2)} d`;
   return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
 }
 
@@ -180,7 +180,7 @@ export function about(seconds) {
   if (!isNumber(seconds)) return null;
   if (seconds < 45) return "in less than a minute";
   if (seconds < 3600) return `in about ${Math.max(1, Math.round(seconds / 60))} min`;
-  return seconds < TOO_LONG ? `in about ${(seconds / 3600).toFixed(1)} h` : null;
+  return seconds < EXPONENT_FROM ? `in about ${(seconds / 3600).toFixed(1)} h` : null;
 }
 
 /**
@@ -261,7 +261,7 @@ export function worldSize(config) {
  */
 export function ranks(num, device) {
   if (!isNumber(num)) return UNKNOWN;
-  const word = DEVICE_WORDS[device ?? ""] ?? "rank";
+  const word = DEVICE_LABELS[device ?? ""] ?? "rank";
   return `${count(num)} ${word}${num === 1 ? "" : "s"}`;
 }
 

@@ -107,7 +107,7 @@ function follow(event) {
 }
 
 /**
- * Starts to listen for terms. There is no function to stop, because every page needs them until it is closed.
+ * Starts to listen for terms; never stops, because every page needs them until it is closed.
  */
 export function beginTerms() {
   for (const kind of ["pointerover", "focusin", "pointerdown"]) document.addEventListener(kind, follow);

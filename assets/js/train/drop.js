@@ -7,7 +7,7 @@ const FORM = "#start-button";
 const CHOOSE = "#choose-own-data";
 const INPUT = "#own-data input[type=file]";
 /** Browsers repeat dragover while a drag lasts, but do not always report its end. */
-const OVER_AFTER_MS = 400;
+const HIDE_AFTER_MS = 400;
 const INPUT_WITHIN_MS = 15_000;
 
 /** Adds listeners on every page; they act only on the page with the form. */
@@ -26,7 +26,7 @@ export function beginDrops() {
     setText(words, "Drop a zip of images, a table or a text: it becomes your own data.");
     show(veil, true);
     clearTimeout(timer);
-    timer = setTimeout(hide, OVER_AFTER_MS);
+    timer = setTimeout(hide, HIDE_AFTER_MS);
   });
   document.addEventListener("drop", (event) => {
     const { dataTransfer } = event;

@@ -6,7 +6,7 @@ import { StatePill } from "../shared/state_pill.js";
 import { address, runPage } from "../shared/net.js";
 import { RunsFeed } from "../runs/feed.js";
 
-/** Fills an element with links to the live runs; hidden if there are none. */
+/** Fills an element with links to the live runs; hidden without live runs. */
 export function mountLive(root) {
   const links = new Map();
   const list = el("ul", {});

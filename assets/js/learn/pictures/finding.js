@@ -1,4 +1,4 @@
-// The texts around a picture: what to look at (above), and what the runs showed (below).
+// The texts around a picture: above it a hint where to look, below it the finding of the runs.
 
 import { el, show } from "../../shared/dom.js";
 import { OutcomeNote } from "./outcome.js";

@@ -1,4 +1,4 @@
-// What a lesson's runs showed about an answer or a finding, as compared by the server.
+// The outcome of a lesson's runs for an answer or a finding, as compared by the server.
 
 import { el, show } from "../../shared/dom.js";
 import { bytes, count, loss, number, percent, shortTime } from "../../shared/format.js";

@@ -27,7 +27,7 @@ export class LessonTogether extends LessonView {
     });
   }
 
-  /** Takes over the runs of the poll. */
+  /** Adopts the runs of the poll. */
   takeRuns(runIds) {
     this.progress.runs = this.runs.map(({ runId, index }) => runId ?? runIds[index] ?? null);
     if (this.adopt()) {

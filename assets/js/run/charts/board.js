@@ -19,8 +19,9 @@ import { Traces } from "../../charts/traces.js";
 
 const MAX_LOGGED = 2000;
 // Charts of slowly changing values are drawn less often than the loss.
-const CALM_MS = 1000;
-const LEFT_OVER_MS = 200;
+const SLOW_CHART_EVERY_MS = 1000;
+// Added to the delay of the timer, so that new loss points in this interval draw the other charts as well.
+const EXTRA_DELAY_MS = 200;
 const REFERENCES_EVERY_MS = 5000;
 const LOSS_TRACES = new Set(["loss", "validation_loss", "marks"]);
 
@@ -81,7 +82,7 @@ export class Board {
     return { ...this.controls.look, end: this.endOfAxis() };
   }
 
-  /** The end of the x-axis of all charts: the run's length while it is live, its last step afterwards. */
+  /** The end of the x-axis of all charts: the run's length if it is live, its last step afterwards. */
   endOfAxis() {
     const isOverSteps = this.controls.look.axis === "step";
     // The step can exceed the last point, because a NaN loss is not a point of the curve.
@@ -99,7 +100,7 @@ export class Board {
         onVisible,
         // No text until the run's values have arrived and show whether there will be points.
         empty: "",
-        everyMs: CALM_MS,
+        everyMs: SLOW_CHART_EVERY_MS,
         figure: (fine, room) => ({ empty: this.head && emptyWords(this.head), ...figure(fine, room) }),
         ...options,
       });
@@ -259,7 +260,7 @@ export class Board {
     clearTimeout(this.later);
     if (charts.length === 0) return;
     const restMs = Math.min(...charts.map((chart) => chart.rest));
-    this.later = setTimeout(() => this.schedule(), restMs + LEFT_OVER_MS);
+    this.later = setTimeout(() => this.schedule(), restMs + EXTRA_DELAY_MS);
   }
 
   /** After the first evaluation, fetches the reference lines until the server has fitted the linear model. */

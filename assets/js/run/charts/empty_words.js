@@ -1,4 +1,4 @@
-// The text of an empty chart: when its first point is expected, or why there is none.
+// The text of an empty chart: when its first point is expected, or why it has no points.
 
 import { count, duration, isLossNaN, LIVE_STATES, metricLabel } from "../../shared/format.js";
 
@@ -41,7 +41,7 @@ export function nextEvaluation(
 }
 
 /**
- * A text with the time of the first evaluation, or the reason why there is none.
+ * A text with the time of the first evaluation, or the reason why none is expected.
  * @param {Head} head
  * @param {number | null} everySteps
  */

@@ -8,7 +8,7 @@ import { callEndpoint } from "../../shared/net.js";
 import { complain, inform } from "../../shared/toast.js";
 
 // Ranks process commands only in these states.
-const HEARING = new Set(["running", "paused"]);
+const COMMAND_STATES = new Set(["running", "paused"]);
 const NOT_YET = new Set(["queued", "starting"]);
 
 export class LearningRateControl {
@@ -64,15 +64,15 @@ export class LearningRateControl {
 
   /** Shows the current rate and the result of each command that this control sent. */
   update({ head, marks = [] }) {
-    const isHearing = HEARING.has(head.state);
+    const takesCommands = COMMAND_STATES.has(head.state);
     const reason = NOT_YET.has(head.state)
       ? "The run has not begun to train."
       : "The run does not train now.";
     const follows = this.isFull ? " Warm-up and schedule continue from it." : "";
-    enable(this.button, isHearing, `Takes effect in the next step.${follows}`, reason);
+    enable(this.button, takesCommands, `Takes effect in the next step.${follows}`, reason);
     enable(
       this.input,
-      isHearing,
+      takesCommands,
       `Rate in step ${count(head.step)}: ${number(head.learning_rate, 3)}`,
       reason,
     );

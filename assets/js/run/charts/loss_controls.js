@@ -7,12 +7,12 @@ import { metricNames } from "./figures.js";
 import { metricLabel } from "../../shared/format.js";
 import { prefer, preference } from "../../shared/prefs.js";
 
-const USUAL = { axis: "step", isLogarithmic: false, smoothing: 10 };
+const DEFAULTS = { axis: "step", isLogarithmic: false, smoothing: 10 };
 
 export class LossControls {
   /** `onChange(look, isNewData)`: `isNewData` if other points must be fetched (another axis or smoothing). */
   constructor(onChange) {
-    this.look = { ...USUAL, ...preference("look", {}) };
+    this.look = { ...DEFAULTS, ...preference("look", {}) };
     const change = (values, isNewData) => {
       this.look = { ...this.look, ...values };
       prefer("look", this.look);

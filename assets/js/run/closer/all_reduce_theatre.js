@@ -11,7 +11,7 @@ import { Theatre } from "./theatre/theatre.js";
 
 const SECONDS_A_ROUND = 2.5;
 const LONGEST_S = 30;
-const MOST_WIDTH = 46;
+const MAX_WIDTH = 46;
 const NO_BUCKETS =
   "The recorded steps have no bucket of gradients: this strategy averages them in other collectives, which the step theatre draws.";
 
@@ -109,7 +109,7 @@ class AllReduceTheatre extends Theatre {
   draw() {
     const { width, rem } = this.room;
     if (!this.scene || width === 0) return;
-    this.scene.draw(this.picture, this.player.share, Math.min(width, MOST_WIDTH * rem), rem);
+    this.scene.draw(this.picture, this.player.share, Math.min(width, MAX_WIDTH * rem), rem);
   }
 }
 

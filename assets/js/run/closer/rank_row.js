@@ -3,8 +3,8 @@
 import { el, setAttribute, setText } from "../../shared/dom.js";
 import { shortTime, UNKNOWN } from "../../shared/format.js";
 
-const MOST_MS = 1000;
-const STEP_MS = 10;
+const MAX_DELAY_MS = 1000;
+const DELAY_STEP_MS = 10;
 
 export class RankRow {
   /**
@@ -20,8 +20,8 @@ export class RankRow {
     this.slider = el("input", {
       type: "range",
       min: 0,
-      max: MOST_MS,
-      step: STEP_MS,
+      max: MAX_DELAY_MS,
+      step: DELAY_STEP_MS,
       value: 0,
       "aria-label": `Milliseconds that rank ${rank} sleeps in each step`,
     });

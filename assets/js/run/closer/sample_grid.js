@@ -7,7 +7,7 @@ const TALLEST_PX = 400;
 const TALLEST_LANE_PX = 18;
 const GAP_FROM_PX = 5;
 const FAINTEST = 0.35;
-const NOT_YET = 0.3;
+const PALE = 0.3;
 
 const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
@@ -119,7 +119,7 @@ export class SampleGrid {
       row.forEach((number, index) => {
         if (number === 0) return;
         const rank = index % ranks.number;
-        context.globalAlpha = (FAINTEST + (1 - FAINTEST) * (number / most)) * (isDone ? 1 : NOT_YET);
+        context.globalAlpha = (FAINTEST + (1 - FAINTEST) * (number / most)) * (isDone ? 1 : PALE);
         context.fillStyle = colors[rank];
         const left = ((index - rank) / ranks.number) * width;
         context.fillRect(left, at * rowHeight + rank * lane, Math.max(1, width - gap), lane);

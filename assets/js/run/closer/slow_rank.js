@@ -8,11 +8,11 @@ import { callEndpoint } from "../../shared/net.js";
 import { complain, inform } from "../../shared/toast.js";
 import { resumeFrom } from "../resume_from.js";
 
-const MOST_ROWS = 16;
+const MAX_ROWS = 16;
 // Measured from the last change: a slider moved by arrow keys must not send a command per step.
 const SEND_AFTER_MS = 300;
 // Ranks process commands only in these states.
-const HEARING = new Set(["running", "paused"]);
+const COMMAND_STATES = new Set(["running", "paused"]);
 
 const PARTS = [
   ["compute", "computing and the rest of the step"],
@@ -71,8 +71,8 @@ class SlowRank {
       ),
       this.cost,
       this.list,
-      this.numRanks > MOST_ROWS
-        ? el("p", { class: "ddp-hint" }, `The first ${MOST_ROWS} of ${count(this.numRanks)} ranks.`)
+      this.numRanks > MAX_ROWS
+        ? el("p", { class: "ddp-hint" }, `The first ${MAX_ROWS} of ${count(this.numRanks)} ranks.`)
         : null,
       this.over,
     );
@@ -80,7 +80,7 @@ class SlowRank {
   }
 
   layRows() {
-    this.rows = Array.from({ length: Math.min(MOST_ROWS, this.numRanks) }, (_, rank) => {
+    this.rows = Array.from({ length: Math.min(MAX_ROWS, this.numRanks) }, (_, rank) => {
       const onDelay = (delayMs) => this.sendSoon(rank, delayMs);
       return new RankRow(rank, { onDelay, onKill: this.killsRanks ? () => this.askToKill(rank) : null });
     });
@@ -107,7 +107,7 @@ class SlowRank {
     this.state = state;
     const isLive = LIVE_STATES.has(state);
     this.isOffered = this.mayChange && this.numRanks > 1 && (isLive || this.isOffered);
-    for (const row of this.rows) row.enable(HEARING.has(state));
+    for (const row of this.rows) row.enable(COMMAND_STATES.has(state));
     show(this.over, !isLive);
     setText(this.after, this.afterWords());
     show(this.resume, this.saved !== null && state !== "finished");

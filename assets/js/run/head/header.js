@@ -11,8 +11,8 @@ import { whyNot } from "../../auth/person.js";
 import { act } from "../../shared/toast.js";
 
 const ENDED = "The run has ended.";
-const MORE_EPOCHS = 10;
-const MOST_MORE_EPOCHS = 100_000;
+const DEFAULT_MORE_EPOCHS = 10;
+const MAX_MORE_EPOCHS = 100_000;
 
 export class Header {
   /** `afterAction()` is called after a click was processed. */
@@ -47,8 +47,8 @@ export class Header {
       type: "number",
       class: "ddp-input",
       min: 1,
-      max: MOST_MORE_EPOCHS,
-      value: MORE_EPOCHS,
+      max: MAX_MORE_EPOCHS,
+      value: DEFAULT_MORE_EPOCHS,
       "aria-label": "Epochs to train more",
       oninput: () => this.refresh(),
     });
@@ -298,8 +298,8 @@ export class Header {
     if (LIVE_STATES.has(this.state)) return "The run is going on.";
     if (this.checkpoints.length === 0) return "There is no checkpoint to resume from.";
     const number = this.moreEpochs();
-    return number === null || (Number.isInteger(number) && number >= 1 && number <= MOST_MORE_EPOCHS)
+    return number === null || (Number.isInteger(number) && number >= 1 && number <= MAX_MORE_EPOCHS)
       ? ""
-      : `More epochs: a whole number from 1 to ${count(MOST_MORE_EPOCHS)}.`;
+      : `More epochs: a whole number from 1 to ${count(MAX_MORE_EPOCHS)}.`;
   }
 }

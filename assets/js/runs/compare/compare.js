@@ -19,14 +19,14 @@ const ASK_EVERY_MS = 3000;
 // In steps; converted to the unit of the other axes.
 const SMOOTHINGS = [0, 30, 300];
 const SMOOTHED_OVER = { step: "steps", samples: "samples", epochs: "samples", time: "s" };
-const USUAL = { axis: "step", smoothing: 30, curves: ["loss"], isLogarithmic: false };
+const DEFAULTS = { axis: "step", smoothing: 30, curves: ["loss"], isLogarithmic: false };
 
 export class CompareView {
   /** `onLink(event)` follows a link without reloading the page. */
   constructor(runIds, onLink) {
     document.title = "Compare · DDP, live";
     this.runIds = runIds;
-    this.look = { ...USUAL, ...preference("compare", {}) };
+    this.look = { ...DEFAULTS, ...preference("compare", {}) };
     this.traces = new Map();
     this.runs = [];
     this.fields = [];

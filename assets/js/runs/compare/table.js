@@ -23,7 +23,7 @@ import { lineSample } from "../../charts/line_sample.js";
 
 // Equal to the limit in `ddp_gui/learn/measures.py`: slightly more than 1 is possible, because half of the
 // samples may fit a cache better.
-const MOST_EFFICIENCY = 1.1;
+const MAX_EFFICIENCY = 1.1;
 
 export class CompareTable {
   constructor() {
@@ -157,7 +157,7 @@ function speeds(heads, fields) {
       term("speed-up", "Speed-up"),
       gains.map(({ speedUp, efficiency }) => {
         // Above this limit the speed-up cannot come from the ranks alone.
-        const note = efficiency > MOST_EFFICIENCY ? ", more than so many ranks can give" : "";
+        const note = efficiency > MAX_EFFICIENCY ? ", more than so many ranks can give" : "";
         return `${number(speedUp, 3)} ×${note}`;
       }),
     ),

@@ -42,7 +42,7 @@ export function nearestTo(points, x) {
 }
 
 /**
- * The minimum and the maximum of the points between two x values; null if there are none.
+ * The minimum and the maximum of the points between two x values; null without points.
  * @param {Point[][]} curves
  * @param {number} from
  * @param {number} to

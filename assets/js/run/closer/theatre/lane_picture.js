@@ -90,14 +90,14 @@ function drawRank({ rank, compute, collectives }, top, place, rem, { left, room 
       "ddp-theatre-soft",
     ),
     ...compute.map((piece) => drawPiece(piece, top, high, place, rem)),
-    ...besideEachOther(collectives, second, high).map(({ piece, y, height }) =>
+    ...placePieces(collectives, second, high).map(({ piece, y, height }) =>
       drawPiece(piece, y, height, place, rem),
     ),
   ];
 }
 
 /** Positions the blocks of a lane; overlapping ones use the upper and the lower half. */
-function besideEachOther(pieces, y, high) {
+function placePieces(pieces, y, high) {
   const half = high / 2;
   let [upperEnded, isHalved] = [-1, false];
   const placed = pieces.map((piece) => {

@@ -5,18 +5,18 @@ import { ago, bytes, count, LIVE_STATES } from "../../../shared/format.js";
 import { fetchJson, runAddress } from "../../../shared/net.js";
 import { act } from "../../../shared/toast.js";
 
-const USUAL_STEPS = 3;
-const MOST_STEPS = 20;
+const DEFAULT_STEPS = 3;
+const MAX_STEPS = 20;
 // If a host shares no folder with this machine, the event can arrive before the file.
 const ASK_AGAIN_MS = 1000;
-const MOST_TRIES = 30;
+const MAX_TRIES = 30;
 
 export class Recordings {
   /**
    * @param {string} runId
    * @param {any} summary
    * @param {{ name: string, onChange: (recording: any, problem: string) => void }} about
-   * `onChange` receives the shown recording, or null and the reason why there is none.
+   * `onChange` receives the shown recording, or null and a reason.
    */
   constructor(runId, summary, { name, onChange }) {
     this.runId = runId;
@@ -34,8 +34,8 @@ export class Recordings {
       type: "number",
       class: "ddp-input ddp-recordings-number",
       min: 1,
-      max: MOST_STEPS,
-      value: USUAL_STEPS,
+      max: MAX_STEPS,
+      value: DEFAULT_STEPS,
       "aria-label": `${name}: steps to record`,
     });
     this.button = el(
@@ -127,7 +127,7 @@ export class Recordings {
       return;
     }
     const isThere = wanted === null || this.list.some(({ step }) => step === wanted);
-    if (!isThere && tries < MOST_TRIES) {
+    if (!isThere && tries < MAX_TRIES) {
       this.timer = setTimeout(() => this.look(wanted, tries + 1), ASK_AGAIN_MS);
       return;
     }
@@ -174,7 +174,7 @@ export class Recordings {
     setAttribute(this.button, "title", this.button.disabled ? why : "All ranks record their next steps.");
   }
 
-  /** How to make a recording when there is none. */
+  /** Instructions for a run without recordings. */
   howTo() {
     if (!LIVE_STATES.has(this.state)) {
       return "No step of this run was recorded. Steps can be recorded only while a run trains.";

@@ -1,4 +1,4 @@
-// The texts of the all-reduce theatre: the algorithm, what was measured, and what is computed.
+// The texts of the all-reduce theatre: the algorithm, the measurements, and the computed values.
 
 import { el } from "../../../shared/dom.js";
 import { bytes, count, shortTime } from "../../../shared/format.js";
