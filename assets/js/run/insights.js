@@ -1,4 +1,4 @@
-// The verdict whether the run learns, and further insights, each with its evidence and possibly an action.
+// The verdict on whether the run learns, and further insights, each with its evidence and possibly an action.
 // Both places exist from the start, so that the layout does not shift.
 
 import { el, icon, setText, show } from "../shared/dom.js";
@@ -93,7 +93,7 @@ export class InsightStrip {
   }
 }
 
-/** The verdict whether the run learns, and its reason. */
+/** The verdict on whether the run learns, and its reason. */
 class VerdictLine {
   constructor() {
     this.sign = el("span", { class: "ddp-verdict-sign" });

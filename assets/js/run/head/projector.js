@@ -59,7 +59,7 @@ export function projector(button, onChange) {
   };
 }
 
-/** Keeps the page large; a button and the key F toggle full screen. Returns a function that ends it. */
+/** Keeps the page large; a button and the key F toggle full screen. Returns a function that reverts this. */
 export function alwaysLarge(button) {
   const toggle = () => (isFull() ? document.exitFullscreen() : fillScreen());
   page.classList.add(LARGE);
@@ -86,7 +86,7 @@ async function fillScreen() {
   }
 }
 
-/** Calls the action of a key, except in input fields; returns a function that ends it. */
+/** Calls the action of a key, except in input fields; returns a function that removes the listener. */
 function onKeys(acts) {
   const onKey = (event) => {
     if (event.target.closest?.("input, textarea, select, [contenteditable]")) return;

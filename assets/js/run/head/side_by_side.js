@@ -5,7 +5,7 @@ import { comparePage } from "../../shared/net.js";
 import { alwaysLarge } from "./projector.js";
 import { tool } from "./tools.js";
 
-/** Returns the frame, a container for each run, and a function that ends it. */
+/** Returns the frame, a container for each run, and a function that leaves the view. */
 export function sideBySide(runIds) {
   const titleBefore = document.title;
   document.title = "Side by side · DDP, live";
