@@ -80,7 +80,6 @@ export function fillCells(cells, row) {
     row.num_steps ? `${count(row.step)} of ${count(row.num_steps)}` : count(row.step),
   );
   show(cells.progress.lastChild, part !== null);
-  // Set as a property: the Content Security Policy forbids inline style attributes.
   cells.progress.lastChild.firstChild.style.width = `${(100 * (part ?? 0)).toFixed(1)}%`;
   setAttribute(cells.progress.lastChild, "data-state", row.state);
   drawCurve(cells.curve, row.curve);
