@@ -1,6 +1,6 @@
-// Runs before anything is painted and before any other script.
+// Runs before the first paint and before any other script.
 
-// Light or dark, as this browser was told, or as the system is.
+// Chooses the light or dark theme: from the URL, else from this browser's setting, else from the system.
 
 (() => {
   const root = document.documentElement;
@@ -8,7 +8,7 @@
   try {
     kept = JSON.parse(window.localStorage.getItem("ddp:theme") ?? "null");
   } catch {
-    // Nothing kept: as the system is.
+    // Storage is unavailable: follow the system.
   }
   const asked = new URLSearchParams(window.location.search).get("__theme");
   const theme = asked === "light" || asked === "dark" ? asked : kept;
@@ -21,7 +21,7 @@
   if (!theme) system.addEventListener("change", apply);
 })();
 
-// Gradio's client closes a stream that it needs no more, and reports that as an error: nothing went wrong.
+// Gradio's client closes streams it no longer needs and logs an AbortError: hide these, nothing has failed.
 (() => {
   const report = console.error;
   console.error = (...what) => {

@@ -1,4 +1,4 @@
-// Puts our views into the places the pages leave for them, whenever those have been rendered.
+// Mounts our views into the containers of the Gradio pages as soon as they are rendered.
 
 import { mountNav } from "./auth/nav.js";
 import { beginPrinting } from "./shared/print.js";
@@ -14,7 +14,7 @@ import { beginStart } from "./train/start.js";
 import { beginUncovering, uncover } from "./uncovered.js";
 import { beginSuggestions } from "./train/suggestions.js";
 
-// Each page loads only what it shows.
+// Loaded lazily: each page loads only the modules it shows.
 const VIEWS = {
   "ddp-run": async () => (await import("./run/page.js")).mountRun,
   "ddp-runs": async () => (await import("./runs/page.js")).mountRuns,
@@ -50,7 +50,9 @@ function mountAll() {
   }
 }
 
-/** Mounts a view when it has been loaded; returns a function that ends it, also before that. */
+/**
+ * Mounts a view once its module is loaded; returns a function that unmounts it, also before it has loaded.
+ */
 function mountLater(load, place) {
   let isOver = false;
   let end = () => {};

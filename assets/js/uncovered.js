@@ -2,14 +2,14 @@
 
 const GAP = 12;
 const STAYS = new Set(["fixed", "sticky"]);
-// They close with the next key, or can be closed, and stand next to what they belong to.
+// Popups close with the next key or have a close button, and are placed next to their anchor.
 const POPUPS = '.options, [role="listbox"], [role="tooltip"], .ddp-menu, .ddp-toasts, .ddp-drop, dialog';
 
 /** Starts to scroll each element that gets the keyboard focus out from under a bar. */
 export function beginUncovering() {
   document.addEventListener("focusin", ({ target }) => {
     if (!(target instanceof HTMLElement) || !target.matches(":focus-visible")) return;
-    // After the browser's own scrolling.
+    // Runs after the browser's own scrolling.
     requestAnimationFrame(() => uncover(target));
   });
 }
@@ -41,7 +41,7 @@ function barOver(element, box) {
 }
 
 /**
- * Returns the bar that contains an element, unless the two overlap in the document.
+ * Returns the bar that contains an element, unless one of the two contains the other.
  * @param {Element | null} element
  * @param {Element} below
  */

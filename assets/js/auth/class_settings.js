@@ -1,4 +1,4 @@
-// What a teacher sets for the class: so far who sees whose runs.
+// Settings of the class, for teachers: which runs students can see.
 
 import { openDialog } from "../shared/dialog.js";
 import { el } from "../shared/dom.js";
@@ -14,7 +14,7 @@ const WHO_SEES = [
   [false, "Everybody sees only their own", "As in an exam. Teachers still see all."],
 ];
 
-/** Opens the dialog; what is saved holds for everybody at once. */
+/** Opens the dialog; saved settings take effect immediately for all users. */
 export async function openClassSettings() {
   let settings;
   try {

@@ -1,4 +1,4 @@
-// The end of the navigation: who is logged in, what a teacher sets, the other theme.
+// The end of the navigation bar: the current user, class settings, the theme switch.
 
 import { openClassSettings } from "./class_settings.js";
 import { el, icon, setText } from "../shared/dom.js";
@@ -7,7 +7,7 @@ import { person } from "./person.js";
 import { prefer } from "../shared/prefs.js";
 import { isDark, onThemeChange } from "../shared/theme.js";
 
-/** Fills the end of the navigation; returns a function that ends it. */
+/** Fills the end of the navigation bar; returns a function that removes its listeners. */
 export function mountNav(place) {
   const words = el("span", {});
   const button = el("button", { type: "button", class: "ddp-tool" }, icon("sun"), words);
@@ -44,7 +44,8 @@ function personTools({ name, role, has_logout: hasLogout }) {
       el("strong", {}, name),
       el("small", {}, role),
     ),
-    // A form, so that the browser itself follows to the page to log in. Whom a proxy logs in, it logs out.
+    // A form, so that the browser follows the redirect to the login page. Users of a proxy login are logged
+    // out by the proxy.
     hasLogout
       ? el(
           "form",

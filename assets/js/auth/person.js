@@ -1,12 +1,13 @@
-// Who looks at the page, and what of others' runs they may change. The server decides; here nothing is offered in vain.
+// The current user and the right to change a run. The server enforces rights; this only avoids offering
+// actions that would fail.
 
 import { address, fetchJson } from "../shared/net.js";
 
-// Where nobody logs in, and until it is known.
+// Used without a login, and if the request fails.
 const EVERYBODY = { has_login: false, has_logout: false, name: "", role: "teacher" };
 let asked = null;
 
-/** Resolves to {has_login, has_logout, name, role} of who looks. */
+/** Resolves to {has_login, has_logout, name, role} of the current user. */
 export function person() {
   asked ??= fetchJson(address("live/me")).catch(() => {
     asked = null;
@@ -15,12 +16,12 @@ export function person() {
   return asked;
 }
 
-/** Whether somebody may stop, rename or delete a run of this owner. */
+/** True if the user may stop, rename or delete a run of this owner. */
 export function mayChange(who, owner) {
   return who.role === "teacher" || (who.name !== "" && owner === who.name);
 }
 
-/** Why somebody may not. */
+/** The reason why a user may not change a run. */
 export function whyNot(owner) {
   return owner
     ? `This run belongs to ${owner}. Only ${owner} or a teacher can change it.`

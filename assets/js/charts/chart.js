@@ -1,4 +1,4 @@
-// One chart: a Plotly plot that keeps the user's zoom while points come in, and draws only what can be seen.
+// A chart: a Plotly plot that keeps the user's zoom while points arrive, and draws only if visible.
 
 import { el, freeId, setText, show } from "../shared/dom.js";
 import { oneTabStop } from "./controls.js";
@@ -10,23 +10,24 @@ import { term as explained } from "../shared/terms.js";
 import { afterPaint } from "../shared/throttle.js";
 
 const REFINE_AFTER_MS = 60;
-// Between two full drawings only the lines grow, which costs a twentieth: fewer of them where nobody points.
+// Between two full drawings only the lines grow, at a twentieth of the cost. Without a pointer over the
+// chart, full drawings can be rare.
 const FULL_EVERY_MS = 30000;
-const FULL_WHERE_POINTED_MS = 1000;
-const MOST_GROWN_POINTS = 3000;
-// Of the height of a curve that grows, so much is left free where it may go next.
+const FULL_EVERY_UNDER_POINTER_MS = 1000;
+const MAX_GROWN_POINTS = 3000;
+// The fraction of a growing curve's height that is left free for its next points.
 const HEADROOM = 0.2;
 
 let loading = null;
 
-/** Resolves to Plotly: our own reference, whatever another script makes of `window.Plotly` later. */
+/** Resolves to Plotly. Keeps its own reference, because another script may replace `window.Plotly` later. */
 export function loadPlotly() {
   loading ??= new Promise((resolve, reject) => {
     if (window.Plotly) {
       resolve(window.Plotly);
       return;
     }
-    // The page may have begun to fetch it; it is run only now, when everything else has been asked for.
+    // The page may have preloaded the file; it is executed only now, after all other requests were sent.
     /** @type {HTMLLinkElement | null} */
     const fetched = document.querySelector('link[rel="preload"][href*="live/plotly.min.js"]');
     const script = el("script", { src: fetched?.href ?? address("live/plotly.min.js") });
@@ -39,10 +40,11 @@ export function loadPlotly() {
 
 export class Chart {
   /**
-   * `figure(fine, room)` returns {data, layout, title?, revision?, end?, empty?} for what is held now, `end` being
-   * the last place of a growing axis, `empty` what is said while there is no point; `room` is that of `roomFor`; `fetchRange(low, high)`, where given, resolves to the finer traces of a range
-   * the user zoomed into; `everyMs` is the least time between two drawings; `controls` go beside the title, which
-   * is explained where the glossary's `term` for it is given.
+   * `figure(fine, room)` returns {data, layout, title?, revision?, end?, empty?} for the current points:
+   * `end` is the end of a growing axis, `empty` the text without points, `room` the result of `roomFor`.
+   * `fetchRange(low, high)` resolves to finer traces of the range the user zoomed into. `everyMs` is the
+   * minimum time between two drawings. `controls` are placed next to the title, which has a tooltip if it has
+   * a glossary `term`.
    * @param {Record<string, any>} options
    */
   constructor({
@@ -84,7 +86,8 @@ export class Chart {
       el("div", { class: "ddp-chart-head" }, el("h3", { id }, this.title), controls),
       this.box,
     );
-    // What is said under the pointer is of the last full drawing.
+    // The hover texts show the points of the last full drawing, so a pointer makes full drawings more
+    // frequent.
     this.plot.addEventListener("pointerenter", () => this.pointed(true));
     this.plot.addEventListener("pointerleave", () => this.pointed(false));
     this.isPointed = false;
@@ -102,17 +105,22 @@ export class Chart {
     this.size.observe(this.plot);
   }
 
-  /** Whether drawing now would show something new: in sight, or for the first time; not under a drag. */
+  /**
+   * True if drawing would show something new: the chart is visible or was never drawn, and no drag is in
+   * progress.
+   */
   get isDue() {
     return this.isDirty && (this.isVisible || !this.isDrawn) && !this.plot._dragging;
   }
 
-  /** Milliseconds until it may be drawn again. */
+  /** Milliseconds until the next drawing is allowed. */
   get rest() {
     return Math.max(0, this.drawnAt + this.everyMs - performance.now());
   }
 
-  /** Draws what is held now; resolves, when it is on the page, to whether the whole chart was drawn. */
+  /**
+   * Draws the current points; resolves to true after a full drawing, to false if only the lines grew.
+   */
   async draw(plotly) {
     this.plotly = plotly;
     this.isDirty = false;
@@ -134,14 +142,14 @@ export class Chart {
 
   canOnlyGrow(parts, { data }) {
     if (!this.isDrawn || parts !== this.parts) return false;
-    const everyMs = this.isPointed ? FULL_WHERE_POINTED_MS : FULL_EVERY_MS;
+    const everyMs = this.isPointed ? FULL_EVERY_UNDER_POINTER_MS : FULL_EVERY_MS;
     const grown = data.reduce((sum, { x }, index) => sum + x.length - this.drawn[index], 0);
-    return grown < MOST_GROWN_POINTS && this.drawnAt - this.fullAt < everyMs;
+    return grown < MAX_GROWN_POINTS && this.drawnAt - this.fullAt < everyMs;
   }
 
   pointed(isPointed) {
     this.isPointed = isPointed;
-    if (!isPointed || !this.isDrawn || this.drawnAt - this.fullAt < FULL_WHERE_POINTED_MS) return;
+    if (!isPointed || !this.isDrawn || this.drawnAt - this.fullAt < FULL_EVERY_UNDER_POINTER_MS) return;
     this.fullAt = -Infinity;
     this.isDirty = true;
     this.onVisible();
@@ -151,7 +159,7 @@ export class Chart {
     return roomFor(this.plot.clientWidth, this.plot.clientHeight, textSize());
   }
 
-  /** Another size: another number of ticks and words may fit. */
+  /** After a resize another number of ticks and labels may fit. */
   async resized() {
     if (!this.plot.isConnected || this.plot.offsetWidth === 0) return;
     await this.plotly.Plots.resize(this.plot);
@@ -163,13 +171,14 @@ export class Chart {
     this.fullAt = this.drawnAt;
     this.revision += 1;
     const base = baseLayout(this.revision, revision, this.zoomRevision);
-    // Plotly keeps the user's range only while ours stays the same, and ours grows: so theirs is given.
+    // Plotly keeps the user's range only while ours stays equal, but ours grows: pass the user's range
+    // explicitly.
     if (this.isZoomed) base.xaxis.range = [...this.plot.layout.xaxis.range];
     else if (end > 0) {
       base.xaxis.range = [layout.xaxis?.start ?? 0, end];
       base.yaxis.autorangeoptions = { include: headroom(data, layout.yaxis, end) };
     }
-    // The same object each time: another one would make Plotly begin anew.
+    // Must be the same object each time: Plotly rebuilds the plot for a new one.
     this.config ??= { ...CONFIG, modeBarButtonsToAdd: [this.wholeButton()] };
     await this.plotly.react(this.plot, data, fitted(merge(base, layout), this.room), this.config);
     this.drawn = noteDrawn(this.plot);
@@ -178,7 +187,7 @@ export class Chart {
       this.isDrawn = true;
       this.plot.on("plotly_afterplot", () => {
         this.drawn = noteDrawn(this.plot);
-        this.keepOneTabStop(); // Plotly makes other buttons where the size is new
+        this.keepOneTabStop(); // Plotly replaces the buttons after a resize
       });
       this.plot.on("plotly_relayout", (change) => this.zoomed(change));
       this.plot.on("plotly_doubleclick", () => this.unzoom());
@@ -198,7 +207,7 @@ export class Chart {
     };
   }
 
-  /** The user zoomed: asks for the finer points of what is shown now. */
+  /** Fetches finer points for the range the user zoomed into. */
   zoomed(change) {
     if (!Object.keys(change).some((key) => key.startsWith("xaxis.") || key.startsWith("yaxis."))) return;
     if (change["xaxis.autorange"] || change["xaxis.showspikes"] === false) {
@@ -219,7 +228,7 @@ export class Chart {
     }, REFINE_AFTER_MS);
   }
 
-  /** Back to the whole curve; another word for the zoom makes Plotly forget the old one. */
+  /** Shows the complete curve again. A new revision makes Plotly forget the old zoom. */
   unzoom() {
     clearTimeout(this.refining);
     this.isZoomed = false;
@@ -234,7 +243,7 @@ export class Chart {
     if (this.plotly) this.draw(this.plotly);
   }
 
-  /** The run's points were replaced: what a zoom brought in is asked for again. */
+  /** Fetches the finer points of the zoom again after the run's points were replaced. */
   refetchFine() {
     this.fullAt = -Infinity;
     if (!this.isZoomed) return;
@@ -249,7 +258,7 @@ export class Chart {
   }
 }
 
-/** Places that the y-axis should show too, so that the next points of a growing line lie on it. */
+/** Values the y-axis should include, so that the next points of a growing line fit. */
 function headroom(data, yaxis, end) {
   const lines = data.filter(({ mode, x }) => mode === "lines" && x.at(-1) < end);
   const values = lines.flatMap(({ y }) => y.filter((value) => value !== null));

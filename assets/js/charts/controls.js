@@ -1,11 +1,11 @@
-// What is chosen for a chart: small selects beside its title, and its tools.
+// Controls of a chart: small selects next to its title, and its toolbar.
 
 import { el } from "../shared/dom.js";
 
 /**
- * A select whose value is told when another is chosen.
+ * A select that calls `onChoose` with the new value.
  * @param {string} label
- * @param {[string, string][]} options values and their words
+ * @param {[string, string][]} options values and their labels
  * @param {string} chosen
  * @param {(value: string) => void} onChoose
  */
@@ -16,7 +16,7 @@ export function select(label, options, chosen, onChoose) {
   return made;
 }
 
-/** @type {WeakSet<HTMLElement>} Toolbars that listen to their keys. */
+/** @type {WeakSet<HTMLElement>} Toolbars that already have a key listener. */
 const withKeys = new WeakSet();
 
 /**
@@ -30,7 +30,7 @@ export function oneTabStop(toolbar, label) {
   for (const button of buttons.slice(1)) button.tabIndex = -1;
   toolbar.role = "toolbar";
   toolbar.ariaLabel = label;
-  if (withKeys.has(toolbar)) return; // only its buttons are new
+  if (withKeys.has(toolbar)) return; // Plotly replaced only the buttons
   withKeys.add(toolbar);
   toolbar.addEventListener("keydown", (event) => {
     const now = [...toolbar.querySelectorAll("button")];

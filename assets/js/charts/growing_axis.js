@@ -1,13 +1,12 @@
-// Where the axis of curves that grow ends: a little ahead of them, so that it stands still for a while.
-//
-// A new end is a whole drawing of each chart, which costs thirty times what a longer line does.
+// Chooses the end of a growing axis: a little ahead of the curves, so that it stays constant for a while. A
+// new end requires a full drawing of each chart, which costs thirty times as much as a longer line.
 
-const STANDS_STILL_S = 8;
-// What of a long curve's length is added to it; of a short one as much again at most.
-const LEAST_AHEAD = 1 / 8;
-const MOST_AHEAD = 1;
-// Lets the places of a curve be counted a little differently.
-const HARDLY = 1 / 64;
+const STABLE_FOR_S = 8;
+// The space ahead of a curve, as a fraction of its length.
+const MIN_AHEAD = 1 / 8;
+const MAX_AHEAD = 1;
+// Tolerance for positions that differ slightly between curves.
+const TOLERANCE = 1 / 64;
 
 export class GrowingAxis {
   constructor() {
@@ -17,11 +16,11 @@ export class GrowingAxis {
   }
 
   /**
-   * The end for curves whose newest place is `last`; the same as before while that still suits them.
+   * The axis end for curves whose latest position is `last`; unchanged if it still fits.
    * @param {number} last
    */
   endFor(last) {
-    const suits = last <= this.end && this.end <= last * (1 + MOST_AHEAD + HARDLY);
+    const suits = last <= this.end && this.end <= last * (1 + MAX_AHEAD + TOLERANCE);
     if (!suits) this.move(last);
     return this.end;
   }
@@ -32,7 +31,7 @@ export class GrowingAxis {
   move(last) {
     const now_s = performance.now() / 1000;
     const pace = Math.max(0, last - this.last) / Math.max(now_s - this.movedAt_s, 0.001);
-    const ahead = Math.min(Math.max(pace * STANDS_STILL_S, last * LEAST_AHEAD), last * MOST_AHEAD);
+    const ahead = Math.min(Math.max(pace * STABLE_FOR_S, last * MIN_AHEAD), last * MAX_AHEAD);
     this.end = last + ahead;
     this.last = last;
     this.movedAt_s = now_s;

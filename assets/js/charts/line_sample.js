@@ -1,4 +1,4 @@
-// A piece of a chart's line, which says beside a name whose curve it is.
+// A short sample of a chart's line, shown next to a name as its legend.
 
 import { svg } from "../shared/dom.js";
 import { line } from "../shared/theme.js";
@@ -7,7 +7,7 @@ import { line } from "../shared/theme.js";
 const DASHES = { solid: null, dash: "8 5", dot: "2 4", dashdot: "8 4 2 4", longdash: "14 5" };
 
 /**
- * The n-th line of a chart.
+ * A sample of the n-th line.
  * @param {number} index
  */
 export function lineSample(index) {

@@ -1,13 +1,15 @@
-// Lets the lines of a plot grow without drawing the plot anew.
+// Extends the lines of a plot without a full redraw.
 //
-// A full `Plotly.react` costs about 15 ms whatever has changed. What came since is drawn by a path of our own at
-// the end of each line: only the small piece of the page that it covers is painted again, and of a long path only
-// its last part is written. Axes, legend, marks and what is said under the pointer wait for the next full drawing.
+// A full `Plotly.react` costs about 15 ms, regardless of what changed. New points are drawn as a path of our
+// own at the end of each line: the browser repaints only the small area that it covers, and only the last
+// part of a long path is rewritten. Axes, legend, markers and hover texts wait for the next full drawing.
 
 const TAIL = "ddp-tail";
 const TAIL_POINTS = 150;
 
-/** Everything of a figure but the points of its lines: while it stays the same, only the lines grow. */
+/**
+ * A key of everything in a figure except the points of its lines: if it is unchanged, only the lines grow.
+ */
 export function lineParts({ data, layout, title, revision, end }) {
   const traces = data.map((trace) => [
     trace.name,
@@ -18,15 +20,18 @@ export function lineParts({ data, layout, title, revision, end }) {
   return JSON.stringify([traces, layout, title, revision, end]);
 }
 
-/** Plotly has drawn, also because of a zoom: takes our paths away and returns how many points it drew of each line. */
+/**
+ * Called after Plotly has drawn (also after a zoom): removes our paths and returns the number of points drawn
+ * per line.
+ */
 export function noteDrawn(plot) {
   for (const tail of plot.querySelectorAll(`.${TAIL}`)) tail.remove();
   return plot.calcdata.map((points) => points.length);
 }
 
 /**
- * Draws what has come since `drawn` was noted; false when that would not show it rightly: a point lies outside
- * the axes, or Plotly has not drawn a line yet.
+ * Draws the points since `drawn`. Returns false if a full drawing is needed: a point is outside the axes, or
+ * Plotly has not drawn a line yet.
  */
 export function growLines(plot, data, drawn, isZoomed) {
   const { xaxis, yaxis } = plot._fullLayout ?? {};
@@ -43,15 +48,15 @@ export function growLines(plot, data, drawn, isZoomed) {
     const tail = tailOf(path, Math.max(0, drawn[index] - 1), trace.x.length);
     tail.setAttribute("d", pathOf(trace, Number(tail.dataset.from), xaxis, yaxis));
     tail.dataset.to = trace.x.length - 1;
-    // Whoever asks the plot for its points is told those that are drawn.
+    // Code that reads the plot's points must see the drawn ones.
     Object.assign(plot.data[index], { x: trace.x, y: trace.y });
   }
   return true;
 }
 
 /**
- * The path that goes on where a line ends, looking as the line does; `data-from` is the index of its first point.
- * One that has become long stays as it is, and another one goes on from there.
+ * Returns the path that continues a line in the same style; `data-from` is the index of its first point. A
+ * long path is left unchanged and continued by a new one.
  */
 function tailOf(path, from, length) {
   let last = path;
@@ -75,7 +80,7 @@ function pathsByTrace(plot) {
   return found;
 }
 
-/** Whether the newest points, those since the last full drawing, lie between the axes' ends. */
+/** True if the latest points are within the axis ranges. */
 function fits({ x, y }, xaxis, yaxis) {
   const last = xaxis.r2c(xaxis.range[1]);
   const [low, high] = yaxis.range.map((value) => yaxis.r2c(value)).sort((a, b) => a - b);

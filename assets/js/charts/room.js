@@ -1,30 +1,30 @@
-// What fits into a chart of a size: ticks, titles, the words of its legend.
+// How many ticks and labels fit into a chart of a given size.
 
-// In lines of text: what is written at a chart must leave most of it to the curves.
-const NARROW = 47;
-const LOW = 14;
+// Thresholds in units of the text size: labels must leave most of the chart to the curves.
+const NARROW_BELOW = 47;
+const LOW_BELOW = 14;
 const LINES_PER_TICK = 1.6;
 const LINES_PER_PLACE = 5.5; // "12,000" and a gap
-const MOST_TICKS = 6;
+const MAX_TICKS = 6;
 const LETTER = 0.54;
 
 /** @typedef {{ isNarrow: boolean, isLow: boolean, numPlaces: number, numTicks: number, titleLetters: number }} Room */
 
 /**
- * What fits into a chart of a size: whether its legend is short, whether its horizontal axis goes without a title,
- * how many ticks each has, and how many letters the title of the vertical one.
- * @param {number} width in pixels
- * @param {number} height
- * @param {number} size of the text, in pixels
+ * What fits into a chart: whether its legend is short, whether its horizontal axis has no title, the number
+ * of ticks of each axis, and the number of letters of the vertical title.
+ * @param {number} width pixels
+ * @param {number} height pixels
+ * @param {number} size text size in pixels
  * @returns {Room}
  */
 export function roomFor(width, height, size) {
-  const isLow = height < LOW * size;
+  const isLow = height < LOW_BELOW * size;
   const axis = height - (isLow ? 4.5 : 6) * size;
   /** @type {(most: number) => number} */
-  const fitting = (most) => Math.max(2, Math.min(MOST_TICKS, Math.floor(most)));
+  const fitting = (most) => Math.max(2, Math.min(MAX_TICKS, Math.floor(most)));
   return {
-    isNarrow: width < NARROW * size,
+    isNarrow: width < NARROW_BELOW * size,
     isLow,
     numPlaces: fitting((width - 4 * size) / (LINES_PER_PLACE * size)),
     numTicks: fitting(axis / (LINES_PER_TICK * size)),
@@ -33,7 +33,7 @@ export function roomFor(width, height, size) {
 }
 
 /**
- * A whole layout without the titles for which there is no room: what a chart shows stands above it as well.
+ * Removes axis titles that do not fit; the heading of the chart names its content as well.
  * @param {Record<string, any>} layout
  * @param {Room} room
  */

@@ -1,47 +1,48 @@
-// What all charts have in common: colours, axes, the tools at their edge.
+// Layout and configuration shared by all charts: colours, axes, toolbar.
 
 import { count } from "../shared/format.js";
 import { chartColors } from "../shared/theme.js";
 
 export const CONFIG = {
-  // No logo. Of `false` Plotly believes that it has changed at each drawing, and replaces all tools: the focus is lost.
+  // No logo. With `false`, Plotly sees a change on each drawing and replaces the toolbar, so that it loses
+  // the focus.
   displaylogo: undefined,
-  // It would send the points to somebody else's server.
+  // Would upload the points to a third-party server.
   showSendToCloud: false,
-  // Nothing hovers over a screen that is touched.
+  // Touch screens have no hover.
   displayModeBar: window.matchMedia("(pointer: coarse)").matches ? false : "hover",
   modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "resetScale2d"],
   responsive: false,
   scrollZoom: false,
-  // Two clicks show the whole again; the chart does it itself.
+  // The chart handles double clicks itself (see `unzoom`).
   doubleClick: false,
 };
 
-// The tools have a strip of their own below the title of the axis, however long that is.
+// The toolbar has a separate strip below the axis title, so that a long title cannot overlap it.
 const TOOLS_STRIP = CONFIG.displayModeBar ? 26 : 0;
 
-// A date axis counts from here: a number of four digits would be taken for a year.
+// Date axes count from here: Plotly would read a four-digit number as a year.
 export const DAY_ZERO_MS = Date.UTC(2000, 0, 1);
 
-/** How Plotly writes the ticks of an axis of so many seconds, and in which unit: they fall on whole minutes and hours. */
+/** The Plotly tick format and the unit label of a time axis; ticks fall on full minutes and hours. */
 export function timeTicks(longestSeconds) {
   if (longestSeconds < 3600) return ["%-M:%S", "minutes:seconds"];
   return longestSeconds < 86400 ? ["%-H:%M", "hours:minutes"] : ["day %-j, %-H:%M", "time"];
 }
 
-/** The typeface of the page. */
+/** The font of the page. */
 function typeface() {
   return getComputedStyle(document.documentElement).getPropertyValue("--ddp-sans");
 }
 
-/** What is written in a drawing, in pixels: grows with the page's text, more so on a projector. */
+/** The text size in charts, in pixels: follows the page's text size, and is larger on a projector. */
 export function textSize() {
   const page = getComputedStyle(document.documentElement);
   return Number(page.getPropertyValue("--ddp-drawn-text")) * parseFloat(page.fontSize);
 }
 
 /**
- * The layout a figure's own is merged into.
+ * The base layout that each figure's own layout is merged into.
  * @returns {Record<string, any>}
  */
 export function baseLayout(dataRevision, yRevision, zoomRevision) {
@@ -56,21 +57,21 @@ export function baseLayout(dataRevision, yRevision, zoomRevision) {
     title: { font: { size, color: colors.faint }, standoff: 8 },
     nticks: 6,
     separatethousands: true,
-    minexponent: 5, // below a million the thousands are apart, as everywhere else
+    minexponent: 5, // thousands separators below a million, as elsewhere on the page
   };
   return {
     autosize: true,
-    // The same word on every update: the user's zoom, pan and legend stay as they are.
+    // Constant, so that zoom, pan and legend survive updates.
     uirevision: "ddp",
     datarevision: dataRevision,
-    // Half of the last tick's label stands beyond the end of the axis; it would be hidden if it did not fit.
+    // Half of the last tick label extends beyond the axis; without this margin Plotly hides it.
     margin: { l: 58 * room, r: 20 * room, t: 30 * room, b: 42 * room + TOOLS_STRIP },
     paper_bgcolor: colors.paper,
     plot_bgcolor: colors.paper,
     font: { family: typeface(), size, color: colors.text },
     hoverlabel: { bgcolor: colors.hover, bordercolor: colors.axis, font: { color: colors.text } },
     hovermode: "x unified",
-    // A finger on a chart scrolls the page.
+    // A finger on a chart must scroll the page.
     dragmode: window.matchMedia("(pointer: coarse)").matches ? false : "zoom",
     modebar: { bgcolor: colors.paper, color: colors.faint, activecolor: colors.text },
     showlegend: false,
@@ -83,7 +84,7 @@ export function baseLayout(dataRevision, yRevision, zoomRevision) {
       showline: true,
       uirevision: `zoom${zoomRevision}`,
     },
-    // Long numbers push the title away instead of lying over it.
+    // Long numbers move the title instead of overlapping it.
     yaxis: { ...axis, automargin: "left", uirevision: `zoom${zoomRevision} ${yRevision}` },
   };
 }
@@ -97,14 +98,14 @@ export function merge(base, over) {
   return merged;
 }
 
-/** What a run's curves can be smoothed over, in steps. */
+/** The smoothing windows of a run's curves, in steps. */
 export const SMOOTHINGS = [0, 10, 30, 100, 1000];
-// The same over an axis of seconds.
+// The corresponding windows of a time axis, in seconds.
 const SMOOTHINGS_S = [0, 1, 3, 10, 100];
 
 /**
- * How much of its axis a curve is averaged over: in words, and as the server is asked for it.
- * @param {{ axis: string, smoothing: number }} look the smoothing as one of `SMOOTHINGS`
+ * The smoothing window as a label and as query parameters for the server.
+ * @param {{ axis: string, smoothing: number }} look `smoothing` is one of `SMOOTHINGS`
  */
 export function smoothingOf({ axis, smoothing }) {
   if (axis !== "time") {

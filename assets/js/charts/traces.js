@@ -1,4 +1,4 @@
-// The points of a run as the server sent them: replaced by a snapshot, extended by a delta.
+// The points of a run: replaced by a snapshot, extended by a delta.
 
 /** @typedef {{ x: number[], y: (number | null)[] }} Trace */
 
@@ -8,14 +8,14 @@ export class Traces {
   constructor() {
     /** @type {Map<string, Trace>} */
     this.held = new Map();
-    // What they were asked for: the axis and the smoothing.
+    // The axis and the smoothing they were requested with.
     this.look = "";
-    /** @type {any} The run's values when they came, where somebody keeps them. */
+    /** @type {any} The run's current values at the time of the points, if the caller stores them. */
     this.head = null;
   }
 
   /**
-   * Takes a payload in and returns the names of the traces that changed.
+   * Applies a payload; returns the names of the traces that changed.
    * @param {{ type: string, traces: Record<string, any> }} payload
    */
   apply(payload) {
@@ -27,7 +27,7 @@ export class Traces {
     }
     for (const [name, news] of Object.entries(payload.traces)) {
       const trace = this.get(name);
-      // Traces over the same places share them.
+      // Traces with the same x values transfer them once.
       trace.x.push(...(news.as ? payload.traces[news.as].x : news.x));
       trace.y.push(...news.y);
       this.held.set(name, trace);
@@ -36,7 +36,7 @@ export class Traces {
   }
 
   /**
-   * The points of a trace; none when it does not exist yet.
+   * The points of a trace; empty if it does not exist yet.
    * @param {string} name
    */
   get(name) {
@@ -44,7 +44,7 @@ export class Traces {
   }
 
   /**
-   * The names that begin with a word, in the order of the ranks they end with.
+   * The names with a prefix, ordered by the rank number they end with.
    * @param {string} prefix
    */
   named(prefix) {
@@ -53,14 +53,14 @@ export class Traces {
       .sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
   }
 
-  /** Whether so much has gathered that a decimated snapshot is due. */
+  /** True if a decimated snapshot is due. */
   isTooLong() {
     return [...this.held.values()].some((trace) => trace.x.length > MAX_HELD);
   }
 }
 
 /**
- * The value of a trace at the place nearest to `x`; null when it has none.
+ * The value of a trace at the position nearest to `x`; null if the trace is empty.
  * @param {Trace} trace
  * @param {number} x
  */
@@ -73,7 +73,7 @@ export function valueAt({ x: places, y }, x) {
 }
 
 /**
- * Returns a trace with the finer points of a range in place of its own.
+ * Replaces a range of a trace by finer points.
  * @param {Trace} coarse
  * @param {Trace | null | undefined} fine
  */

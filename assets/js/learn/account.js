@@ -1,32 +1,33 @@
-// Keeps progress with the account: at most once a second, one request at a time, and never lost by closing the page.
+// Stores progress with the user's account: at most once per second, one request at a time, also when the page
+// is closed.
 
 import { address, callEndpoint, fetchJson } from "../shared/net.js";
 import { complain } from "../shared/toast.js";
 
 const KEEP_EVERY_MS = 1000;
 const TRY_AGAIN_MS = 5000;
-/** What is still to be told, by lesson. */
+/** Progress that is not yet sent, by lesson. */
 const waiting = new Map();
 let timer = null;
 let isTelling = false;
 let hasComplained = false;
 
-/** The progress of whoever is logged in, by lesson. */
+/** The progress of the current user, by lesson. */
 export async function ofAccount() {
   return (await fetchJson(address("live/learn/progress"))).progress;
 }
 
 /**
  * @param {string} name of a lesson
- * @param {object} progress as it is when it is told
- * @param {(known: any) => void} onAnswer what holds, joined with what other pages have told
+ * @param {object} progress the current state, which may change until it is sent
+ * @param {(known: any) => void} onAnswer receives the stored progress, merged with that of other pages
  */
 export function keepWithAccount(name, progress, onAnswer) {
   waiting.set(name, { progress, onAnswer });
   timer ??= setTimeout(tell, KEEP_EVERY_MS);
 }
 
-/** Forgets a lesson's progress: `anew` holds from now on. */
+/** Replaces the stored progress of a lesson. */
 export async function forgetOfAccount(name, anew) {
   waiting.delete(name);
   await callEndpoint("keep_progress", name, anew);
@@ -53,7 +54,7 @@ async function tell() {
   if (waiting.size > 0) timer ??= setTimeout(tell, isRefused ? TRY_AGAIN_MS : KEEP_EVERY_MS);
 }
 
-// The page may be closed at any moment: what waits is sent on its way out.
+// Send pending progress when the page is closed.
 window.addEventListener("pagehide", () => {
   for (const [name, { progress }] of waiting) {
     const body = JSON.stringify({ data: [name, progress] });

@@ -1,4 +1,4 @@
-// A curve that is drawn: by pointer or finger, by the arrow keys on each of its points, or as numbers.
+// A curve drawn by the user: with the pointer, with arrow keys on each point, or as numbers.
 
 import { el, svg } from "../shared/dom.js";
 import { number } from "../shared/format.js";
@@ -14,7 +14,7 @@ const STEPS = 40;
 export class DrawnCurve {
   /**
    * @param {{ low: number, high: number, until: number, curve: string, axisWords: string }} about
-   * @param {number[] | null} values where it was drawn before
+   * @param {number[] | null} values the values drawn earlier
    * @param {(values: number[]) => void} onChange
    */
   constructor(about, values, onChange) {
@@ -55,7 +55,7 @@ export class DrawnCurve {
     this.show();
   }
 
-  /** Takes no more changes. */
+  /** Disables all changes. */
   lock() {
     this.isLocked = true;
     for (const point of this.points) {
@@ -66,7 +66,7 @@ export class DrawnCurve {
     this.picture.classList.add("ddp-drawn-locked");
   }
 
-  /** The place of a point on the axis. */
+  /** The position of a point on the axis. */
   placeOf(index) {
     return (index / (NUM_POINTS - 1)) * this.about.until;
   }
@@ -165,7 +165,10 @@ export class DrawnCurve {
     this.picture.addEventListener("pointercancel", end);
   }
 
-  /** Moves the nearest point to the pointer, and those that it has passed; returns where that is. */
+  /**
+   * Moves the nearest point, and the points passed since the last event, to the pointer; returns its
+   * position.
+   */
   follow(event, last) {
     const { low, high } = this.about;
     const box = this.picture.getBoundingClientRect();

@@ -1,9 +1,9 @@
-// What comes behind a lesson: the next one, or the same once more.
+// The end of a lesson: a link to the next one, and buttons to repeat it.
 
 import { el, show } from "../shared/dom.js";
 import { address } from "../shared/net.js";
 
-/** The page of a lesson. */
+/** The URL of a lesson. */
 export function lessonPage(name) {
   return address(`learn?lesson=${encodeURIComponent(name)}`);
 }

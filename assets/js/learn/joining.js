@@ -1,16 +1,16 @@
-// Two pages of one person tell of the same lesson; `ddp_gui/learn/progress.py` joins them by the same rule.
+// Merges the progress of two pages of one user; `ddp_gui/learn/progress.py` applies the same rule.
 
 /**
  * @typedef {object} Progress
- * @property {number} round how often the lesson was begun anew
- * @property {string | null} poll in which it was predicted
- * @property {any} prediction a choice, or the values of a drawn curve; null until there is one
- * @property {boolean} isLocked the prediction stands
- * @property {boolean} isStarted the lesson's runs are wanted
- * @property {(string | null)[]} runs their ids, null where one was not started yet
+ * @property {number} round how often the lesson was restarted
+ * @property {string | null} poll the poll in which the prediction was made
+ * @property {any} prediction a choice, or the values of a drawn curve; null if not made yet
+ * @property {boolean} isLocked the prediction is final
+ * @property {boolean} isStarted the lesson's runs were requested
+ * @property {(string | null)[]} runs run ids, null if not started yet
  * @property {Record<string, { choice: string, runId: string }[]>} attempts by question
  * @property {Record<string, number>} answers by question
- * @property {boolean} isDone everything is answered
+ * @property {boolean} isDone all questions are answered
  */
 
 /** @returns {Progress} */
@@ -29,7 +29,7 @@ export function nothing() {
 }
 
 /**
- * Whether one page knows of something that another does not: a start, a lock, an answer, a lesson begun anew.
+ * True if a page knows a start, a lock, an answer or a restart that the other one does not.
  * @param {Progress} one
  * @param {Progress} other
  */
@@ -40,8 +40,8 @@ export function isAhead(one, other) {
 }
 
 /**
- * What holds after a page has told: the newer wins, and no started run is lost. What is told of an earlier round is
- * out of date.
+ * Merges reported progress into the known one: the newer wins, and no started run is lost. Reports of an
+ * earlier round are ignored.
  * @param {Progress} known
  * @param {Progress} told
  * @returns {Progress}
@@ -51,7 +51,7 @@ export function joined(known, told) {
   const found = { ...told };
   const { isLocked, prediction, poll } = known;
   if (isLocked) Object.assign(found, { isLocked, prediction, poll });
-  // Who does not know of a run has not stopped the lesson either.
+  // A page that does not know of a run cannot have stopped the lesson.
   const knowsLess = known.runs.some((runId, index) => runId !== null && !told.runs[index]);
   found.isStarted = told.isStarted || (known.isStarted && knowsLess);
   found.isDone = known.isDone || told.isDone;

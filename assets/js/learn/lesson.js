@@ -1,4 +1,4 @@
-// One lesson: predict, run, see, explain, check. Each part opens when the one before it is done.
+// A lesson: predict, run, see, explain, check. Each part opens when the previous one is done.
 
 import { loadPlotly } from "../charts/chart.js";
 import { el, section, setText, show } from "../shared/dom.js";
@@ -19,8 +19,8 @@ import { blocks } from "./text.js";
 import { STAGES, Way } from "./way.js";
 
 const READ_EVERY_MS = 700;
-// Of the five parts so many are open at a stage; the pictures can be seen while the runs go on.
-const HOW_MANY = [
+// Labels of the start button, by the number of runs.
+const RUN_COUNTS = [
   "",
   "the run",
   "both runs",
@@ -29,10 +29,11 @@ const HOW_MANY = [
   "all five runs",
   "all six runs",
 ];
+// The number of open parts by stage; "run" includes the pictures, which can be seen while the runs are live.
 const NUM_OPEN = { predict: 1, run: 3 };
 
 export class LessonView {
-  /** @param {any} lesson as the server describes it */
+  /** @param {any} lesson the server's description */
   constructor(lesson) {
     document.title = `${lesson.title} · DDP, live`;
     this.lesson = lesson;
@@ -40,12 +41,12 @@ export class LessonView {
     this.runs = lesson.runs.map(
       (about, index) => new LessonRun(about.name, index, this.progress.runs[index] ?? null, { ...about, looks: looksOf(lesson) }),
     );
-    /** @type {Map<number, LessonRun[]>} by question */
+    /** @type {Map<number, LessonRun[]>} The runs of each question. */
     this.attempts = new Map();
     this.prediction = new Prediction(lesson.prediction, this.progress, () => this.keep(), () => this.lock(), () => this.measureAgain());
     this.pictures = lesson.pictures.map((about) => makePicture(about, this.prediction, (chart) => this.drawOne(chart)));
     this.findings = lesson.pictures.map((about) => new Finding(about, () => this.measureAgain()));
-    /** What the runs showed; null until the server has said it of the runs that there are. */
+    /** The outcome; null until the server has compared the current runs. */
     this.outcome = null;
     this.questions = lesson.questions.map((about, number) => this.question(about, number));
     for (const [number, made] of Object.entries(this.progress.attempts)) {
@@ -76,7 +77,7 @@ export class LessonView {
     return [...this.runs, ...[...this.attempts.values()].flat()];
   }
 
-  /** All of the lesson's own runs have ended as they were meant to. */
+  /** True if all runs of the lesson have ended as expected. */
   get isRevealed() {
     return this.runs.every((run) => run.isOver && !run.isSpoilt);
   }
@@ -168,7 +169,7 @@ export class LessonView {
 
   wantRuns() {
     this.progress.isStarted = true;
-    // In a round of its own: what was deleted does not come back from what is kept.
+    // A new round, so that deleted runs do not come back from the stored progress.
     if (this.runs.some((run) => run.isGone)) this.progress.round += 1;
     for (const run of this.runs) {
       if (run.isGone || run.isSpoilt) run.started(null);
@@ -179,7 +180,10 @@ export class LessonView {
     this.read().catch((error) => complain(error.message));
   }
 
-  /** Reads all runs, and starts the next when the one before it has ended: none disturbs another. */
+  /**
+   * Reads all runs, and starts the next one when the previous one has ended: concurrent runs would disturb
+   * each other.
+   */
   async read() {
     await Promise.all(this.allRuns.map((run) => run.read()));
     const next = this.runs.find(({ runId }) => runId === null);
@@ -189,7 +193,7 @@ export class LessonView {
     if (!this.isClosed) this.update();
   }
 
-  /** Asks what the runs showed, once for the runs that have ended. */
+  /** Fetches the outcome from the server, once per set of ended runs. */
   async compare() {
     if (!this.isRevealed) return;
     const query = new URLSearchParams({ name: this.lesson.name });
@@ -207,9 +211,9 @@ export class LessonView {
     this.outcome = outcome;
   }
 
-  /** Runs all of the lesson's runs once more; what was predicted and answered stays. */
+  /** Runs all runs of the lesson again; prediction and answers remain. */
   measureAgain() {
-    // A second job beside the first would disturb the times that are measured.
+    // A second job running at the same time would disturb the measured times.
     if (this.isStarting || this.runs.some(({ runId, isOver }) => runId !== null && !isOver)) return;
     for (const run of this.runs) run.started(null);
     Object.assign(this, { outcome: null, compared: null });
@@ -219,7 +223,7 @@ export class LessonView {
     this.sections.run.scrollIntoView({ block: "start" });
   }
 
-  /** Takes the runs that another page of the same person has started; tells whether there were any. */
+  /** Adopts the runs that another page of the same user has started; returns true if there were any. */
   adopt() {
     const news = this.runs.filter(({ runId, index }) => runId === null && this.progress.runs[index]);
     for (const run of news) run.started(this.progress.runs[run.index]);
@@ -284,20 +288,20 @@ export class LessonView {
     const again = this.againWords();
     const isWanted = this.progress.isStarted && !again;
     show(this.start, !isWanted);
-    setText(this.start, again || `Start ${HOW_MANY[this.runs.length]}`);
+    setText(this.start, again || `Start ${RUN_COUNTS[this.runs.length]}`);
     setText(this.startNote, isWanted ? "" : "Real training on this machine, one run after the other.");
     const { obstacles, way } = this.lesson;
     this.start.disabled = obstacles.length > 0 && !way;
   }
 
-  /** What can be run once more; empty where nothing needs it. */
+  /** The label of the button that repeats runs; empty if no run needs it. */
   againWords() {
     if (this.runs.some((run) => run.isGone)) return "Run again what was deleted";
     const isOver = this.runs.every((run) => run.runId === null || run.isOver);
     return isOver && this.runs.some((run) => run.isSpoilt) ? "Run again what did not end as it should" : "";
   }
 
-  /** Says how the prediction did, once for each time that the runs were compared. */
+  /** Shows the result of the prediction, once per comparison. */
   reveal() {
     show(this.see, this.lesson.see.length > 0);
     if (this.outcome === null || this.revealed === this.outcome) return;
@@ -316,7 +320,7 @@ export class LessonView {
     if (this.plotly && chart.element.isConnected && chart.isDue) chart.draw(this.plotly);
   }
 
-  /** Begins the lesson anew; its runs stay among all others unless they are not wanted any more. */
+  /** Restarts the lesson. Its runs remain in the list of runs, unless `withRuns` deletes them. */
   async reset(withRuns) {
     const runIds = this.allRuns.filter((run) => run.runId !== null && !run.isGone).map((run) => run.runId);
     try {

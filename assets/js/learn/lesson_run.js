@@ -1,4 +1,4 @@
-// One run of a lesson: its state in a row, and what was measured of it.
+// A run of a lesson: its state as a row, and its measurements.
 
 import { Traces } from "../charts/traces.js";
 import { lineSample } from "../charts/line_sample.js";
@@ -10,10 +10,10 @@ import { address, callEndpoint, fetchJson, runAddress, runPage } from "../shared
 import { plainWords } from "./text.js";
 import { StatePill } from "../shared/state_pill.js";
 
-/** @typedef {{ axis: string, smoothing: number }} Look what the curves of a chart are drawn and smoothed over */
+/** @typedef {{ axis: string, smoothing: number }} Look the axis and the smoothing of a chart's curves */
 
 /**
- * How the charts of a lesson look at its runs, each once; one there is always.
+ * The distinct looks of a lesson's charts; at least one.
  * @param {any} lesson
  * @returns {Look[]}
  */
@@ -29,11 +29,11 @@ const keyOf = ({ axis, smoothing }) => `${axis}:${smoothing}`;
 
 export class LessonRun {
   /**
-   * @param {string} name in the lesson
-   * @param {number} index of its line in the charts
-   * @param {string | null} runId null until it was started
-   * @param {{ expect?: string, commands?: any[], looks?: Look[] }} about how it is meant to end, what is done to it
-   *   meanwhile, and how its curves are looked at
+   * @param {string} name as in the lesson
+   * @param {number} index the number of its line style in the charts
+   * @param {string | null} runId null until it is started
+   * @param {{ expect?: string, commands?: any[], looks?: Look[] }} about the expected final state, the
+   * commands that the lesson sends, and the looks of its curves
    */
   constructor(
     name,
@@ -53,9 +53,9 @@ export class LessonRun {
     this.head = null;
     /** @type {any[]} */
     this.ranks = [];
-    /** @type {any[]} How each rank's step divided over the run. */
+    /** @type {any[]} The step time history of each rank. */
     this.history = [];
-    /** @type {any} The newest message about it. */
+    /** @type {any} The latest payload. */
     this.payload = null;
     this.isGone = false;
     this.smoothing = null;
@@ -84,18 +84,18 @@ export class LessonRun {
     this.update();
   }
 
-  /** Whether it has ended, in whichever way. */
+  /** True if the run has ended in any state, or was deleted. */
   get isOver() {
     return this.isGone || (this.head !== null && !LIVE_STATES.has(this.head.state));
   }
 
-  /** It ended otherwise than it was meant to, so that it shows nothing. */
+  /** True if the run ended in an unexpected state, so that its measurements are useless. */
   get isSpoilt() {
     if (this.isGone || !this.isOver) return false;
     return this.head.state !== "finished" && this.head.state !== this.expect;
   }
 
-  /** It has been started. */
+  /** Resets the measurements for a newly started run. */
   started(runId) {
     this.runId = runId;
     this.head = null;
@@ -107,7 +107,7 @@ export class LessonRun {
   }
 
   /**
-   * Its curves for a chart.
+   * The curves with a given look.
    * @param {Look} look
    */
   tracesOf(look) {
@@ -115,7 +115,7 @@ export class LessonRun {
   }
 
   /**
-   * One curve, smoothed where it can be.
+   * A curve, smoothed if a smoothed version exists.
    * @param {string} curve
    * @param {Look} look
    */
@@ -126,14 +126,14 @@ export class LessonRun {
     return { x: placesOn(look.axis, x, this.head), y };
   }
 
-  /** Reads what there is of it, unless all of it is known; rejects with a PlainError. */
+  /** Reads the run unless it has ended; rejects with a PlainError. */
   async read() {
     if (this.runId === null || this.isOver) return;
     try {
       const payloads = await Promise.all(
         this.looks.map((look) => fetchJson(runAddress(this.runId, "poll", { since: -1, ...asked(look) }))),
       );
-      // The newest last, so that the head is not older than any curve.
+      // Use the payload with the latest cursor, so that the head is not older than any curve.
       const payload = payloads.reduce((one, other) => (other.cursor >= one.cursor ? other : one));
       payloads.forEach((each, index) => {
         const traces = new Traces();
@@ -157,7 +157,10 @@ export class LessonRun {
     this.update();
   }
 
-  /** Sends what the lesson does to the run: the next command that the run has not heard yet, when it is far enough. */
+  /**
+   * Sends the next command of the lesson when the run has reached its step; the answered commands are
+   * counted.
+   */
   async command({ head, marks }) {
     const next = this.commands[marks.filter(({ kind }) => kind === "command").length];
     if (!next || next === this.sent || head.state !== "running" || head.step < next.at_step) return;
@@ -193,7 +196,7 @@ export class LessonRun {
     return this.expect === "failed" ? `It failed, as it was meant to. ${error}` : error;
   }
 
-  /** The colours have changed. */
+  /** Redraws the line sample after the colours changed. */
   redraw() {
     this.sample.replaceChildren(lineSample(this.index));
   }

@@ -1,10 +1,10 @@
-// What is in the way of a lesson on this machine, said before the prediction.
+// The obstacles to a lesson on this machine, shown before the prediction.
 
 import { el } from "../shared/dom.js";
 
 /**
- * @param {string[]} obstacles why a run cannot be started as the lesson has it
- * @param {string} way what is done instead; empty where nothing helps
+ * @param {string[]} obstacles reasons why a run cannot be started as the lesson defines it
+ * @param {string} way the alternative that is run instead; empty without an alternative
  */
 export function obstacleBox(obstacles, way) {
   return el(

@@ -1,4 +1,4 @@
-// Learn: all lessons, or the one that the address names.
+// The Learn page: all lessons, or the lesson that the URL names.
 
 import { el, section, setText, show } from "../shared/dom.js";
 import { address, fetchJson } from "../shared/net.js";
@@ -11,7 +11,7 @@ import { PollView } from "./polls/view.js";
 import { progressOf, progressWords, readProgress, watchProgress } from "./progress.js";
 import { reportButton } from "./report/report.js";
 
-/** Fills an element with the lessons; returns a function that ends it. */
+/** Fills an element with the lessons; returns a function that unmounts it. */
 export function mountLearn(root) {
   const query = new URLSearchParams(window.location.search);
   const [name, pollId] = [query.get("lesson"), query.get("poll")];
@@ -39,7 +39,7 @@ export function mountLearn(root) {
   };
 }
 
-/** The lessons, one of them, one together with others, or the teacher's view of a poll. */
+/** Returns the list of lessons, a lesson, a lesson followed in a poll, or the teacher's view of a poll. */
 async function viewOf(name, pollId, isProjector) {
   if (name === null && pollId !== null) return PollView.of(pollId, isProjector);
   const where = name === null ? "live/learn" : `live/learn/lesson?name=${encodeURIComponent(name)}`;
@@ -50,14 +50,14 @@ async function viewOf(name, pollId, isProjector) {
   return withNews(view, name);
 }
 
-/** Adds to a lesson the polls on it. */
+/** Adds the polls on a lesson to its view. */
 function withPolls(view, name) {
   const tools = new PollTools(name);
   view.element.firstElementChild.append(tools.element);
   return alsoClosing(view, () => tools.close());
 }
 
-/** Reads a lesson anew when the same person has gone on with it elsewhere. */
+/** Reloads a lesson after the same user has continued it elsewhere. */
 function withNews(view, name) {
   return alsoClosing(
     view,

@@ -1,4 +1,4 @@
-// What was measured of a lesson's runs: charts with the prediction over them, and tables of numbers.
+// The measurements of a lesson's runs: charts with the prediction, and tables of numbers.
 
 import { Chart } from "../charts/chart.js";
 import { compareFigure, curveWords } from "../runs/compare/figure.js";
@@ -13,7 +13,7 @@ import { inlines } from "./text.js";
 
 const TOO_SHORT = "too short to measure";
 
-/** A chart of one curve of all runs. */
+/** A chart of one curve for all runs. */
 export class CurvePicture {
   /**
    * @param {any} about
@@ -58,7 +58,7 @@ export class CurvePicture {
     return figure;
   }
 
-  /** The drawn prediction, where it is of this chart. */
+  /** The drawn prediction as a trace, if it belongs to this chart; otherwise null. */
   expected() {
     const { about, isDrawn, progress } = this.prediction;
     const isOfThis = about.curve === this.about.curve && about.axis === this.about.axis;
@@ -80,7 +80,7 @@ export class CurvePicture {
   }
 }
 
-/** Lines and words at the places to look at. */
+/** Vertical lines with labels at the marked positions. */
 function marked(marks) {
   const { faint, text, hover } = chartColors();
   return {
@@ -110,7 +110,7 @@ function marked(marks) {
   };
 }
 
-/** What can be a row of a table: its title, and what it is of a run. */
+/** The rows of a number table: title, and value of a run. */
 const ROWS = {
   loss: [() => term("loss", "Training loss, last"), ({ head }) => loss(head.loss)],
   loss_exact: [() => term("loss", "Training loss, last, all digits"), ({ head }) => exact(head.loss)],
@@ -127,7 +127,7 @@ const ROWS = {
   took: ["Took", ({ head }) => shortTime(head.elapsed_s)],
 }; // prettier-ignore
 
-/** A table of what was measured: a row a number, a column a run. */
+/** A table of measurements: a row per number, a column per run. */
 export class NumberPicture {
   constructor(about) {
     this.about = about;
@@ -164,14 +164,14 @@ export class NumberPicture {
       el("tbody", {}, rows),
     );
     this.box.replaceChildren(table);
-    // Beside a chart there is room for two runs.
+    // A narrow picture has space for two runs.
     this.element.classList.toggle("ddp-lesson-wide", runs.length > 2);
   }
 
   close() {}
 }
 
-/** With all of its digits. */
+/** A number with all digits. */
 function exact(value) {
   return value === null ? UNKNOWN : String(value);
 }
@@ -181,7 +181,7 @@ function validation({ metrics, num_validation: numSamples }) {
   if (!found) return UNKNOWN;
   const [name, value] = found;
   const words = `${metric(name, value)} ${metricLabel(name)}`;
-  // How many are right, where all samples were counted once: the value comes with five digits.
+  // The number of correct predictions, if it can be recovered: the accuracy has only five digits.
   const numRight = Math.round(value * numSamples);
   const isCounted = name === "accuracy" && Math.abs(value * numSamples - numRight) <= 6e-6 * numSamples;
   return isCounted ? `${words}: ${count(numRight)} of ${count(numSamples)}` : words;

@@ -1,4 +1,4 @@
-// What somebody expects before anything runs: chosen or drawn, then locked.
+// The prediction of a lesson: chosen or drawn, then locked before anything runs.
 
 import { el, setText, show } from "../shared/dom.js";
 import { number } from "../shared/format.js";
@@ -8,19 +8,19 @@ import { DrawnCurve, NUM_POINTS } from "./drawn_curve.js";
 import { happened, OutcomeNote } from "./pictures/outcome.js";
 import { inlines } from "./text.js";
 
-// By whether a choice is the right one, and whether it was chosen.
+// Keys: whether a choice is the right one, whether it was chosen.
 const OUTCOMES = {
   "true, true": "your answer, right",
   "true, false": "the right answer",
   "false, true": "your answer",
 };
-// The same of a choice that the runs showed, though the lesson explains another one.
+// The same for a choice that the runs showed although the lesson explains another one.
 const MEASURED = {
   ...OUTCOMES,
   "true, true": "your answer, and what these runs showed",
   "true, false": "what these runs showed",
 };
-// By how far a drawn curve is away on average, as a share of the axis.
+// Keys: the mean distance of the drawn curve from the measured one, as a fraction of the axis.
 /** @type {[number, string][]} */
 const CLOSENESS = [
   [0.06, "Very close"],
@@ -30,16 +30,16 @@ const CLOSENESS = [
 
 let numQuestions = 0;
 
-/** Buttons of which one can be chosen; `element` is a group with the question as its name. */
+/** A group of radio buttons, labelled with the question. */
 export class Choices {
   /**
    * @param {{ question: any[], choices: any[][] }} about
    * @param {number | null} chosen
    * @param {(index: number) => void} onChoose
-   * @param {HTMLElement[]} before what stands between the question and the choices
+   * @param {HTMLElement[]} before elements between the question and the choices
    */
   constructor({ question, choices }, chosen, onChoose, before = []) {
-    // Questions are made before they are in the page: two of one name would be one group with one checked button.
+    // Names must be unique: radio buttons with the same name would form one group.
     numQuestions += 1;
     const name = `ddp-choice-${numQuestions}`;
     this.inputs = choices.map((_, index) =>
@@ -68,10 +68,10 @@ export class Choices {
   }
 
   /**
-   * Says which choice is right, in words too; can be called again.
-   * @param {number | null} right null where nobody can say: then only the answer given is marked
+   * Marks the right choice, also as text; can be called again.
+   * @param {number | null} right null if unknown: then only the given answer is marked
    * @param {number | null} chosen
-   * @param {boolean} isMeasured it is what the runs showed, not what the lesson explains
+   * @param {boolean} isMeasured true if `right` comes from the runs, not from the lesson
    */
   reveal(right, chosen, isMeasured = false) {
     this.setDisabled(true);
@@ -95,7 +95,7 @@ export class Prediction {
    * @param {import("./progress.js").Progress} progress
    * @param {() => void} onChange
    * @param {() => void} onLock
-   * @param {(() => void) | null} onAgain runs the lesson's runs once more
+   * @param {(() => void) | null} onAgain runs the lesson's runs again
    */
   constructor(about, progress, onChange, onLock, onAgain = null) {
     this.about = about;
@@ -153,9 +153,9 @@ export class Prediction {
   }
 
   /**
-   * Says how what came differs from it; can be called again when it was measured again.
-   * @param {import("../charts/traces.js").Trace | null} trace what was measured of the drawn curve
-   * @param {import("./pictures/outcome.js").Outcome | null} [outcome] what the runs showed of the choices
+   * Shows how the result differs from the prediction; called again after new measurements.
+   * @param {import("../charts/traces.js").Trace | null} trace the measured curve
+   * @param {import("./pictures/outcome.js").Outcome | null} [outcome] the measured choice
    */
   reveal(trace, outcome = null) {
     show(this.note, false);
@@ -185,7 +185,7 @@ export class Prediction {
     );
   }
 
-  /** The points of the drawn curve, as pairs of a place and a value. */
+  /** The points of the drawn curve as [x, value] pairs. */
   points() {
     const { until } = this.about;
     return this.progress.prediction.map((value, index) => [(index / (NUM_POINTS - 1)) * until, value]);
@@ -199,7 +199,7 @@ function predictionWords(outcome, right, prediction) {
   return prediction === right ? "Your prediction is the lesson’s answer." : "The lesson’s answer is another one.";
 } // prettier-ignore
 
-/** What a curve is called where it is drawn. */
+/** The label of a curve in the drawing. */
 function curveWords(curve) {
   return curve === "loss" ? "training loss" : curve.replace("metric:", "validation ").replaceAll("_", " ");
 }

@@ -1,5 +1,5 @@
-// How far somebody is with a lesson: what was predicted, started and answered. It is kept in the browser, or with
-// the account of whoever is logged in, so that another device goes on where this one was.
+// A user's progress in a lesson: prediction, runs and answers. It is stored in the browser or, with a login,
+// in the account, so that another device continues where this one stopped.
 
 import { person } from "../auth/person.js";
 import { prefer, preference } from "../shared/prefs.js";
@@ -11,10 +11,10 @@ import { isAhead, joined, nothing } from "./joining.js";
 const KEPT_EVERYWHERE_AFTER_MS = 500;
 
 const key = (name) => `lesson:${name}`;
-/** What is kept with the account, by lesson; null where nobody logs in. */
+/** The progress stored in the account, by lesson; null without a login. */
 let known = null;
 
-/** Reads what is kept with the account; resolves when `progressOf` can be asked. */
+/** Loads the progress of the account; `progressOf` must be called only afterwards. */
 export async function readProgress() {
   known = (await person()).has_login ? await ofAccount() : null;
 }
@@ -29,9 +29,10 @@ export function progressOf(name) {
 }
 
 /**
- * Keeps it, joined with what another page has kept meanwhile: the newer wins, and no started run is lost.
+ * Stores progress, merged with what another page stored in the meantime: newer values win, and no started run
+ * is lost.
  * @param {string} name
- * @param {Progress} progress is brought up to date
+ * @param {Progress} progress is updated in place
  */
 export function keepProgress(name, progress) {
   Object.assign(progress, joined(progressOf(name), progress));
@@ -45,10 +46,10 @@ export function keepProgress(name, progress) {
 }
 
 /**
- * Begins a lesson anew, perhaps together with others in a poll.
+ * Restarts a lesson, optionally in a poll.
  * @param {string} name
  * @param {string | null} poll
- * @returns {Promise<Progress>} when it is kept
+ * @returns {Promise<Progress>} resolves when stored
  */
 export async function forgetProgress(name, poll = null) {
   const anew = { ...nothing(), round: progressOf(name).round + 1, poll };
@@ -60,7 +61,7 @@ export async function forgetProgress(name, poll = null) {
 }
 
 /**
- * Does something that the other pages of this browser do not do at the same time, where browsers can tell.
+ * Runs an action exclusively among the tabs of this browser, if it supports the Web Locks API.
  * @param {() => Promise<void>} action
  */
 export async function oneAtATime(action) {
@@ -70,7 +71,7 @@ export async function oneAtATime(action) {
   }
   await navigator.locks.request("ddp-lesson", async () => {
     await action();
-    // What it has kept reaches the other pages a moment later.
+    // Other tabs see the stored progress only a moment later.
     await new Promise((resolve) => {
       setTimeout(resolve, KEPT_EVERYWHERE_AFTER_MS);
     });
@@ -78,9 +79,9 @@ export async function oneAtATime(action) {
 }
 
 /**
- * Calls `onNews` when another page, or another device, is ahead of this one; returns a function that ends it.
+ * Calls `onNews` when another tab or device is ahead of this one; returns a function that stops it.
  * @param {string} name
- * @param {Progress} progress as this page knows it
+ * @param {Progress} progress the state of this page
  * @param {() => void} onNews
  */
 export function watchProgress(name, progress, onNews) {
@@ -88,12 +89,12 @@ export function watchProgress(name, progress, onNews) {
   const inBrowser = (event) => event.key?.endsWith(key(name)) && look();
   const onVisible = async () => {
     if (document.visibilityState !== "visible" || !known) return;
-    // What this page has not told yet is the newer.
+    // Progress that this page has not sent yet is newer than the account's.
     const found = (await ofAccount())[name];
     if (found && known) known[name] = joined(found, progressOf(name));
     look();
   };
-  const seen = () => onVisible().catch(() => {}); // it is asked again when the page is seen the next time
+  const seen = () => onVisible().catch(() => {}); // retried when the page becomes visible again
   window.addEventListener("storage", inBrowser);
   document.addEventListener("visibilitychange", seen);
   return () => {
@@ -103,7 +104,7 @@ export function watchProgress(name, progress, onNews) {
 }
 
 /**
- * How far it is, in a word.
+ * A short text for the progress.
  * @param {Progress} progress
  */
 export function progressWords({ isLocked, isStarted, isDone }) {

@@ -1,4 +1,4 @@
-// The questions at a lesson's end; some can be answered only when a setting was changed and run again.
+// The questions at the end of a lesson; some require another run with a changed setting.
 
 import { select } from "../charts/controls.js";
 import { el, show } from "../shared/dom.js";
@@ -9,7 +9,7 @@ import { inlines } from "./text.js";
 export class Question {
   /**
    * @param {any} about
-   * @param {number} number counted from 0
+   * @param {number} number index of the question
    * @param {import("./progress.js").Progress} progress
    * @param {{ onAnswer: () => void, onAttempt: (number: number, choice: string) => Promise<void> }} does
    */
@@ -66,7 +66,8 @@ export class Question {
   }
 
   /**
-   * @param {any[]} runs those that were started here; with an attempt one must have ended before there is an answer
+   * @param {any[]} runs the runs started for this question; if it has an attempt, one must have ended before
+   * it can be answered
    * @param {import("./pictures/outcome.js").Outcome | null} outcome null until the runs were compared
    */
   update(runs, outcome) {
@@ -80,12 +81,12 @@ export class Question {
     if (this.start && !this.start.dataset.busy) this.start.disabled = runs.some(({ isOver }) => !isOver);
   }
 
-  /** Shows the answer given, and as soon as the runs were compared the one that they showed. */
+  /** Shows the given answer and, once the runs were compared, the one that they showed. */
   reveal() {
     const { outcome } = this;
     const answer = this.progress.answers[this.number];
     const isKnown = this.about.measured.length === 0 || outcome !== null;
-    // What was not run here is told as the lesson has it.
+    // Without a measurement the lesson's answer counts.
     const right = outcome?.verdict === "unmeasured" ? this.about.right : happened(outcome, this.about.right);
     this.choices.reveal(isKnown ? right : null, answer, outcome?.verdict === "otherwise");
     if (outcome) this.note.update(outcome);

@@ -1,13 +1,13 @@
-// Lesson text as the server sends it: a tree of plain values. Elements are made of it here, never HTML.
+// Renders lesson text, which the server sends as a tree of plain values. Builds elements, never HTML.
 
 import { el } from "../shared/dom.js";
 import { count } from "../shared/format.js";
 import { term } from "../shared/terms.js";
 
-/** @typedef {string | any[]} Inline a text, or its kind and what is in it */
+/** @typedef {string | any[]} Inline a text, or a kind followed by its content */
 
 /**
- * The elements of some blocks.
+ * The elements of a list of blocks.
  * @param {any[][]} trees
  * @returns {HTMLElement[]}
  */
@@ -31,7 +31,7 @@ function block([kind, inside]) {
 }
 
 /**
- * The nodes of a paragraph's inside.
+ * The nodes of a paragraph's content.
  * @param {Inline[]} tree
  * @returns {(string | HTMLElement)[]}
  */
@@ -52,7 +52,7 @@ function inline(tree) {
 }
 
 /**
- * The text alone.
+ * The text without markup.
  * @param {Inline[]} tree
  * @returns {string}
  */
@@ -60,12 +60,12 @@ export function words(tree) {
   return tree.map((part) => (typeof part === "string" ? part : words([part.at(-1)].flat()))).join("");
 }
 
-// Such as ", in trainers/parallel/shared_all_reduce.py:157, SharedSum._wait_for".
+// For example ", in trainers/parallel/shared_all_reduce.py:157, SharedSum._wait_for".
 const PLACE_IN_CODE = /, in [^;,]+:\d+, [^;]+?(?=;|\.\s|\.$)/g;
 const AT_STEP = /\bis at step ([\d,]+), /g;
 
 /**
- * Why a run failed, for a learner: without places in the code, and with steps counted as the page counts them.
+ * Shortens an error for learners: without code locations, and with steps counted as on the page.
  * @param {string} error
  */
 export function plainWords(error) {

@@ -1,10 +1,10 @@
-// The parts of a lesson as a row, which says how far somebody is.
+// The parts of a lesson as a row that shows the progress.
 
 import { el, setAttribute } from "../shared/dom.js";
 
 const TITLES = { predict: "Predict", run: "Run", see: "See", explain: "Explain", check: "Check" };
 
-/** The parts, in their order. */
+/** The parts in order. */
 export const STAGES = Object.keys(TITLES);
 
 export class Way {
@@ -14,8 +14,8 @@ export class Way {
   }
 
   /**
-   * @param {string} stage the part that somebody is at, or "done"
-   * @param {number} numOpen the parts before it are done
+   * @param {string} stage the current part, or "done"
+   * @param {number} numOpen the number of parts that are done
    */
   update(stage, numOpen) {
     STAGES.forEach((name, index) => {

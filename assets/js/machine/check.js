@@ -1,4 +1,4 @@
-// The communication check: start it, follow it, stop it.
+// The communication check: start, follow, stop.
 
 import { CommandLine } from "../shared/command.js";
 import { el, section, setAttribute, setText } from "../shared/dom.js";
@@ -81,7 +81,7 @@ export class CommunicationCheck {
     );
   }
 
-  /** The report says which runs use the same devices meanwhile. */
+  /** Names the runs that use the same devices as the check. */
   update({ runs }) {
     const names = runs.map((run) => run.run_id);
     setText(
@@ -120,7 +120,7 @@ export class CommunicationCheck {
     }
   }
 
-  /** Asks for a check's state until it has ended; pauses while nobody sees the page. */
+  /** Polls a check until it has ended; pauses while the page is hidden. */
   follow(checkId) {
     this.checkId = checkId;
     clearTimeout(this.timer ?? undefined);
@@ -143,7 +143,7 @@ export class CommunicationCheck {
   }
 
   take(check) {
-    // An answer that was under way when a later one came says nothing new.
+    // Ignore an outdated answer that arrives after the final one.
     if (this.state !== "running" && check.check_id === this.checkId && check.state === "running") return;
     this.checkId = check.check_id;
     this.state = check.state;

@@ -1,4 +1,4 @@
-// What the communication check found: a sentence, a chart and a table.
+// The result of the communication check: a summary, a chart and a table.
 
 import { Chart, loadPlotly } from "../charts/chart.js";
 import { el, setAttribute, setText, show } from "../shared/dom.js";
@@ -7,7 +7,7 @@ import { term } from "../shared/terms.js";
 import { complain } from "../shared/toast.js";
 import { line, onThemeChange } from "../shared/theme.js";
 
-// What DDP sends at once: the gradients are gathered into buckets of this size.
+// DDP's default bucket size: gradients are collected into buckets of this size before an all-reduce.
 const BUCKET_WORDS = "25 MB";
 
 export class CheckResult {
@@ -62,7 +62,7 @@ export class CheckResult {
     this.draw();
   }
 
-  /** Says how it goes or what came out, in one place. */
+  /** Shows the progress or the result; both use the same element. */
   say(words, state) {
     show(this.element, true);
     setText(this.words, words);
@@ -150,7 +150,7 @@ function stateWords(check) {
     : `Starting ${check.num_ranks} ranks: this takes a few seconds.`;
 }
 
-/** The measured figure in a student's terms. */
+/** Explains the result with the gradients of an example model. */
 function verdict({ example, num_ranks: ranks }) {
   const millions = count(example.num_parameters / 1e6);
   return `The gradients of a model with ${millions} million parameters (${bytes(example.size_bytes)}) take about ${shortTime(example.time_s)} to average between these ${ranks} ranks.`;

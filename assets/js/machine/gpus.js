@@ -1,4 +1,4 @@
-// Every GPU of the machine: how busy, how full, how warm, and who uses it.
+// The GPUs of this machine: utilization, memory, temperature, power and processes.
 
 import { el, section, setText, show } from "../shared/dom.js";
 import { bytes, count, UNKNOWN } from "../shared/format.js";
@@ -101,7 +101,7 @@ class GpuTile {
   }
 }
 
-/** One process on a GPU: our run by its name, anything else as the system names it. */
+/** A process on a GPU: one of our runs with a link, others by their process name. */
 function newUser(process) {
   const name = process.name ?? "a process that cannot be seen from here";
   const who = process.user === null ? "" : ` of ${process.user}`;

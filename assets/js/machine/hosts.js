@@ -1,11 +1,11 @@
-// The hosts on which runs train by SSH: who answers, what each has, and what does not fit together.
+// The SSH hosts of runs: state, hardware, versions and problems of each.
 
 import { el, icon, section, setText, show } from "../shared/dom.js";
 import { bytes, count } from "../shared/format.js";
 import { Links } from "./links.js";
 import { keepRows, runLink } from "./parts.js";
 
-/** The section of the hosts; it is not there where runs train on this machine. */
+/** The section of the hosts; hidden if runs train on this machine. */
 export function hostsSection() {
   const lead = el("p", { class: "ddp-caption" });
   const list = el("ul", { class: "ddp-missing-list" });
@@ -62,7 +62,7 @@ function facts(host) {
   ];
 }
 
-/** Where no folder is shared the code is brought with each run. */
+/** The version of this project on a host. Without a shared folder the code is copied with each run. */
 function codeWords({ code, sees_runs: seesRuns }) {
   if (code !== null) return [`code ${code}`];
   return seesRuns === null ? [] : ["this project is not there"];

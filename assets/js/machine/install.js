@@ -1,4 +1,4 @@
-// Installs the package of a data set by a click, and says how far that is.
+// Installs the package of a data set with a button and shows the progress.
 
 import { el, setText, show } from "../shared/dom.js";
 import { callEndpoint } from "../shared/net.js";
@@ -8,7 +8,7 @@ import { inform } from "../shared/toast.js";
 const ASK_EVERY_MS = 500;
 const BUTTON = "button[data-install]";
 
-/** The line of a data set that can be installed, for those who may: where people log in, teachers. */
+/** A line with an Install button, shown only to teachers; without a login everyone counts as a teacher. */
 export function installLine(name) {
   const button = el(
     "button",
@@ -20,7 +20,7 @@ export function installLine(name) {
   return line;
 }
 
-/** Listens once, for all such buttons there will be. */
+/** Adds one listener for all present and future install buttons. */
 export function beginInstalls() {
   document.addEventListener("click", (event) => {
     const button = event.target instanceof Element ? event.target.closest(BUTTON) : null;

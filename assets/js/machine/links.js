@@ -1,4 +1,4 @@
-// How much passes between the hosts: measured when somebody asks for it, pair by pair.
+// The bandwidth between hosts, measured pair by pair on request.
 
 import { person } from "../auth/person.js";
 import { el, icon, setAttribute, setText, show } from "../shared/dom.js";
@@ -8,10 +8,10 @@ import { term } from "../shared/terms.js";
 import { complain } from "../shared/toast.js";
 import { keepRows } from "./parts.js";
 
-// A model that students meet: 10 million parameters in float32.
+// An example model for students: 10 million parameters in float32.
 const EXAMPLE_BYTES = 40e6;
 
-/** The button, and the newest measurements below it. */
+/** The button and the latest measurements. */
 export class Links {
   constructor() {
     this.isTeacher = true;
@@ -44,7 +44,7 @@ export class Links {
     });
   }
 
-  /** Shows what the report says of the newest check. */
+  /** Shows the latest measurement from the report. */
   update(check) {
     show(this.element, check.num_links > 0);
     this.isRunning = check.is_running;

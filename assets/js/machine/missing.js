@@ -1,11 +1,11 @@
-// What is missing and how to get it, and which versions are at work.
+// Missing packages and features with the commands that install them, and the installed versions.
 
 import { CommandLine } from "../shared/command.js";
 import { el, icon, section, setText } from "../shared/dom.js";
 import { installLine } from "./install.js";
 import { keepRows } from "./parts.js";
 
-/** The section of what is missing: what stands in the way first. */
+/** The section of missing items; problems come first. */
 export function missingSection() {
   const lead = el("p", { class: "ddp-caption" });
   const list = el("ul", { class: "ddp-missing-list" });
@@ -27,7 +27,7 @@ function leadWords(missing) {
     : "Training works. Each of these items is optional.";
 }
 
-// What changes makes another row: a driver's words, the space that is left.
+// The key contains all texts that can change, so that a changed item gets a new row.
 function keyOf(item) {
   return `${item.what}\n${item.meaning}\n${item.command}`;
 }
@@ -46,7 +46,7 @@ function newItem(item) {
   );
 }
 
-/** The section of versions, as one would put them into a report of a fault. */
+/** The section of versions, for bug reports. */
 export function versionsSection() {
   const list = el("dl", { class: "ddp-versions-list" });
   const element = section("Versions", "versions", list);

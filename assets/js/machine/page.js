@@ -1,4 +1,4 @@
-// The machine: who uses what, how long the disk lasts, what is missing, how fast the ranks talk.
+// The machine page: devices and their users, disk forecast, missing items, communication speed.
 
 import { el, setText, show } from "../shared/dom.js";
 import { CommunicationCheck } from "./check.js";
@@ -12,7 +12,7 @@ import { askEvery } from "../shared/polling.js";
 
 const REFRESH_EVERY_MS = 2000;
 
-/** Fills an element with the machine's page; returns a function that ends it. */
+/** Fills an element with the machine page; returns a function that stops its updates. */
 export function mountMachine(root) {
   const note = el("p", { class: "ddp-connection", role: "status", hidden: true });
   const waiting = el("p", { class: "ddp-loading" }, "Reading the state of this machine …");

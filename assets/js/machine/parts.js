@@ -1,4 +1,4 @@
-// Processor, memory and disk: a figure, a bar, and who has which part of it.
+// Processor, memory and disk: current value, bar, and users.
 
 import { el, section, setAttribute, setText, show } from "../shared/dom.js";
 import { bytes, count, duration, rate } from "../shared/format.js";
@@ -6,7 +6,7 @@ import { address } from "../shared/net.js";
 
 const SECONDS_PER_MINUTE = 60;
 
-/** A bar of one or more parts; says in words what it shows. */
+/** A bar of one or more segments with a text for screen readers. */
 export class Meter {
   constructor(label, partNames) {
     this.parts = partNames.map((name) => el("span", { class: `ddp-meter-part ddp-meter-${name}` }));
@@ -17,7 +17,7 @@ export class Meter {
     );
   }
 
-  /** Shares of the whole, one for each part; null is unknown. */
+  /** `shares`: a fraction per segment, null if unknown. */
   update(shares, words) {
     let filled = 0;
     shares.forEach((part, index) => {
@@ -30,12 +30,12 @@ export class Meter {
   }
 }
 
-/** The link to a run's page. */
+/** A link to a run's page. */
 export function runLink(runId) {
   return el("a", { href: address(`run?id=${encodeURIComponent(runId)}`) }, runId);
 }
 
-/** Names the parts of a bar: what they look like, what they are, how much. */
+/** The legend of a bar: colour, name and amount of each segment. */
 class Legend {
   constructor(entries) {
     this.values = entries.map(() => el("b", {}));
@@ -191,7 +191,7 @@ export class Disk {
   }
 }
 
-/** How long requests wait for each other: one process answers them all. */
+/** Response delays: one process serves all requests, one at a time. */
 export class Answering {
   constructor() {
     this.value = el("p", { class: "ddp-figure" });
@@ -218,7 +218,7 @@ export class Answering {
   }
 }
 
-/** The usual wait, and the request that the others waited for longest. */
+/** The usual delay, and the request that blocked the others longest. */
 export function answeringWords(loop) {
   if (loop.p99_s === null) return "Measuring …";
   const usual = `99 of 100 measured waits were at most ${milliseconds(loop.p99_s)}.`;
@@ -232,7 +232,7 @@ function milliseconds(seconds) {
   return seconds < 0.001 ? "less than 1 ms" : `${count(1000 * seconds)} ms`;
 }
 
-/** How long the disk lasts, and from what that is known. */
+/** The forecast of the disk usage and the measurement behind it. */
 export function forecastWords(forecast) {
   const span = duration(forecast.measured_over_s);
   switch (forecast.state) {
@@ -263,7 +263,10 @@ function share(part, whole) {
   return part === null || !whole ? null : part / whole;
 }
 
-/** Keeps one row for each item, in the items' order; rows that stay keep their place and focus. */
+/**
+ * Keeps one row per item, in the order of the items. Rows that remain are reused, so that they keep the
+ * focus.
+ */
 export function keepRows(list, items, keyOf, make, update) {
   const rows = new Map([...list.children].map((row) => [row.dataset.key, row]));
   const keys = items.map((item) => String(keyOf(item)));

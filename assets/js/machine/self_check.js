@@ -1,4 +1,4 @@
-// "Check this machine": real short jobs, started, followed and cancelled; its table is in self_check_table.js.
+// "Check this machine": runs short real jobs. The table of results is in self_check_table.js.
 
 import { CommandLine } from "../shared/command.js";
 import { el, section, setAttribute, setText, show } from "../shared/dom.js";
@@ -10,7 +10,7 @@ import { askEvery } from "../shared/polling.js";
 import { complain } from "../shared/toast.js";
 
 const FOLLOW_EVERY_MS = 500;
-// How the server begins its answer to an id that it does not know.
+// The start of the server's error message for an unknown check id.
 const UNKNOWN_CHECK = "check_id is ";
 const IS_OPEN = new Set(["waiting", "running"]);
 const WHY =
@@ -46,7 +46,7 @@ export class SelfCheck {
     );
     this.busy = el("p", { class: "ddp-hint ddp-check-busy" });
     this.now = el("span", { role: "status" });
-    // Outside what is read out by itself: it changes every second.
+    // Outside of the live region, because it changes every second.
     this.soFar = el("span", {});
     this.head = el("p", { class: "ddp-self-check-now" }, this.now, this.soFar);
     this.about = el("p", { class: "ddp-hint" });
@@ -66,7 +66,7 @@ export class SelfCheck {
       this.result,
       new CommandLine(command, "the command of the check").element,
     );
-    // Where people log in, it is a teacher's: it takes every GPU that is free.
+    // With a login only teachers may start a check, because it uses every free GPU.
     person().then(({ role }) => {
       this.isTeacher = role === "teacher";
       show(this.whyNot, !this.isTeacher);
@@ -74,11 +74,11 @@ export class SelfCheck {
     });
   }
 
-  /** The report says which runs use the machine meanwhile, and which check was started last, by whomever. */
+  /** The report names the live runs and the latest check, which another user may have started. */
   update({ runs, machine_check: { newest_check_id: newest, is_running: isRunning } }) {
     if (newest !== this.reported) {
       this.reported = newest;
-      // An older one must not stand in place of the word that the last was ended.
+      // After a lost check keep its message: do not show an older check instead.
       if (newest && newest !== this.check?.check_id && (isRunning || !this.isLost)) this.follow(newest);
     }
     const words = runs.length === 1 ? "A run is live: " : `${runs.length} runs are live: `;
@@ -110,7 +110,7 @@ export class SelfCheck {
     }
   }
 
-  /** Asks for a check's state until it has ended. */
+  /** Polls a check until it has ended. */
   follow(checkId) {
     this.close();
     const ask = async () => this.take(await callEndpoint("machine_check", checkId));
@@ -123,7 +123,7 @@ export class SelfCheck {
     });
   }
 
-  /** The server knows nothing of the check: whatever ended the page before has ended its check. */
+  /** The server does not know the check, because a restart of the app stopped it. */
   lose() {
     this.close();
     this.isLost = true;
@@ -140,7 +140,7 @@ export class SelfCheck {
   }
 
   take(check) {
-    // An answer that was under way when a later one came says nothing new.
+    // Ignore an outdated answer that arrives after the final one.
     if (this.check?.check_id === check.check_id && this.check.state !== "running") return;
     if (check.state === "running") this.isLost = false;
     this.check = check;

@@ -1,4 +1,4 @@
-// What a check of the machine found: a row a check, with a sign, words, what was measured, and how it was last time.
+// The table of a machine check: result, description, measurements, and a comparison with the last check.
 
 import { el, icon, setText, show } from "../shared/dom.js";
 import { shortTime, number, rate, UNKNOWN } from "../shared/format.js";

@@ -1,11 +1,11 @@
-// The person's jobs in the queue of the engine, such as Slurm's: place, state, reason, nodes.
+// The user's jobs in the queue of the engine (such as Slurm): place, state, reason, nodes.
 
 import { el, section, setText, show } from "../shared/dom.js";
 import { about, ago, clock, count, dateTime, ordinal } from "../shared/format.js";
 import { runPage } from "../shared/net.js";
 import { KeptTable } from "./lists.js";
 
-/** Shows nothing where the engine has no queue of its own. */
+/** Hidden if the engine has no queue. */
 export class EngineJobs {
   constructor(engine) {
     this.silent = el("p", { class: "ddp-connection", role: "status", hidden: true });

@@ -1,4 +1,4 @@
-// What each person may have, and the button that stops everything.
+// The limits of each user, and the button that stops all runs.
 
 import { el, section, setText, show } from "../shared/dom.js";
 import { openDialog } from "../shared/dialog.js";
@@ -145,7 +145,7 @@ function mineInWords({ mine, used }) {
   return `You may have: ${inWords(mine)}. You have ${has.join(", ")}.`;
 }
 
-/** The button that stops every run, after a question. */
+/** The button that stops all runs after a confirmation. */
 export class ConfirmStop {
   constructor(afterAction) {
     this.numRunning = 0;

@@ -1,4 +1,4 @@
-// The lists of the queue's page: who waits, who goes on, who has which device.
+// The lists of the queue page: waiting runs, live runs, and the devices in use.
 
 import { el, section, setText, show } from "../shared/dom.js";
 import { about, ago, count, dateTime, ranks } from "../shared/format.js";
@@ -6,7 +6,7 @@ import { act } from "../shared/toast.js";
 import { runPage } from "../shared/net.js";
 import { term } from "../shared/terms.js";
 
-/** A table whose rows stay while their run does, so that a button keeps the focus. */
+/** A table that keeps the row of a run between updates, so that a focused button keeps the focus. */
 export class KeptTable {
   constructor(titles, makeRow, keyOf = (item) => item.run_id) {
     this.makeRow = makeRow;
@@ -29,7 +29,7 @@ export class KeptTable {
   }
 
   update(items) {
-    // A run that may not be seen has no id: its place in the list stands for it.
+    // Runs that the user may not see have no id: use their index as the key.
     const keys = items.map((item, index) => this.keyOf(item) ?? `hidden ${index}`);
     for (const [key, row] of this.rows) {
       if (keys.includes(key)) continue;
@@ -45,7 +45,7 @@ export class KeptTable {
       const there = this.body.children[index];
       if (there !== row.element) this.body.insertBefore(row.element, there ?? null);
     });
-    // An element that is moved loses the focus.
+    // Moving an element in the DOM removes the focus.
     if (focused instanceof HTMLElement && this.body.contains(focused) && document.activeElement !== focused) {
       focused.focus();
     }
@@ -54,7 +54,7 @@ export class KeptTable {
 }
 
 export class WaitingList {
-  /** `rule` says who is next; `afterAction()` asks again. */
+  /** `rule` explains the order of the queue; `afterAction()` fetches the queue again. */
   constructor(rule, afterAction) {
     this.mayManage = false;
     this.none = el("p", { class: "ddp-empty" }, "Nobody waits.");
@@ -183,7 +183,7 @@ class RunningRow {
   }
 }
 
-/** The cell that names a run and whose it is, as far as they may be seen. */
+/** The cell with the name and the owner of a run, if the user may see them. */
 class RunName {
   constructor(item) {
     this.link = item.run_id === null ? el("span", {}) : el("a", { href: runPage(item.run_id) });
@@ -198,7 +198,7 @@ class RunName {
   }
 }
 
-/** What runs can use on this machine: each GPU and who has it, and the CPU ranks. */
+/** The devices of this machine: each GPU with its user, and the number of CPU ranks. */
 export class Handed {
   constructor() {
     this.gpus = el("ul", { class: "ddp-queue-gpus" });

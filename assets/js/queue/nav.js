@@ -1,4 +1,4 @@
-// The way to the queue, shown in the navigation when people log in, or when somebody waits.
+// The link to the queue in the navigation; shown if the page has a login or if runs are waiting.
 
 import { el, setText, show } from "../shared/dom.js";
 import { address, fetchJson } from "../shared/net.js";
@@ -6,7 +6,7 @@ import { askEvery } from "../shared/polling.js";
 
 const EVERY_MS = 3000;
 
-/** Keeps the number of queued runs true while the page is visible; returns a function that ends it. */
+/** Updates the number of queued runs while the page is visible; returns a function that stops it. */
 export function mountNavQueue(place) {
   const isHere = place.dataset.current === "true";
   const link = el("a", { href: address("queue"), "aria-current": isHere ? "page" : null }, "Queue");
@@ -17,6 +17,6 @@ export function mountNavQueue(place) {
     show(link, isHere || brief.is_shown);
     setText(link, brief.num_waiting > 0 ? `Queue (${brief.num_waiting})` : "Queue");
   };
-  // Without an answer the rest of the page says that the server is away.
+  // Errors are ignored: the rest of the page reports that the server does not respond.
   return askEvery(EVERY_MS, ask, () => {});
 }

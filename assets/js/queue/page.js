@@ -1,4 +1,4 @@
-// The queue: who waits for GPUs or CPU ranks, who has them, and what a teacher does about it.
+// The queue page: runs that wait for GPUs or CPU ranks, devices in use, and the tools for teachers.
 
 import { el, icon, setText, show } from "../shared/dom.js";
 import { act } from "../shared/toast.js";
@@ -10,7 +10,7 @@ import { Handed, RunningList, WaitingList } from "./lists.js";
 
 const REFRESH_EVERY_MS = 2000;
 
-/** Fills an element with the queue's page; returns a function that ends it. */
+/** Fills an element with the queue page; returns a function that stops its updates. */
 export function mountQueue(root) {
   document.title = "Queue · DDP, live";
   const note = el("p", { class: "ddp-connection", role: "status", hidden: true });
@@ -34,7 +34,7 @@ export function mountQueue(root) {
 }
 
 class QueueView {
-  /** `afterAction()` asks again: a click has changed something. */
+  /** `afterAction()` fetches the queue again after a click changed it. */
   constructor(queue, afterAction) {
     this.paused = el(
       "p",
@@ -84,7 +84,7 @@ class QueueView {
     this.handed.update(queue.devices);
     this.limits.update(queue);
     this.jobs.update(queue.engine);
-    // Where the engine has a queue, what this page hands out says nothing.
+    // If the engine has its own queue, our device counts are meaningless.
     const isOwn = queue.engine === null;
     show(this.waiting.element, isOwn || queue.waiting.length > 0);
     show(this.running.element, isOwn);

@@ -1,4 +1,4 @@
-// The configuration of a run: what was chosen, what differs from the run before, and all of it.
+// The configuration of a run: changed settings, differences from the previous run, and all settings.
 
 import { el, section, setText, show } from "../shared/dom.js";
 import { againAddress, address, fetchJson, runAddress } from "../shared/net.js";

@@ -1,4 +1,4 @@
-// Every GPU or CPU rank as small multiples: the same few curves for each, with their values now.
+// The devices of all ranks as small multiples: the same curves for each, with their current values.
 
 import { NodeGroups } from "./nodes.js";
 import { dropBeyond } from "./rank_cards.js";
@@ -8,9 +8,9 @@ import { bytes, LIVE_STATES, UNKNOWN } from "../shared/format.js";
 const WIDTH = 200;
 const HEIGHT = 44;
 const DRAW_EVERY_MS = 900;
-// Of what is busy each second, one sample of a run that is over already says nothing.
-const FEWEST_SAMPLES = 2;
-// A machine is called the least busy when a rank of it is so much less busy than any elsewhere.
+// The minimum number of samples per second for a rate of a run that has ended.
+const MIN_SAMPLES = 2;
+// A node is marked as the least busy if one of its ranks is less busy than all others by at least this much.
 const LESS_BUSY_PERCENT = 15;
 
 const percent = (value) => `${Math.round(value)}%`;
@@ -26,7 +26,7 @@ const MEASURES = {
 };
 
 export class DevicesPanel {
-  /** @param {() => void} onToggle is told when a machine's row is opened or closed */
+  /** @param {() => void} onToggle called when the row of a node is opened or closed */
   constructor(onToggle = () => {}) {
     this.cards = new Map();
     this.devices = new Map();
@@ -75,7 +75,9 @@ export class DevicesPanel {
     this.groups.lay();
   }
 
-  /** How busy each machine is, and its rank that is least so: the others wait for one that is slow, or idles. */
+  /**
+   * Shows the load of each node and its least busy rank, which may be the rank that slows the others down.
+   */
   sayNodes(rows) {
     this.groups.say(
       rows,
@@ -91,7 +93,7 @@ export class DevicesPanel {
     );
   }
 
-  /** The highest value of each measure over all ranks: the cards share their scales. */
+  /** The maximum of each measure over all ranks: the cards share their scales. */
   highest(traces, ranks) {
     return Object.fromEntries(
       Object.keys(MEASURES).map((name) => [
@@ -123,7 +125,7 @@ class Card {
     if (device) setText(this.name, device.name ?? (device.kind === "cuda" ? `GPU ${device.index}` : "CPU"));
     for (const [name, measure] of Object.entries(MEASURES)) {
       const trace = traces.get(`${name}:${this.rank}`);
-      // A reading that is never there (no thermometer on a CPU rank) gets no empty place.
+      // Measures that do not exist for a device (such as the temperature of a CPU rank) get no curve.
       if (trace.x.length === 0) continue;
       this.curve(name, measure).update(trace, measure, measure.top(device, highest[name]), isOver);
     }
@@ -163,7 +165,7 @@ class Curve {
   update({ x, y }, { words, isRate }, top, isOver) {
     const last = y.at(-1);
     const known = y.filter((value) => value !== null);
-    const isTooShort = isRate && isOver && known.length < FEWEST_SAMPLES;
+    const isTooShort = isRate && isOver && known.length < MIN_SAMPLES;
     if (isTooShort) setText(this.value, "too short to measure");
     else setText(this.value, last === null || last === undefined ? UNKNOWN : words(last));
     const range =

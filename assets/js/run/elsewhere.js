@@ -1,11 +1,11 @@
-// "Take this run elsewhere": files that start it on other machines, folded away below the command.
+// "Take this run elsewhere": files that start the run on other machines, in a collapsed section.
 
 import { copyText } from "../shared/command.js";
 import { el, freeId, setText, show } from "../shared/dom.js";
 import { count } from "../shared/format.js";
 import { fetchJson, runAddress } from "../shared/net.js";
 
-const SAID_MS = 2000;
+const COPIED_SHOWN_MS = 2000;
 
 export class ElsewherePanel {
   constructor(runId) {
@@ -41,7 +41,7 @@ export class ElsewherePanel {
     });
   }
 
-  /** What is chosen, as a query; nothing before the server has said what is usual. */
+  /** The chosen values as a query; empty until the server has sent its defaults. */
   query() {
     return this.rows.size === 0 ? {} : { num_nodes: this.machines.value, gpus: String(this.gpus.checked) };
   }
@@ -77,7 +77,7 @@ export class ElsewherePanel {
   }
 }
 
-/** One file: what it is for, whether it was tried, and its text on demand. */
+/** A file: its purpose, whether it was tested, and its text on demand. */
 class FileRow {
   constructor({ label, what_for: whatFor, proof }) {
     const id = freeId(`ddp-elsewhere-${label.toLowerCase().replaceAll(" ", "-")}`);
@@ -121,9 +121,9 @@ class FileRow {
 
   async copyIt() {
     const isCopied = await copyText(this.text, this.code);
-    // Only what can be seen can be selected.
+    // Hidden text cannot be selected.
     if (!isCopied) this.shown.open = true;
     setText(this.copy, isCopied ? "Copied" : "Press Ctrl+C");
-    setTimeout(() => setText(this.copy, "Copy"), SAID_MS);
+    setTimeout(() => setText(this.copy, "Copy"), COPIED_SHOWN_MS);
   }
 }

@@ -1,4 +1,4 @@
-// What happened to the run, and the checkpoints that are on disk.
+// The events of a run and its checkpoints on disk.
 
 import { el, icon, section, setText, show } from "../shared/dom.js";
 import {
@@ -22,7 +22,7 @@ const COMMAND_WORDS = new Map([
   ["set_lr", "learning rate"],
   ["slow_rank", "slow a rank down"],
 ]);
-/** Why a checkpoint was saved. */
+/** The reason of a checkpoint, as text. */
 const SAVED_BECAUSE = new Map([
   ["button", "on request"],
   ["schedule", "as planned"],
@@ -32,13 +32,13 @@ const SAVED_BECAUSE = new Map([
 ]);
 
 /**
- * Why a checkpoint was saved; null for a reason that this version does not know.
+ * The reason of a checkpoint as text; null if this version does not know it.
  * @param {unknown} reason
  */
 export const savedBecause = (reason) => SAVED_BECAUSE.get(String(reason)) ?? null;
 
 /**
- * What the mark of a checkpoint says under the pointer.
+ * The hover text of a checkpoint's mark.
  * @param {{ step: number, size_bytes: number, reason?: unknown }} item
  */
 export function checkpointWords(item) {
@@ -190,15 +190,15 @@ export class EventList {
   }
 }
 
-// Commands whose outcome a state event reports.
+// Commands whose result is reported by a state event.
 const REPORTED_BY_STATE = new Set(["stop", "pause", "resume"]);
 
-/** Selects the events that are listed, so that one action is one entry. */
+/** Selects the events to list, so that one action is one entry. */
 export class EventFilter {
   constructor() {
-    /** @type {number | null} The entry "stopping", until the run has stopped. */
+    /** @type {number | null} `seq` of the entry "stopping", until the run has stopped. */
     this.stopping = null;
-    /** @type {Set<number>} Steps of checkpoints on request whose command is not answered yet. */
+    /** @type {Set<number>} Steps of requested checkpoints whose command was not answered yet. */
     this.saved = new Set();
     /** @type {string | null} The message of a refused command, until the next event. */
     this.refusal = null;
@@ -221,13 +221,14 @@ export class EventFilter {
     if (mark.kind !== "state") return { isNew: true, replaces: null };
     const replaces = mark.state === "stopped" ? this.stopping : null;
     this.stopping = mark.state === "stopping" ? mark.seq : null;
-    // After a refused stop the run continues, with the same message as its reason.
+    // After a refused stop the run continues, and the state event repeats the refusal as its reason.
     return { isNew: refusal === null || mark.reason !== refusal, replaces };
   }
 }
 
 /**
- * What a command did, or why it was refused; the command is named where the message does not name it.
+ * The result of a command or the reason of its refusal; prefixed with the command unless the message names
+ * it.
  * @param {Record<string, any>} mark
  */
 export function commandWords({ name, message }) {
@@ -242,7 +243,7 @@ function eventItem(mark) {
   return el("li", { "data-kind": mark.kind, "data-seq": mark.seq }, time, icon(shape), el("span", {}, words));
 }
 
-/** The icon and the plain words of an event. */
+/** The icon and the text of an event. */
 function describe(mark) {
   if (mark.kind === "state") {
     const [shape, word] = stateWords(mark.state);
@@ -272,7 +273,7 @@ function describe(mark) {
   return describeMessage(mark);
 }
 
-/** A warning or an error; a kind that is not known here is a newer version's. */
+/** A warning or an error. Unknown kinds come from a newer version. */
 function describeMessage(mark) {
   const hint = mark.hint ? ` ${mark.hint}` : "";
   if (mark.kind === "error") return ["cross", `${mark.message}${hint}`];

@@ -1,5 +1,5 @@
-// Whether the run learns, and what else a good tutor would say now, each with the events it was read from and,
-// where there is one, a click. Both places are there from the beginning: news moves nothing on the page.
+// The verdict on whether the run learns, and further insights, each with its evidence and possibly an action.
+// Both places exist from the start, so that the layout does not shift.
 
 import { el, icon, setText, show } from "../shared/dom.js";
 import { LIVE_STATES } from "../shared/format.js";
@@ -43,7 +43,7 @@ export class InsightStrip {
   update(insights, head) {
     this.verdict.update(head.verdict ?? (LIVE_STATES.has(head.state) ? WAITING : FAILED));
     if (!insights) return;
-    // A message whose numbers change keeps its place and its button.
+    // Keep the elements of a message whose numbers change, so that its button keeps the focus.
     const codes = JSON.stringify(insights.map((insight) => [insight.code, insight.action]));
     if (codes !== this.shown) {
       this.shown = codes;
@@ -93,7 +93,7 @@ export class InsightStrip {
   }
 }
 
-/** Is it learning? In a few words, and why one can say so. */
+/** The verdict on whether the run learns, and its reason. */
 class VerdictLine {
   constructor() {
     this.sign = el("span", { class: "ddp-verdict-sign" });

@@ -1,4 +1,4 @@
-// The logs of the ranks and of torchrun, followed while somebody looks at them.
+// The logs of the ranks and of torchrun, polled while they are visible.
 
 import { el, freeId, section, setAttribute, setText, show } from "../shared/dom.js";
 import { bytes, count, worldSize } from "../shared/format.js";
@@ -11,7 +11,7 @@ const CUT_TO_CHARACTERS = 150_000;
 const NEAR_END_PX = 30;
 const SEARCH_AFTER_MS = 200;
 
-/** @param {number} numNodes each has a torchrun of its own. */
+/** @param {number} numNodes each node has its own torchrun */
 function torchruns(numNodes) {
   return [...Array(numNodes).keys()].map((node) => (node === 0 ? "torchrun" : `torchrun_${node}`));
 }
@@ -19,7 +19,7 @@ function torchruns(numNodes) {
 export class LogPanel {
   constructor(runId, { config, script }) {
     this.runId = runId;
-    // Once, so that it is there when the page is printed; from then on only what somebody looks at.
+    // Starts as true, so that the log is loaded once for printing; then it is polled only while visible.
     this.isInView = true;
     this.offset = -1;
     this.numCharacters = 0;
@@ -95,7 +95,7 @@ export class LogPanel {
     return el("button", { ...attributes, onclick: () => this.choose(source) }, word);
   }
 
-  /** A hang leaves every rank's stack behind: a further log, and the newest one counts. */
+  /** Adds a tab for the stacks of all ranks after a hang; only the latest hang is shown. */
   noteMarks(marks) {
     const hang = marks.findLast((mark) => mark.code === "hang");
     if (hang === undefined || hang.seq <= this.hangSeq) return;
@@ -136,7 +136,7 @@ export class LogPanel {
     this.searching = setTimeout(() => this.restart(), SEARCH_AFTER_MS);
   }
 
-  /** Begins anew: another log, or other words to look for. */
+  /** Starts from scratch, for another log or another search. */
   restart() {
     this.offset = -1;
     this.clear();
@@ -183,9 +183,9 @@ export class LogPanel {
 
   take({ text, offset, size }) {
     const isFirst = this.offset < 0;
-    // What is asked for is at the end of a log, but at the beginning of stacks at the hang.
+    // The end of a log is the interesting part, but the beginning of the stacks of a hang.
     const wasAtEnd = isFirst ? this.source !== "hang" : this.isAtEnd();
-    // Asked for more than there is: the file was begun anew, and this is its end.
+    // The file is smaller than the offset: it was truncated or replaced, and this is its end.
     if (!isFirst && size < this.offset) this.clear();
     this.offset = offset;
     if (text !== "") {
@@ -232,12 +232,12 @@ export class LogPanel {
   }
 }
 
-/** A log as text: a terminal would draw colours, and a bar over and over in one line. */
+/** A log as plain text: removes colour codes and puts each update of a progress bar on a line. */
 function asLines(text) {
   return text.replaceAll(/\u001b\[[0-9;]*m/g, "").replaceAll(/\r(?!\n)/g, "\n");
 }
 
-/** A line of text with the words marked in it. */
+/** A line of text with the search words marked. */
 function markedLine(line, words) {
   const wanted = words.toLowerCase().split(/\s+/);
   const lower = line.toLowerCase();

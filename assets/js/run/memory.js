@@ -1,10 +1,10 @@
-// The memory of a rank: what was predicted before the start, and what was measured, side by side.
+// The memory of a rank: predicted before the start and measured.
 
 import { el, section, setAttribute, setText, show } from "../shared/dom.js";
 import { bytes } from "../shared/format.js";
 import { term } from "../shared/terms.js";
 
-/** The parts of the prediction, as terms of the glossary. */
+/** The parts of the prediction, linked to the glossary. */
 const TERMS = {
   parameters: () => term("parameters"),
   gradients: () => term("gradient", "gradients"),
@@ -42,7 +42,7 @@ export class MemoryPanel {
     if (memory) this.draw(null);
   }
 
-  /** Of a run on several machines the ranks may not all be here, but what is known of each machine is. */
+  /** With several nodes, `ranks` may be incomplete, but `nodes` has the maximum of each node. */
   update(ranks, deviceKind, nodes) {
     if (!this.predicted || !ranks) return;
     const all = nodes ? nodes.map(({ grown_bytes: most }) => most) : ranks.map((rank) => growth(rank));
@@ -66,7 +66,7 @@ export class MemoryPanel {
     );
   }
 
-  /** Draws both bars, what was measured being null as long as nothing was; returns the predicted total. */
+  /** Draws both bars; `most` is null before the first measurement. Returns the predicted total in bytes. */
   draw(most) {
     const total = Object.keys(TERMS).reduce((sum, name) => sum + (this.predicted[`${name}_bytes`] ?? 0), 0);
     const scale = Math.max(most ?? 0, total);
@@ -88,7 +88,7 @@ export class MemoryPanel {
   }
 }
 
-/** What a rank holds beyond its start; null where that was not measured. */
+/** The bytes that a rank allocated since its start; null if not measured. */
 export function growth(rank) {
   const { peak_memory_bytes: peak, base_memory_bytes: base } = rank;
   return typeof peak === "number" && typeof base === "number" ? Math.max(0, peak - base) : null;

@@ -1,10 +1,10 @@
-// The ranks of a run on several machines, grouped: one row a machine that opens.
+// The ranks of a run on several nodes, grouped: one expandable row per node.
 
 import { dropBeyond } from "./rank_cards.js";
 import { el, setText } from "../shared/dom.js";
 
 /**
- * What the server says of a machine.
+ * The server's summary of a node.
  * @typedef {object} NodeRow
  * @property {number} node
  * @property {string | null} host
@@ -14,7 +14,7 @@ import { el, setText } from "../shared/dom.js";
  * @property {number | null} idlest a rank
  * @property {number | null} idlest_percent
  * @property {number | null} slowest a rank
- * @property {number | null} slowest_s without waiting
+ * @property {number | null} slowest_s its step time without waiting
  * @property {number | null} grown_bytes
  */
 
@@ -29,19 +29,19 @@ export function nodeRows(sent) {
   });
 }
 
-/** With more ranks in all, only the first machine is open at first, and ranks of closed ones are not sent. */
+/** Above this number of ranks only the first node starts open, and the ranks of closed nodes are not sent. */
 const OPEN_UP_TO_RANKS = 16;
 
-/** Drawn before they are scrolled to: what is a screen away. */
+/** The margin around the viewport within which cards are drawn: one screen. */
 const NEAR = "100%";
 
-/** The machines that are open at first; undefined: all are. */
+/** The nodes that start open; undefined if all do. */
 export function openAtFirst(numRanks, numNodes) {
   return numNodes > 1 && numRanks > OPEN_UP_TO_RANKS ? [0] : undefined;
 }
 
 /**
- * Lays cards of ranks out in a list; those of one machine without a group.
+ * Lays out the cards of ranks in a list, grouped by node if there are several.
  * @template {{ element: HTMLElement }} Card
  */
 export class NodeGroups {
@@ -61,7 +61,7 @@ export class NodeGroups {
     window.addEventListener("beforeprint", () => this.groups.forEach(drawWaiting));
   }
 
-  /** A run may be resumed on fewer ranks, or on other machines. */
+  /** Adapts to a resume on fewer ranks or on other nodes. */
   resize(numRanks, numNodes = 1) {
     for (const card of dropBeyond(this.cards, numRanks)) card.element.remove();
     if (numRanks === this.numRanks && numNodes === this.numNodes) return;
@@ -71,7 +71,7 @@ export class NodeGroups {
     this.lay();
   }
 
-  /** Shows all cards there are, in order. */
+  /** Shows all cards in rank order. */
   lay() {
     const inOrder = [...this.cards.keys()].sort((a, b) => a - b);
     if (this.numNodes === 1) {
@@ -95,15 +95,16 @@ export class NodeGroups {
     return Math.floor(rank / (this.numRanks / this.numNodes));
   }
 
-  /** Whether somebody can see a rank's card. */
+  /** True if a rank's card is in an open row. */
   isOpen(rank) {
     return this.numNodes === 1 || this.group(this.nodeOf(rank)).element.open;
   }
 
   /**
-   * Draws something of a rank's card, as soon as its machine is in sight: of hundreds a screen shows a few.
+   * Draws a part of a rank's card once its node is near the viewport, because only a few of hundreds are
+   * visible.
    * @param {number} rank
-   * @param {string} what in place of what still waits under this name
+   * @param {string} what the name of the part; a newer draw of the same part replaces a pending one
    * @param {() => void} draw
    */
   draw(rank, what, draw) {
@@ -122,18 +123,19 @@ export class NodeGroups {
     }
   }
 
-  /** The machines whose ranks somebody can see. */
+  /** The nodes whose rows are open. */
   open() {
     return [...this.groups].filter(([, { element }]) => element.open).map(([node]) => node);
   }
 
   /**
-   * Says in the row of each machine how its ranks do, and which of all stands out.
+   * Shows a summary in the row of each node, and a mark on the node that stands out.
    * @param {NodeRow[]} rows
    * @param {(row: NodeRow) => string} words
    * @param {(row: NodeRow) => number | null} badness
-   * @param {(most: number, next: number) => boolean} standsOut whether the worst does, beside the next
-   * @param {string} mark what it is called then
+   * @param {(most: number, next: number) => boolean} standsOut true if the worst value stands out from the
+   * next
+   * @param {string} mark the text of the mark
    */
   say(rows, words, badness, standsOut, mark) {
     if (this.numNodes === 1) return;
@@ -168,7 +170,7 @@ function drawWaiting({ waiting }) {
 }
 
 /**
- * Returns the machine whose value stands out from all others; undefined where none does.
+ * Returns the node whose value stands out from all others, or undefined.
  * @param {NodeRow[]} rows
  * @param {(row: NodeRow) => number | null} badness
  * @param {(most: number, next: number) => boolean} standsOut

@@ -1,4 +1,4 @@
-// The page of one run.
+// The page of a run.
 
 import { Board } from "./charts/board.js";
 import { afterPaint, Calm } from "../shared/throttle.js";
@@ -31,7 +31,10 @@ const ASK_AGAIN_MS = 2000;
 // Update at 4 Hz: layout is costly.
 const NUMBERS_EVERY_MS = 250;
 
-/** Fills an element with the page of the run named in the address, or of two; returns a function that ends it. */
+/**
+ * Fills an element with the page of the run (or the two runs) in the URL; returns a function that unmounts
+ * it.
+ */
 export function mountRun(root) {
   const query = new URLSearchParams(window.location.search);
   const [runId, other] = [query.get("id"), query.get("beside")];
@@ -48,7 +51,7 @@ export function mountRun(root) {
   };
 }
 
-/** Opens a run, again and again while the server does not answer; returns a function that ends it. */
+/** Opens a run; retries while the server does not respond. Returns a function that unmounts it. */
 function openRun(root, runId, isAlone) {
   root.replaceChildren(el("div", { class: "ddp ddp-loading", role: "status" }, `Opening ${runId} …`));
   let page = null;
@@ -73,7 +76,7 @@ function openRun(root, runId, isAlone) {
 }
 
 async function fetchSummary(runId) {
-  // The page began to ask before this script was there.
+  // The page sends this request before this script is loaded.
   const early = window.ddpEarlySummary;
   window.ddpEarlySummary = null;
   const answer = await early?.catch(() => null);
@@ -81,7 +84,10 @@ async function fetchSummary(runId) {
 }
 
 class RunPage {
-  /** `isAlone`: the window is all its own, with title and projector. */
+  /**
+   * `isAlone`: the run is not side by side with another, so it controls the tab's title and the projector
+   * mode.
+   */
   constructor(root, runId, summary, isAlone) {
     this.name = summary.name || summary.config.name || runId;
     this.deviceKind = null;
@@ -130,7 +136,7 @@ class RunPage {
   }
 
   layOut(runId, summary) {
-    // Where there is none, another card takes its place.
+    // Without a confusion matrix the memory card takes its place.
     const hasConfusion = summary.first_metric === "accuracy";
     return el(
       "div",
@@ -166,13 +172,13 @@ class RunPage {
   }
 
   lookAnew(look) {
-    // On another axis the places of a zoom mean nothing.
+    // The range of a zoom is meaningless on another axis.
     if (look.axis !== this.axis) this.board.unzoomAll();
     this.axis = look.axis;
     this.stream.setLook({ ...look, nodes: this.openNodes });
   }
 
-  /** Of many ranks only those are sent whose machine is open. */
+  /** With many ranks, the server sends only those of open nodes. */
   noteOpenNodes() {
     if (this.openNodes === undefined) return;
     const open = [...new Set([...this.devices.groups.open(), ...this.ranksPanel.groups.open()])];
@@ -196,7 +202,7 @@ class RunPage {
       this.gpus = devices.filter(({ kind }) => kind === "cuda").map(({ index }) => index);
     }
     const best = head.best?.step ?? null;
-    // A resume with another global batch changes it.
+    // A resume with another global batch changes the number of steps.
     this.checkpoints.numSteps = head.num_steps;
     letTake(this.header, (card) => {
       card.noteMarks(payload.marks);
@@ -219,11 +225,11 @@ class RunPage {
     if (this.board.traces.isTooLong()) this.stream.refresh();
   }
 
-  /** Another state is shown at once, numbers now and then. */
+  /** Shows a new state immediately; numbers are throttled. */
   noteHead(head) {
     const isOtherState = head.state !== this.head?.state;
     this.head = head;
-    // It was over when it was opened, and has been resumed.
+    // The page was opened after the run had ended, and the run was resumed since.
     if (LIVE_STATES.has(head.state)) this.element.classList.add("ddp-keeps-room");
     if (isOtherState) this.numbers.now();
     else this.numbers.soon();
@@ -235,7 +241,7 @@ class RunPage {
     this.tab?.update(this.head);
   }
 
-  /** A long file: how much of it has been read, while what is shown is a first impression. */
+  /** Shows how much of a long event file has been read, while the page shows a preview. */
   noteLoading(share) {
     const isLoading = typeof share === "number" && share < 1;
     show(this.loading, isLoading);

@@ -1,7 +1,7 @@
-// Cards by rank.
+// Cards of ranks.
 
 /**
- * Takes those of ranks that are not there any more out of a map, and returns them.
+ * Removes the entries of ranks that no longer exist from a map, and returns them.
  * @template Card
  * @param {Map<number, Card>} cards
  * @param {number} numRanks

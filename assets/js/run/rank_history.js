@@ -1,14 +1,14 @@
-// How the steps of one rank divided over the run: a strip of stacked areas, with median and 95th percentile.
+// The step time of a rank over the run: a strip of stacked areas, with median and 95th percentile.
 
 import { el, setAttribute, setText, svg } from "../shared/dom.js";
 import { count, shortTime } from "../shared/format.js";
 
 const WIDTH = 400;
 const HEIGHT = 36;
-const LEAST_SAMPLES = 3;
-/** The parts from below, as the bar has them from the left. */
+const MIN_SAMPLES = 3;
+/** The parts from bottom to top, in the order of the bar from left to right. */
 const STACKED = ["data", "forward", "backward", "mixed", "reduce", "optimizer", "compute", "wait", "rest"];
-/** As the server sends the seconds of a slice. */
+/** The order of the values in a slice, as the server sends them. */
 const FIELDS = [
   "step_time_s",
   "data_time_s",
@@ -21,7 +21,8 @@ const FIELDS = [
 ];
 
 /**
- * The seconds of each part of a step; what was not measured apart is in one part with its neighbours.
+ * Splits a step into parts, in seconds. Parts that were not measured separately are merged with their
+ * neighbours.
  * @param {Record<string, any>} rank
  * @returns {Record<string, number>}
  */
@@ -51,7 +52,7 @@ export function divide(rank) {
 }
 
 /**
- * The outlines of stacked areas, by part; of one slice a column.
+ * The SVG paths of stacked areas, by part; each slice is a column.
  * @param {Record<string, number>[]} slices
  * @returns {Record<string, string>}
  */
@@ -78,13 +79,13 @@ export function outlines(slices) {
 }
 
 /**
- * How long a rank's sampled steps took, and which these are; too few samples have no median, or no 95th percentile.
+ * The median and the 95th percentile of a rank's sampled steps and their range; too few samples have neither.
  * @param {{ num_samples: number, first_step: number, last_step: number, median_s: number | null, p95_s: number | null }} history
  */
 export function stepWords(history) {
   const { num_samples: number, first_step: first, last_step: last, p95_s: p95S } = history;
   const steps = `sampled step${number === 1 ? "" : "s"}`;
-  if (number < LEAST_SAMPLES) return `${count(number)} ${steps}: too few for a median`;
+  if (number < MIN_SAMPLES) return `${count(number)} ${steps}: too few for a median`;
   const which = `${count(number)} ${steps} (${count(first)} to ${count(last)})`;
   const slow = p95S === null ? "too few for a 95th percentile" : `95th percentile ${shortTime(p95S)}`;
   return `median ${shortTime(history.median_s)} of ${which}; ${slow}`;

@@ -1,4 +1,5 @@
-// How each rank's step divides: data, forward, backward with its all-reduce, optimizer, waiting for other ranks.
+// How the step of each rank splits into data, forward, backward with all-reduce, optimizer and waiting for
+// other ranks.
 
 import { NodeGroups } from "./nodes.js";
 import { ReplicaBadge } from "./closer/replicas.js";
@@ -18,7 +19,7 @@ const WORDS = {
   wait: "waiting for other ranks",
   rest: "rest of the step",
 };
-/** The parts that the glossary explains. */
+/** The parts that are in the glossary. */
 const TERMS = {
   forward: () => term("forward pass", WORDS.forward),
   backward: () => term("backward pass", WORDS.backward),
@@ -27,13 +28,13 @@ const TERMS = {
   optimizer: () => term("optimizer", WORDS.optimizer),
 };
 
-// A machine is called the slowest when a rank of it takes so much longer than any elsewhere.
-const SLOWER = 1.2;
+// A node is marked as the slowest if one of its ranks takes this many times as long as all others.
+const SLOWEST_FACTOR = 1.2;
 
 export class RanksPanel {
   /**
-   * `summary` says how the ranks share the work.
-   * @param {() => void} onToggle is told when a machine's row is opened or closed
+   * `summary` describes how the ranks share the work.
+   * @param {() => void} onToggle called when the row of a node is opened or closed
    */
   constructor(summary, onToggle = () => {}) {
     this.rows = new Map();
@@ -87,7 +88,7 @@ export class RanksPanel {
     this.explain(new Set(present.flatMap((rank) => Object.keys(partsOf(rank)))));
   }
 
-  /** Which rank of each machine takes longest by itself: all others wait for it. */
+  /** Names the slowest rank of each node, measured without waiting: all others wait for it. */
   sayNodes(rows) {
     this.groups.say(
       rows,
@@ -96,12 +97,12 @@ export class RanksPanel {
           ? "no step measured yet"
           : `longest without waiting: rank ${slowest}, ${shortTime(seconds)} a step`,
       ({ slowest_s: seconds }) => seconds,
-      (most, next) => most > SLOWER * next,
+      (most, next) => most > SLOWEST_FACTOR * next,
       "slowest",
     );
   }
 
-  /** Names the parts that occur. */
+  /** Updates the legend with the parts that occur. */
   explain(parts) {
     const words = Object.keys(WORDS).filter((part) => parts.has(part));
     if (words.join() === this.explained) return;
@@ -125,7 +126,7 @@ export class RanksPanel {
   }
 }
 
-/** The seconds of each part of a rank's step; of none before it has been measured. */
+/** The seconds of each part of a rank's step; empty before the first measurement. */
 function partsOf(rank) {
   return rank.step_time_s === null ? {} : divide(rank);
 }
@@ -149,7 +150,7 @@ class Row {
   }
 
   update(rank, longest, head) {
-    // Each rank is sampled once a second: the last sample may be of a step before the last.
+    // Ranks are sampled once per second, so the last sample may belong to an earlier step.
     const isOlder = !LIVE_STATES.has(head.state) && rank.step !== head.step;
     setText(this.step, `${isOlder ? "last sampled at " : ""}step ${count(rank.step)}`);
     setText(this.memory, rank.peak_memory_bytes ? `peak memory ${bytes(rank.peak_memory_bytes)}` : "");

@@ -1,9 +1,9 @@
-// Resume from one checkpoint, on the ranks that the run had.
+// Resumes a run from a checkpoint, with the same number of ranks.
 
 import { act } from "../shared/toast.js";
 
 /**
- * Starts an ended run again from the checkpoint of a step; tells whether it worked.
+ * Restarts a run from the checkpoint of a step; returns true if the request succeeded.
  * @param {HTMLButtonElement} button
  * @param {string} runId
  * @param {number} step

@@ -1,4 +1,4 @@
-// One run's payloads: Server-Sent Events while the page is visible, polling where they do not get through.
+// The payloads of a run: Server-Sent Events while the page is visible, polling if events do not get through.
 
 import { smoothingOf } from "../charts/style.js";
 import { LIVE_STATES } from "../shared/format.js";
@@ -8,15 +8,16 @@ const POLL_EVERY_MS = 1000;
 const ENDED_POLL_EVERY_MS = 3000;
 const TRY_STREAM_AGAIN_MS = 15000;
 const MAX_STREAMS = 3;
-// A delta is thinned hard: after a longer absence a snapshot shows the missed part finer.
-const ASK_ANEW_AFTER_MS = 5000;
+// Deltas are coarsely decimated: after a longer pause a snapshot has more points of the missed part.
+const SNAPSHOT_AFTER_MS = 5000;
 
 window.ddpStats ??= { opens: 0, messages: 0, bytes: 0 };
 
 export class RunStream {
   /**
-   * `look` is the axis and the smoothing of the curves, and where there are many ranks the `nodes` that are open. `onPayload(payload, bytes)` gets snapshots and deltas in order; `onConnection(error | null)` says
-   * whether the server answers.
+   * `look` is the axis and the smoothing of the curves and, for many ranks, the open `nodes`.
+   * `onPayload(payload, bytes)` receives snapshots and deltas in order; `onConnection(error | null)` reports
+   * whether the server responds.
    */
   constructor(runId, look, onPayload, onConnection) {
     this.runId = runId;
@@ -33,11 +34,11 @@ export class RunStream {
     this.polling = null;
     this.onVisibility = () => this.follow();
     document.addEventListener("visibilitychange", this.onVisibility);
-    /** Resolves when the first payload has been asked for. */
+    /** Resolves once the first payload has been requested. */
     this.asked = this.follow();
   }
 
-  /** Opens or closes whatever the page's visibility and the run's state ask for. */
+  /** Opens or closes the connection, depending on the visibility of the page and the state of the run. */
   async follow() {
     this.stop();
     if (this.isClosed || document.visibilityState !== "visible") return;
@@ -45,7 +46,7 @@ export class RunStream {
     else await this.open();
   }
 
-  /** Looks again now: something was asked of the run. */
+  /** Polls immediately after a command; an open stream needs no poll. */
   poke() {
     if (this.source === null && !this.isClosed && document.visibilityState === "visible") {
       clearTimeout(this.timer ?? undefined);
@@ -53,13 +54,13 @@ export class RunStream {
     }
   }
 
-  /** Looks in another way from now on. */
+  /** Changes the axis, the smoothing or the open nodes. */
   setLook(look) {
     this.query = queryOf(look);
     this.refresh();
   }
 
-  /** Asks for everything anew; what is held has grown too long. */
+  /** Requests a snapshot, because the points held have grown too many. */
   refresh() {
     this.cursor = -1;
     this.follow();
@@ -82,7 +83,10 @@ export class RunStream {
     this.polling = null;
   }
 
-  /** Streams when one of the browser's few connections is free, else polls: many windows must not block each other. */
+  /**
+   * Streams if one of the browser's few connections is free, otherwise polls, so that many windows do not
+   * block each other.
+   */
   async open() {
     const slot = await takeSlot();
     if (
@@ -105,7 +109,7 @@ export class RunStream {
 
   stream() {
     window.ddpStats.opens += 1;
-    if (Date.now() - this.takenAt > ASK_ANEW_AFTER_MS) this.cursor = -1;
+    if (Date.now() - this.takenAt > SNAPSHOT_AFTER_MS) this.cursor = -1;
     const source = new EventSource(runAddress(this.runId, "stream", { ...this.query, since: this.cursor }));
     this.source = source;
     let hasWorked = false;
@@ -122,8 +126,8 @@ export class RunStream {
     });
     source.addEventListener("error", () => {
       if (source !== this.source) return;
-      // Asks once the plain way, from where we are. A stream that worked is opened again at once; where
-      // none gets through (a proxy that holds it back) polling goes on for a while.
+      // Poll once from the current cursor. A stream that worked is reopened immediately afterwards; if none
+      // gets through (a proxy that buffers it), polling continues for a while.
       this.stop();
       this.streamAgainAt = hasWorked ? 0 : Date.now() + TRY_STREAM_AGAIN_MS;
       this.poll();
@@ -144,7 +148,7 @@ export class RunStream {
       );
       if (polling !== this.polling) return;
       this.take(body, bytes);
-      // Taking it in may have asked for everything anew.
+      // onPayload may have requested a snapshot.
       if (polling !== this.polling) return;
     } catch (error) {
       if (polling !== this.polling || error.name === "AbortError") return;
@@ -176,8 +180,9 @@ export class RunStream {
 }
 
 /**
- * One of the connections that pages of this browser may keep open; null when all are taken. A browser has six for
- * one server, and a seventh window would wait for ever. Where it cannot be told (plain http), the stream is opened.
+ * Takes one of the connections that the tabs of this browser may keep open; null if all are in use. Browsers
+ * allow six connections per server, so that another window would wait forever. Without the Web Locks API
+ * (plain http) the limit cannot be enforced, and the stream is opened.
  */
 export async function takeSlot() {
   if (!navigator.locks) return { free() {} };
@@ -188,7 +193,7 @@ export async function takeSlot() {
           resolve(null);
           return;
         }
-        // The lock is held until this promise is kept, or the tab is gone.
+        // The lock is held until this promise resolves or the tab is closed.
         return new Promise((free) => {
           resolve({ free });
         });

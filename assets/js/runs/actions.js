@@ -1,4 +1,4 @@
-// What can be done to runs of the list: rename, tag, note, run again, export, delete.
+// Actions on runs of the list: rename, tag, note, run again, export, delete.
 
 import { el } from "../shared/dom.js";
 import { openDialog } from "../shared/dialog.js";
@@ -16,17 +16,17 @@ const FORMATS = [
   ["tfevents", "TensorBoard’s event file"],
 ];
 
-/** The form, filled in as a run was configured. */
+/** The URL of the form with the configuration of a run. */
 export function runAgainPage(runId) {
   return address(`?from=${encodeURIComponent(runId)}`);
 }
 
-/** The lab report of some runs, as a file. */
+/** The URL of the lab report of some runs. */
 export function reportAddress(runIds) {
   return address(`live/learn/report?runs=${runIds.map(encodeURIComponent).join(",")}`);
 }
 
-/** Links that download the numbers of some runs, and a report of them. */
+/** Links that download the metrics of some runs, and their lab report. */
 export function exportLinks(runIds) {
   const ids = runIds.map(encodeURIComponent).join(",");
   const numbers = FORMATS.map(([kind, words]) => {
@@ -40,7 +40,7 @@ export function exportLinks(runIds) {
   return runIds.length > MAX_REPORTED ? numbers : [...numbers, report];
 }
 
-/** Asks for a run's name, tags and note; resolves to true when they were saved. */
+/** Opens a dialog for name, tags and note; resolves to true if they were saved. */
 export function editRun(row) {
   const name = field(
     "Name",
@@ -78,10 +78,10 @@ function field(label, control) {
   return { control, element: el("label", { class: "ddp-field" }, el("span", {}, label), control) };
 }
 
-// Told to the window when runs went to the bin or came back: Undo may be pressed on another view.
+// Window event after runs were deleted or restored: Undo may be clicked in another view.
 export const CHANGED = "ddp-runs-changed";
 
-/** Moves runs to the bin and offers to bring them back. */
+/** Moves runs to the bin and offers Undo. */
 export async function deleteRuns(rows) {
   const live = rows.find(isLive);
   if (live) {
@@ -106,7 +106,7 @@ export async function deleteRuns(rows) {
   }
 }
 
-/** What the button at a row's end offers. */
+/** The items of a row's menu. */
 export function rowMenu(row, { onEdit, onDelete, mayChange }) {
   return [
     mayChange ? el("button", { type: "button", onclick: onEdit }, "Rename, tag, note …") : null,

@@ -1,4 +1,4 @@
-// The bin: deleted runs, to be brought back or deleted for good.
+// The bin: deleted runs, which can be restored or deleted permanently.
 
 import { openDialog } from "../shared/dialog.js";
 import { el, setText, show } from "../shared/dom.js";
@@ -10,7 +10,7 @@ import { act, complain, inform } from "../shared/toast.js";
 import { titleWithWayBack } from "./title.js";
 
 export class BinView {
-  /** `onBack(event)` goes to the list. */
+  /** `onBack(event)` returns to the list. */
   constructor(onBack) {
     this.body = el("tbody", {});
     this.table = el(
@@ -116,7 +116,7 @@ export class BinView {
       ),
       confirm: `Delete ${runs} for good`,
       isDangerous: true,
-      // Only what was shown: what somebody deleted meanwhile was not asked about.
+      // Only the runs that were shown: others may have been deleted since then.
       onConfirm: async () =>
         inform(
           (

@@ -1,11 +1,11 @@
-// The badge of a run that is broken on purpose: a mistake is built into it, for teaching.
+// The badge of a run with an intentional mistake, for teaching.
 
 import { el, icon } from "../shared/dom.js";
 
 export const BROKEN = "broken on purpose";
 
 /**
- * The badge, or null for a run as it should be; where there is little room it names the mistake under the pointer only.
+ * The badge, or null for a normal run. The short form names the mistake only in its tooltip.
  * @param {{ name: string, label: string, description: string } | null | undefined} mistake
  */
 export function brokenBadge(mistake, isShort = false) {

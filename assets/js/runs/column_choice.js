@@ -1,19 +1,19 @@
-// Which columns the list shows: as a person chose, kept in this browser; by itself as many as fit.
+// The visible columns of the list: chosen by the user and stored in this browser, or as many as fit.
 
 import { toggleMenu } from "../shared/dialog.js";
 import { el, setAttribute } from "../shared/dom.js";
 import { prefer, preference } from "../shared/prefs.js";
 import { COLUMNS } from "./columns.js";
 
-const KEPT = "runs-columns";
+const STORAGE_KEY = "runs-columns";
 const CHOOSABLE = COLUMNS.filter(({ key }) => key !== "name");
-// Left out one after the other where not all fit.
-const LEAST_WANTED = ["took", "ranks", "dataset", "model", "curve", "loss", "progress", "started", "owner"];
-// In rem: the box to select a run, its name at least, its menu, the gap, and the room at both ends.
+// Hidden in this order when not all columns fit.
+const HIDDEN_FIRST = ["took", "ranks", "dataset", "model", "curve", "loss", "progress", "started", "owner"];
+// Widths in rem: the checkbox, the minimum of the name, the menu, the gap, and the padding at both ends.
 const [SELECT, NAME, MENU, GAP, ENDS] = [1.8, 10, 2.2, 0.75, 0.8];
 
 export class ColumnChoice {
-  /** `onChange()` is called when a person has chosen. */
+  /** `onChange()` is called when the user changes the columns. */
   constructor(onChange) {
     this.onChange = onChange;
     this.hasOwners = false;
@@ -51,22 +51,22 @@ export class ColumnChoice {
   }
 
   choose(keys) {
-    prefer(KEPT, keys);
+    prefer(STORAGE_KEY, keys);
     this.onChange();
   }
 
-  /** The columns there are: owners only where people log in. */
+  /** The available columns: owners only if the page has a login. */
   offered() {
     return CHOOSABLE.filter(({ key }) => key !== "owner" || this.hasOwners);
   }
 
-  /** Lays the columns of a list out that is so many rem wide. */
+  /** Sets the columns of a list; `width` is its width in rem. */
   layOut(list, width) {
     const offered = this.offered();
-    const chosen = preference(KEPT, null);
+    const chosen = preference(STORAGE_KEY, null);
     let shown = Array.isArray(chosen) ? offered.filter(({ key }) => chosen.includes(key)) : offered;
     if (!Array.isArray(chosen)) {
-      for (const key of LEAST_WANTED) {
+      for (const key of HIDDEN_FIRST) {
         if (leastWidth(shown) <= width) break;
         shown = shown.filter((column) => column.key !== key);
       }

@@ -1,4 +1,4 @@
-// The columns of the list: what each is called, how it is sorted, and what stands in a cell.
+// The columns of the list: title, sort key and cell content.
 
 import { el, setAttribute, setText, show, svg } from "../shared/dom.js";
 import {
@@ -30,8 +30,9 @@ const LEVELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_
 const names = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
 
 /**
- * `value(row)` is the sort key; `first` is the direction of the first click; `term` explains the title; `width` is in rem,
- * the name takes what is left; a column that `grows` takes so much of it beside one of the name's.
+ * `value(row)` is the sort key; `first` is the direction of the first click; `term` explains the title.
+ * `width` is in rem; the name takes the remaining space. A column with `grows` receives that share of it,
+ * where the name counts as 1.
  */
 export const COLUMNS = [
   { key: "name", title: "Run", value: (row) => row.name, first: "", term: "run" },
@@ -48,7 +49,10 @@ export const COLUMNS = [
   { key: "took", width: 6, title: "Took", value: (row) => row.took_s, first: "-" },
 ];
 
-/** Returns a function that compares two rows by a sort as the address has it; what is not known comes last. */
+/**
+ * Returns a comparison function for rows; `sort` is a column key, with a leading "-" for descending. Unknown
+ * values come last.
+ */
 export function comparer(sort) {
   const isDown = sort.startsWith("-");
   const column = COLUMNS.find((each) => each.key === sort.replace("-", ""));
@@ -63,7 +67,7 @@ export function comparer(sort) {
   };
 }
 
-/** Fills the cells of a row: all but its name, tags and buttons. */
+/** Fills the cells of a row except its name, tags and buttons. */
 export function fillCells(cells, row) {
   setText(cells.owner, row.owner ?? UNKNOWN);
   setText(cells.model, row.model_label ?? UNKNOWN);
@@ -76,7 +80,6 @@ export function fillCells(cells, row) {
     row.num_steps ? `${count(row.step)} of ${count(row.num_steps)}` : count(row.step),
   );
   show(cells.progress.lastChild, part !== null);
-  // Not as an attribute: the page's policy allows no inline styles.
   cells.progress.lastChild.firstChild.style.width = `${(100 * (part ?? 0)).toFixed(1)}%`;
   setAttribute(cells.progress.lastChild, "data-state", row.state);
   drawCurve(cells.curve, row.curve);
@@ -93,7 +96,7 @@ function startedAt(row) {
   return row.created_unix_s;
 }
 
-/** Returns the empty cells, by the column's name. */
+/** Returns the empty cells by column key. */
 export function makeCells() {
   const two = () => [el("span", {}), el("small", {})];
   const bar = () =>
@@ -111,7 +114,7 @@ function share(row) {
   return row.num_steps ? Math.min(1, row.step / row.num_steps) : null;
 }
 
-/** Of losses the smallest is best, of shares the largest: sorted so that the best is first either way. */
+/** The sort key of the best metric: negated where larger is better, so that the best always comes first. */
 function bestValue(row) {
   if (!row.best_metric) return null;
   const { name, value } = row.best_metric;
@@ -125,7 +128,7 @@ function tie(one, other) {
 const WIDTH = 100;
 const HEIGHT = 24;
 
-/** Draws the small curve: one character a point, from the lowest loss to the highest. */
+/** Draws the small curve: one character per point, a level between the lowest and the highest loss. */
 function drawCurve(cell, curve) {
   const points = curve?.points ?? "";
   if (cell.dataset.points === points) return;
@@ -164,7 +167,7 @@ function drawCurve(cell, curve) {
   );
 }
 
-/** Whether a run is going on. */
+/** True if a run has not ended. */
 export function isLive(row) {
   return LIVE_STATES.has(row.state);
 }

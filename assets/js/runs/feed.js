@@ -1,4 +1,4 @@
-// The rows of the list as the server has them: all at first, then only what changed.
+// The rows of the list: first all of them, then only changes.
 
 import { address, fetchJson } from "../shared/net.js";
 
@@ -7,8 +7,8 @@ const ASK_ON_MS = 50;
 
 export class RunsFeed {
   /**
-   * `onRows(rows, {isWhole, numUnread})` gets the Map of all rows by id after each change; `onConnection`
-   * gets the error while the server does not answer, and null when it does again.
+   * `onRows(rows, {isWhole, numUnread})` receives the Map of all rows by run id after each change.
+   * `onConnection` receives the error while the server does not respond, and null once it responds again.
    * @param {Record<string, any>} options
    */
   constructor({ onRows, onConnection = () => {}, onlyLive = false }) {
@@ -24,7 +24,7 @@ export class RunsFeed {
     this.ask();
   }
 
-  /** Asks now, and again every two seconds while the page is visible. */
+  /** Fetches now, and every two seconds while the page is visible. */
   async ask() {
     clearTimeout(this.timer);
     if (this.isAsking || this.isClosed || document.visibilityState !== "visible") return;
@@ -45,7 +45,7 @@ export class RunsFeed {
   }
 
   async fetchNews() {
-    // The page began to ask before this script was there.
+    // The page sends the first request before this script is loaded.
     const early = window.ddpEarlyRows;
     window.ddpEarlyRows = null;
     const answer = this.version < 0 && !this.onlyLive ? await early?.catch(() => null) : null;
@@ -73,7 +73,7 @@ export class RunsFeed {
     }
   }
 
-  /** Notes each run's place in the line; tells whether one has changed. */
+  /** Stores each run's place in the queue; returns true if one has changed. */
   placeRuns(places) {
     let hasMoved = false;
     for (const [runId, row] of this.rows) {

@@ -1,45 +1,45 @@
-// What of the list is shown, and in which order; kept in the address, so that it can be bookmarked.
+// The filter and the sort order of the list, stored in the URL so that they can be bookmarked.
 
 import { LIVE_STATES } from "../shared/format.js";
 
 /**
- * @typedef {Record<string, any>} Row A run as the list has it.
- * @typedef {Record<string, string>} Filter The words, the sort, and a value for each facet; no text is any.
+ * @typedef {Record<string, any>} Row A run in the list.
+ * @typedef {Record<string, string>} Filter Search words, sort order, and a value per facet; "" matches any.
  */
 
 export const FACETS = ["state", "owner", "model", "dataset", "tag"];
-// Instead of an owner's name, which can hold no such letter: whoever looks.
+// Stands for the current user instead of an owner's name, in which "@" is not allowed.
 export const MINE = "@me";
-const USUAL_SORT = "-started";
+const DEFAULT_SORT = "-started";
 const haystacks = new WeakMap();
 
 /**
- * The filter an address asks for; `me` is the name of who looks, as soon as it is known.
+ * Parses the filter from a query string. `me`, the name of the current user, is added later.
  * @param {string} search
  */
 export function filterFromAddress(search) {
   const query = new URLSearchParams(search);
   /** @type {Filter} */
-  const filter = { words: query.get("q") ?? "", sort: query.get("sort") ?? USUAL_SORT };
+  const filter = { words: query.get("q") ?? "", sort: query.get("sort") ?? DEFAULT_SORT };
   for (const facet of FACETS) filter[facet] = query.get(facet) ?? "";
   return filter;
 }
 
 /**
- * The address of a filter; what is usual is left out.
+ * The URL of a filter; default values are omitted.
  * @param {Filter} filter
  */
 export function addressOfFilter(filter) {
   const query = new URLSearchParams();
   if (filter.words) query.set("q", filter.words);
   for (const facet of FACETS) if (filter[facet]) query.set(facet, filter[facet]);
-  if (filter.sort !== USUAL_SORT) query.set("sort", filter.sort);
+  if (filter.sort !== DEFAULT_SORT) query.set("sort", filter.sort);
   const text = query.toString();
   return window.location.pathname + (text ? `?${text}` : "");
 }
 
 /**
- * Whether anything is left out.
+ * True if the filter may hide runs.
  * @param {Filter} filter
  */
 export function isFiltering(filter) {
@@ -47,7 +47,7 @@ export function isFiltering(filter) {
 }
 
 /**
- * Returns a function that tells whether a row is shown.
+ * Returns a predicate that is true for the rows that match a filter.
  * @param {Filter} filter
  */
 export function matcher(filter) {
@@ -66,7 +66,7 @@ export function matcher(filter) {
 }
 
 /**
- * The values of each facet with how many runs have them, and the label of each.
+ * The values of each facet with their labels and the number of runs.
  * @param {Map<string, Row>} rows
  */
 export function facetValues(rows) {

@@ -1,4 +1,4 @@
-// The page of all runs: the list, several beside each other, the bin.
+// The page of all runs: the list, the comparison, the bin.
 
 import { CompareView } from "./compare/compare.js";
 import { toggleMenu } from "../shared/dialog.js";
@@ -14,7 +14,7 @@ import { SelectionBar } from "./selection.js";
 import { RunsTable } from "./table.js";
 import { ListTools } from "./tools.js";
 
-/** Fills an element with what the address asks for; returns a function that ends it. */
+/** Shows the view that the URL names; returns a function that unmounts it. */
 export function mountRuns(root) {
   let view = null;
   const open = () => {
@@ -22,7 +22,7 @@ export function mountRuns(root) {
     const query = new URLSearchParams(window.location.search);
     const compared = (query.get("compare") ?? "").split(",").filter(Boolean);
     const go = (event) => {
-      // With a key held down a link opens where the browser wants it.
+      // With a modifier key the browser opens the link in a new tab or window.
       if (event.ctrlKey || event.metaKey || event.shiftKey) return;
       event.preventDefault();
       goTo(event.currentTarget.href);
@@ -46,7 +46,7 @@ export function mountRuns(root) {
 }
 
 class ListView {
-  /** `onLink(event)` follows a link inside the page, `goTo(href)` an address. */
+  /** `onLink(event)` follows a link and `goTo(href)` a URL without reloading the page. */
   constructor(onLink, goTo) {
     document.title = "Runs · DDP, live";
     this.filter = filterFromAddress(window.location.search);
@@ -95,7 +95,7 @@ class ListView {
     window.addEventListener(CHANGED, this.onChanged);
   }
 
-  /** It is known now who looks. */
+  /** Called when the current user is known. */
   meet(who) {
     this.who = who;
     this.filter = { ...this.filter, me: who.has_login ? who.name : "" };
@@ -126,7 +126,7 @@ class ListView {
     const numShown = this.table.order.length;
     this.tools.update(this.filter, rows, numShown);
     show(this.tools.element, rows.size > 0);
-    // Until the list has come, nobody knows that there is none.
+    // "No run yet" may appear only after the list has arrived.
     show(this.none, this.waiting.hidden && rows.size === 0 && !this.feed.numUnread);
     show(this.noMatch, rows.size > 0 && numShown === 0);
     this.table.show(numShown > 0);

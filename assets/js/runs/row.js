@@ -1,4 +1,4 @@
-// One row of the list, on a phone a card.
+// A row of the list; on a phone a card.
 
 import { brokenBadge } from "./broken.js";
 import { el, setAttribute, setText, show } from "../shared/dom.js";
@@ -16,7 +16,7 @@ export class RunRow {
     this.tags = el("span", { class: "ddp-tags" });
     this.note = el("span", { class: "ddp-note-line" });
     this.pill = new StatePill();
-    // Thousands of announcements help nobody: the list says itself what is new.
+    // No live region: with thousands of rows, screen readers would announce every change.
     this.pill.element.removeAttribute("role");
     this.pill.element.removeAttribute("aria-live");
     this.menu = el("button", { type: "button", class: "ddp-more-button", "aria-haspopup": "true" }, "⋯");
@@ -34,7 +34,7 @@ export class RunRow {
     );
   }
 
-  /** Shows a row of data; `index` is its place in the list. */
+  /** Shows a row; `index` is its position in the list. */
   update(row, index, isSelected, top) {
     if (this.top !== top) this.element.style.transform = `translateY(${(this.top = top)}px)`;
     setAttribute(this.element, "aria-rowindex", index + 2);
@@ -65,7 +65,7 @@ export class RunRow {
   }
 }
 
-/** The head of the table: each title sorts by its column. */
+/** The header of the table: a click on a title sorts by its column. */
 export class ListHead {
   constructor({ onSort, onSelectAll }) {
     this.all = el("input", { type: "checkbox", "aria-label": "Select all runs shown" });
@@ -112,7 +112,7 @@ export class ListHead {
   }
 }
 
-/** Whether the list is drawn as cards now. */
+/** True if the list is drawn as cards. */
 export function isCards() {
   return window.matchMedia("(max-width: 700px)").matches;
 }

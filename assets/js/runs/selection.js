@@ -1,4 +1,4 @@
-// The bar that appears when runs are selected: what can be done with them together.
+// The bar for selected runs with the actions that apply to all of them.
 
 import { count } from "../shared/format.js";
 import { el, setAttribute, setText, show } from "../shared/dom.js";
@@ -7,7 +7,10 @@ import { comparePage } from "../shared/net.js";
 import { exportLinks, MAX_COMPARED, MAX_EXPORTED, runAgainPage } from "./actions.js";
 
 export class SelectionBar {
-  /** `mayChange(runId)` tells whether who looks may change a run; `onCompare(href)`, `onEdit(runId)`, `onDelete(runIds)`, `onClear()`. */
+  /**
+   * `mayChange(runId)` is true if the user may change a run; `onCompare(href)`, `onEdit(runId)`,
+   * `onDelete(runIds)`, `onClear()` are called on clicks.
+   */
   constructor({ mayChange, onCompare, onEdit, onDelete, onClear }) {
     this.mayChange = mayChange;
     /** @type {string[]} */

@@ -1,4 +1,4 @@
-// The table of runs: of thousands of rows only those in sight are on the page.
+// The table of runs. Only rows near the viewport are in the DOM, because there can be thousands.
 
 import { el, setAttribute, show } from "../shared/dom.js";
 import { ColumnChoice } from "./column_choice.js";
@@ -6,10 +6,10 @@ import { comparer } from "./columns.js";
 import { matcher } from "./filter.js";
 import { isCards, ListHead, RunRow } from "./row.js";
 
-// As in css/runs/page.css.
+// Must equal the heights in css/runs/page.css.
 const ROW_PX = 60;
 const CARD_PX = 204;
-const BEYOND_SIGHT = 6;
+const EXTRA_ROWS = 6;
 
 export class RunsTable {
   /** `onSort(column)`, `onSelection(selected)`, `onMenu(row, button)`. */
@@ -43,7 +43,7 @@ export class RunsTable {
     if (this.element.clientWidth > 0) this.columns.layOut(this.element, this.element.clientWidth / rem);
   }
 
-  /** Another filter or sort was chosen: the order is made anew. */
+  /** Sorts all rows again after the filter or the sort order changed. */
   arrange(filter) {
     this.filter = filter;
     const fits = matcher(filter);
@@ -54,7 +54,7 @@ export class RunsTable {
     this.draw();
   }
 
-  /** Takes new rows in; those that are there stay where they are, whatever became of their numbers. */
+  /** Applies new rows. Rows already in the list keep their position even if their sort keys changed. */
   take(rows, filter, isWhole) {
     const isFirst = this.rows.size === 0;
     this.rows = rows;
@@ -85,7 +85,7 @@ export class RunsTable {
     this.onSelection(this.selected);
   }
 
-  /** Draws before the next frame, once however often it is asked. */
+  /** Draws before the next frame, at most once per frame. */
   schedule() {
     if (this.isScheduled) return;
     this.isScheduled = true;
@@ -102,8 +102,8 @@ export class RunsTable {
     setAttribute(this.element, "aria-rowcount", this.order.length + 1);
     this.head.update(this.filter?.sort ?? "", this.numSelectedShown(), this.order.length);
     const top = this.body.getBoundingClientRect().top;
-    const first = Math.max(0, Math.floor(-top / size) - BEYOND_SIGHT);
-    const last = Math.min(this.order.length, Math.ceil((window.innerHeight - top) / size) + BEYOND_SIGHT);
+    const first = Math.max(0, Math.floor(-top / size) - EXTRA_ROWS);
+    const last = Math.min(this.order.length, Math.ceil((window.innerHeight - top) / size) + EXTRA_ROWS);
     const wanted = new Set(this.order.slice(first, Math.max(first, last)));
     for (const [runId, row] of this.drawn) {
       if (wanted.has(runId) || (this.rows.has(runId) && row.element.contains(document.activeElement))) {
@@ -118,7 +118,7 @@ export class RunsTable {
     }
   }
 
-  /** Puts a row in its place, after the one before it: the keyboard goes through them in this order. */
+  /** Places a row after the previous one: the DOM order determines the order of the Tab key. */
   place(runId, index, top, before) {
     let row = this.drawn.get(runId);
     if (!row) {
@@ -146,14 +146,14 @@ export class RunsTable {
     return this.order.reduce((sum, runId) => sum + this.selected.has(runId), 0);
   }
 
-  /** The first row in sight and where it is, when the list is scrolled into. */
+  /** The first visible row and its height, if the list is scrolled; otherwise null. */
   anchor() {
     const size = isCards() ? CARD_PX : ROW_PX;
     const top = this.body.getBoundingClientRect().top;
     return top < 0 ? { runId: this.order[Math.floor(-top / size)], size } : null;
   }
 
-  /** Rows came or went above what is in sight: what is in sight stays where it is. */
+  /** Scrolls so that visible rows keep their position after rows were added or removed above. */
   holdStill(anchor) {
     if (!anchor) return;
     const was = this.anchor();
@@ -161,7 +161,7 @@ export class RunsTable {
     if (was && index >= 0) window.scrollBy(0, (index - this.order.indexOf(was.runId)) * anchor.size);
   }
 
-  /** Shows whose each run is, where people log in. */
+  /** Shows the owner of each run, if the page has a login. */
   showOwners(areShown) {
     setAttribute(this.element, "data-has-owners", areShown);
     this.columns.hasOwners = areShown;
@@ -181,7 +181,9 @@ export class RunsTable {
   }
 }
 
-/** The order as it was, without what went or fits no more, with what is new in the place it belongs to. */
+/**
+ * The previous order without rows that are gone or no longer match, with new rows inserted by the sort order.
+ */
 function merged(order, rows, filter) {
   const fits = matcher(filter);
   const compare = comparer(filter.sort);

@@ -1,9 +1,9 @@
-// The title of a page beside the list, with the way back to it.
+// The title of the comparison and the bin, with a link back to the list.
 
 import { el } from "../shared/dom.js";
 import { address } from "../shared/net.js";
 
-/** `onBack(event)` goes to the list; `others` stand before the way back. */
+/** `onBack(event)` returns to the list; `others` are placed before the link. */
 export function titleWithWayBack(title, onBack, ...others) {
   return el(
     "div",

@@ -1,4 +1,4 @@
-// Above the list: the search and the choices that filter it, and how many runs are shown.
+// The tools above the list: search, filters, and the number of runs shown.
 
 import { el, setText, show } from "../shared/dom.js";
 import { count } from "../shared/format.js";
@@ -14,7 +14,7 @@ const ALL = {
 const LABELS = { state: "State", owner: "Owner", model: "Model", dataset: "Data set", tag: "Tag" };
 
 export class ListTools {
-  /** `onChange(values)` is called with what of the filter has changed. */
+  /** `onChange(values)` receives the changed parts of the filter. */
   constructor(filter, onChange) {
     this.offered = null;
     this.filter = null;
@@ -70,7 +70,7 @@ export class ListTools {
     );
   }
 
-  /** Offers the values there are; written anew only when they changed, so that an open list stays open. */
+  /** Updates the options of each select, only if they changed, so that an open menu stays open. */
   offer(filter, rows) {
     if (this.offered === rows && this.filter === filter) return;
     [this.offered, this.filter] = [null, filter];

@@ -1,9 +1,9 @@
-// The torchrun command behind the page, and how batch and steps come about.
+// The torchrun command of a run, and the equation that relates batch size, ranks and steps.
 
 import { el, section, setText, show } from "./dom.js";
 import { count, LIVE_STATES, worldSize } from "./format.js";
 
-const SAID_MS = 2000;
+const COPIED_SHOWN_MS = 2000;
 
 /** The section with the commands, each with a Copy button, and the equation. */
 export class CommandPanel {
@@ -31,7 +31,7 @@ export class CommandPanel {
     );
   }
 
-  /** A run that ended before its last step can be resumed by hand, too. */
+  /** A run that ended before its last step can also be resumed from a terminal. */
   update(checkpoints, head) {
     this.checkpoints = checkpoints ?? this.checkpoints;
     const newest = this.checkpoints?.[0]?.step;
@@ -43,7 +43,7 @@ export class CommandPanel {
   }
 }
 
-/** The script that was submitted, folded away. */
+/** The submitted script in a collapsed section. */
 function scriptOf({ script, run_dir: runDir }) {
   return el(
     "details",
@@ -58,7 +58,7 @@ function scriptOf({ script, run_dir: runDir }) {
   );
 }
 
-/** A command and a button that copies it. `label` says which, for screen readers. */
+/** A command with a Copy button. `label` identifies the command for screen readers. */
 export class CommandLine {
   constructor(command, label = "command") {
     this.code = el("code", {}, command);
@@ -69,7 +69,7 @@ export class CommandLine {
     );
     this.copy.addEventListener("click", async () => {
       setText(this.copy, (await copyText(this.code.textContent, this.code)) ? "Copied" : "Press Ctrl+C");
-      setTimeout(() => setText(this.copy, "Copy"), SAID_MS);
+      setTimeout(() => setText(this.copy, "Copy"), COPIED_SHOWN_MS);
     });
     this.element = el(
       "div",
@@ -110,7 +110,10 @@ function equation({
   );
 }
 
-/** Puts a text on the clipboard; where the browser does not allow it (plain http), selects it. */
+/**
+ * Copies a text to the clipboard. On plain http, where browsers refuse this, selects the text and copies the
+ * selection. Returns true if the browser copied it.
+ */
 export async function copyText(text, shown) {
   try {
     await navigator.clipboard.writeText(text);

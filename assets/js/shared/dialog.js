@@ -1,12 +1,12 @@
-// Dialogs that wait for an answer, and menus that hang on a button.
+// Modal dialogs and the menus of buttons.
 
 import { el, setAttribute } from "./dom.js";
 
 let number = 0;
 
 /**
- * Opens a dialog; resolves to true when its main button did its work, to false when it was left.
- * `onConfirm()` may throw: the dialog then stays open and says why.
+ * Opens a dialog. Resolves to true when the main button succeeded, to false when the dialog was cancelled. If
+ * `onConfirm()` throws, the dialog stays open and shows the error message.
  */
 export function openDialog({ title, content, confirm, isDangerous = false, onConfirm }) {
   number += 1;
@@ -55,9 +55,12 @@ export function openDialog({ title, content, confirm, isDangerous = false, onCon
 
 let openMenu = null;
 
-const PLACES = "a, button, input";
+const FOCUSABLE = "a, button, input";
 
-/** Opens or closes a menu below a button; `items` are links, buttons, and labels with a box to tick, which keep it open. */
+/**
+ * Opens or closes a menu below a button. `items` are links, buttons, and labels with a checkbox; a click on a
+ * label keeps the menu open.
+ */
 export function toggleMenu(button, items) {
   const isSame = openMenu?.button === button;
   openMenu?.close();
@@ -91,13 +94,13 @@ export function toggleMenu(button, items) {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (!step) return;
     event.preventDefault();
-    const places = [...menu.querySelectorAll(PLACES)];
+    const places = [...menu.querySelectorAll(FOCUSABLE)];
     places.at((places.indexOf(document.activeElement) + step) % places.length).focus();
   });
   menu.addEventListener("focusout", (event) => {
     if (event.relatedTarget && !menu.contains(event.relatedTarget)) close();
   });
-  // After the click's own way through the page: it must not choose what it opens.
+  // Deferred, so that the click finishes bubbling before the menu is removed.
   menu.addEventListener("click", (event) => {
     if (!event.target.closest("label")) setTimeout(close);
   });
@@ -108,7 +111,7 @@ export function toggleMenu(button, items) {
   window.addEventListener("resize", close);
   window.addEventListener("scroll", close);
   openMenu = { button, close };
-  menu.querySelector(PLACES)?.focus({ preventScroll: true });
+  menu.querySelector(FOCUSABLE)?.focus({ preventScroll: true });
 }
 
 function placeBelow(menu, button) {

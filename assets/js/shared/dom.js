@@ -1,10 +1,11 @@
-// Builds elements. Text only ever becomes a text node: names and logs are other people's words.
+// Builds DOM elements. Text always becomes a text node, because names and logs come from other users and must
+// never be parsed as HTML.
 
 import { visible } from "./visible.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** Returns an element with attributes, event listeners (`onclick`) and children; null children are left out. */
+/** Returns an element with attributes, event listeners (`onclick`) and children; null children are omitted. */
 export function el(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -22,12 +23,12 @@ export function el(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** An attribute's text: what people read or hear has nothing in it that acts. */
+/** The text of an attribute. In texts that users see or hear, control characters are made visible. */
 function readable(name, value) {
   return name === "title" || name === "aria-label" ? visible(String(value)) : String(value);
 }
 
-/** Text with what acts in it made visible; an element as it is. */
+/** Text with its control characters made visible; elements are returned unchanged. */
 function shown(child) {
   return child instanceof Node ? child : visible(String(child));
 }
@@ -40,13 +41,13 @@ export function svg(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** Writes a text when it has changed, so that nothing is laid out again for nothing. */
+/** Sets the text of an element if it differs: writing an equal text would still cause a layout. */
 export function setText(element, text) {
   const words = text === null || text === undefined ? "" : visible(String(text));
   if (element.textContent !== words) element.textContent = words;
 }
 
-/** Sets or removes an attribute when it has changed. */
+/** Sets or removes an attribute if its value differs. */
 export function setAttribute(element, name, value) {
   if (value === null || value === undefined || value === false) {
     if (element.hasAttribute(name)) element.removeAttribute(name);
@@ -61,7 +62,10 @@ export function show(element, isShown) {
   if (element.hidden === isShown) element.hidden = !isShown;
 }
 
-/** Returns an id that nothing on the page has yet: the name, with a number where two runs are beside each other. */
+/**
+ * Returns an id that is not yet used on the page: `name`, with a number appended when two runs are shown side
+ * by side.
+ */
 export function freeId(name) {
   let id = name;
   for (let number = 2; document.getElementById(id); number += 1) id = `${name}-${number}`;
@@ -79,7 +83,9 @@ export function section(title, name, ...children) {
   );
 }
 
-/** Lets a card take news. Where it fails it says so itself: what one file holds must not empty the page. */
+/**
+ * Updates a card. An error is shown inside the card, so that one damaged file does not empty the page.
+ */
 export function guarded(element, update) {
   const before = element.querySelector(":scope > .ddp-card-failed");
   try {
@@ -113,7 +119,7 @@ const SHAPES = {
 };
 const FILLED = new Set(["play", "pause", "square"]);
 
-/** Returns a small picture; its meaning must also be in words next to it. */
+/** Returns a decorative icon; its meaning must also be given as text next to it. */
 export function icon(name) {
   const path = svg("path", {
     d: SHAPES[name] ?? SHAPES.question,

@@ -1,22 +1,25 @@
-// Numbers, times and sizes in words; what is not known is a dash.
+// Formats numbers, times and sizes; an unknown value is shown as a dash.
 
 export const UNKNOWN = "–";
 
-/** @typedef {number | null | undefined} Reading What was measured; nothing where it was not. */
+/**
+ * @typedef {number | null | undefined} Reading A measured value; null or undefined if it was not measured.
+ */
 
 /** @type {(value: unknown) => value is number} */
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
-// What a copied or damaged file says may be any number: no date lies further away, no size or time is below zero.
+// Copied or damaged files can contain any number. This is the last second a JavaScript Date can represent;
+// sizes and durations must not be negative.
 const LAST_UNIX_S = 8.64e12;
 /** @type {(value: Reading) => value is number} */
 const isTime = (value) => isNumber(value) && Math.abs(value) <= LAST_UNIX_S;
 /** @type {(value: Reading) => value is number} */
 const isAmount = (value) => isNumber(value) && value >= 0;
-const MOST_OF_A_NAME = 30;
-// From here on digits say nothing and only make a card wide.
-const TOO_LONG = 1e15;
+const MAX_NAME_LENGTH = 30;
+// Values from here on use an exponent: more digits would only widen the card.
+const EXPONENT_FROM = 1e15;
 /** @type {Record<string, string>} */
-const DEVICE_WORDS = { cuda: "GPU", cpu: "CPU rank" };
+const DEVICE_LABELS = { cuda: "GPU", cpu: "CPU rank" };
 
 /**
  * 12,345
@@ -24,7 +27,7 @@ const DEVICE_WORDS = { cuda: "GPU", cpu: "CPU rank" };
  */
 export function count(value) {
   if (!isNumber(value)) return UNKNOWN;
-  return Math.abs(value) < TOO_LONG ? Math.round(value).toLocaleString("en-GB") : value.toExponential(2);
+  return Math.abs(value) < EXPONENT_FROM ? Math.round(value).toLocaleString("en-GB") : value.toExponential(2);
 }
 
 /**
@@ -40,7 +43,8 @@ export function number(value, digits = 4) {
 }
 
 /**
- * A loss with fixed decimals, so that its width does not dance; a tile has no room for more zeros than two.
+ * A loss with a fixed number of decimals, so that its width stays constant; below 0.01 the precision drops to
+ * fit a tile.
  * @param {Reading} value
  */
 export function loss(value) {
@@ -57,16 +61,16 @@ export function loss(value) {
  */
 export function percent(fraction, decimals = 1) {
   if (!isNumber(fraction)) return UNKNOWN;
-  return Math.abs(fraction) < TOO_LONG
+  return Math.abs(fraction) < EXPONENT_FROM
     ? `${(fraction * 100).toFixed(decimals)}%`
     : `${number(fraction)} × 100%`;
 }
 
-/** Metrics that are shares of a whole. */
+/** Metrics that are fractions, shown in percent. */
 export const SHARES = new Set(["accuracy", "top5_accuracy", "macro_f1"]);
 
 /**
- * A metric by its name: shares in percent, all others as numbers.
+ * Formats a metric by its name: fractions in percent, all others as plain numbers.
  * @param {string} name
  * @param {Reading} value
  */
@@ -91,16 +95,16 @@ const SHORT_NAMES = {
  * @param {string} name
  */
 export function metricLabel(name) {
-  // Plotly takes tags in a title for its own.
+  // Plotly interprets tags in a title as markup.
   if (Object.hasOwn(SHORT_NAMES, name)) return SHORT_NAMES[name];
   return shortName(name).replaceAll("_", " ").replaceAll("<", "‹");
 }
 
 /**
- * A name from a run directory, cut to what has room in a legend or a table.
+ * Shortens a name from a run directory to fit a legend or a table.
  * @param {unknown} name
  */
-export function shortName(name, most = MOST_OF_A_NAME) {
+export function shortName(name, most = MAX_NAME_LENGTH) {
   const characters = Array.from(String(name ?? "").slice(0, 2 * most + 2));
   return characters.length > most ? `${characters.slice(0, most - 1).join("")}…` : characters.join("");
 }
@@ -113,12 +117,12 @@ export function bytes(value) {
   if (!isAmount(value)) return UNKNOWN;
   const [unit, name] = byteUnit(value);
   const scaled = value / unit;
-  if (scaled >= TOO_LONG) return `${scaled.toExponential(2)} ${name}`;
+  if (scaled >= EXPONENT_FROM) return `${scaled.toExponential(2)} ${name}`;
   return `${scaled < 10 && unit > 1 ? scaled.toFixed(1) : Math.round(scaled)} ${name}`;
 }
 
 /**
- * The unit a size is best said in: its bytes and its name.
+ * The unit in which a size is shown: its number of bytes and its name.
  * @param {number} value
  * @returns {[number, string]}
  */
@@ -130,8 +134,8 @@ export function byteUnit(value) {
 }
 
 /**
- * 370 µs, 3.24 ms, 28.5 ms, 1.25 s: for what a step, a part of it or a message takes; three digits, so that parts
- * add up to what they are parts of.
+ * 370 µs, 3.24 ms, 28.5 ms, 1.25 s: for a step, a phase of it or a message. Three digits, so that the phases
+ * add up to the step.
  * @param {Reading} seconds
  */
 export function shortTime(seconds) {
@@ -164,19 +168,19 @@ export function duration(seconds) {
   if (whole < 60) return `${whole} s`;
   if (whole < 3600) return `${Math.floor(whole / 60)} min ${pad(whole % 60)} s`;
   if (whole < 86400) return `${Math.floor(whole / 3600)} h ${pad(Math.floor((whole % 3600) / 60))} min`;
-  if (whole >= TOO_LONG) return `${(whole / 86400).toExponential(2)} d`;
+  if (whole >= EXPONENT_FROM) return `${(whole / 86400).toExponential(2)} d`;
   return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
 }
 
 /**
- * in less than a minute, in about 4 min, in about 2.5 h: for what is not certain; null where it is not known.
+ * in less than a minute, in about 4 min, in about 2.5 h: for estimates; null if unknown.
  * @param {Reading} seconds
  */
 export function about(seconds) {
   if (!isNumber(seconds)) return null;
   if (seconds < 45) return "in less than a minute";
   if (seconds < 3600) return `in about ${Math.max(1, Math.round(seconds / 60))} min`;
-  return seconds < TOO_LONG ? `in about ${(seconds / 3600).toFixed(1)} h` : null;
+  return seconds < EXPONENT_FROM ? `in about ${(seconds / 3600).toFixed(1)} h` : null;
 }
 
 /**
@@ -206,7 +210,7 @@ export function ago(unixSeconds, nowMs = Date.now()) {
   });
 }
 
-/** @type {Intl.DateTimeFormatOptions} Logs may be in the server's time zone, so that times here name theirs. */
+/** @type {Intl.DateTimeFormatOptions} Times name their zone, because logs may use the server's. */
 const TIME_WITH_ZONE = { hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" };
 
 /**
@@ -225,7 +229,7 @@ export function dateTime(unixSeconds) {
 }
 
 /**
- * 2026-11-21T14:05:09.000Z for machines; null where there is no such time.
+ * 2026-11-21T14:05:09.000Z, machine-readable; null if the date cannot be represented.
  * @param {Reading} unixSeconds
  */
 export function isoTime(unixSeconds) {
@@ -243,7 +247,7 @@ export function clock(unixSeconds) {
 }
 
 /**
- * The ranks that train together, on all nodes.
+ * The number of ranks on all nodes.
  * @param {{ num_nodes: number, nproc_per_node: number }} config
  */
 export function worldSize(config) {
@@ -251,13 +255,13 @@ export function worldSize(config) {
 }
 
 /**
- * 2 CPU ranks, 1 GPU; before the device is known: 2 ranks.
+ * 2 CPU ranks, 1 GPU; 2 ranks while the device is unknown.
  * @param {Reading} num
  * @param {string | null | undefined} device
  */
 export function ranks(num, device) {
   if (!isNumber(num)) return UNKNOWN;
-  const word = DEVICE_WORDS[device ?? ""] ?? "rank";
+  const word = DEVICE_LABELS[device ?? ""] ?? "rank";
   return `${count(num)} ${word}${num === 1 ? "" : "s"}`;
 }
 
@@ -275,7 +279,7 @@ const STATES = {
 };
 
 /**
- * The icon's name and the word of a run's state.
+ * The icon name and the label of a run's state.
  * @param {string} name
  */
 export function state(name) {
@@ -283,7 +287,7 @@ export function state(name) {
 }
 
 /**
- * Whether the newest step's loss is not a number: a run reports none then.
+ * True if the latest loss is NaN: the run then reports null.
  * @param {{ step: number, loss?: Reading }} values a run's current values, or its row
  */
 export function isLossNaN({ step, loss: value }) {
@@ -293,9 +297,9 @@ export function isLossNaN({ step, loss: value }) {
 export const LIVE_STATES = new Set(["queued", "starting", "running", "paused", "stopping"]);
 
 /**
- * How exactly Resume repeats a run, to follow "goes on from the checkpoint of step 40".
+ * How exactly Resume reproduces a run, as the end of "goes on from the checkpoint of step 40".
  * @param {boolean} isDeterministic
- * @param {string} deviceKind cuda or cpu; empty: not known
+ * @param {string} deviceKind cuda or cpu; empty if unknown
  */
 export function resumedBits(isDeterministic, deviceKind) {
   if (isDeterministic || deviceKind === "cpu") return " with the same bits";

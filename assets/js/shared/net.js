@@ -1,4 +1,4 @@
-// Requests to our own server, whatever prefix a reverse proxy puts in front of it.
+// Requests to our own server, under any path prefix that a reverse proxy adds.
 
 // This file is PREFIX/live/assets/js/shared/net.js.
 const ROOT = new URL("../../../../", import.meta.url);
@@ -6,33 +6,33 @@ const ROOT = new URL("../../../../", import.meta.url);
 const NO_ANSWER =
   "The server of this page does not answer. A live run continues without it; restart the page to see it.";
 
-/** An error whose message can be shown as it is. */
+/** An error whose message can be shown to the user without changes. */
 export class PlainError extends Error {
-  /** The status of the answer, where there was one. */
+  /** The HTTP status; 0 if there was no response. */
   status = 0;
 }
 
-/** The address of a path below the page's root. */
+/** The URL of a path below the root of the app. */
 export function address(path) {
   return new URL(path, ROOT).href;
 }
 
-/** The page of a run. */
+/** The URL of a run's page. */
 export function runPage(runId) {
   return address(`run?id=${encodeURIComponent(runId)}`);
 }
 
-/** The page that compares runs. */
+/** The URL of the page that compares runs. */
 export function comparePage(runIds) {
   return address(`runs?compare=${runIds.map(encodeURIComponent).join(",")}`);
 }
 
-/** Two runs on one screen, for a projector. */
+/** The URL of two runs side by side, for a projector. */
 export function sideBySidePage([one, other]) {
   return `${runPage(one)}&beside=${encodeURIComponent(other)}`;
 }
 
-/** The address of the form, filled in as a run was, with some fields changed. */
+/** The URL of the form with the configuration of a run and some fields changed. */
 export function againAddress(runId, changes = {}) {
   const url = new URL(address(""));
   url.searchParams.set("from", runId);
@@ -40,14 +40,14 @@ export function againAddress(runId, changes = {}) {
   return url.href;
 }
 
-/** The address of one of a run's live routes. */
+/** The URL of a live route of a run. */
 export function runAddress(runId, route, query = {}) {
   const url = new URL(`live/runs/${encodeURIComponent(runId)}/${route}`, ROOT);
   for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
   return url.href;
 }
 
-/** Returns the JSON at an address and its size in bytes; throws a PlainError. */
+/** Returns the JSON at a URL and its size in bytes; throws a PlainError. */
 export async function fetchSized(url, options = {}) {
   let response;
   let text;
@@ -59,7 +59,7 @@ export async function fetchSized(url, options = {}) {
     throw new PlainError(NO_ANSWER);
   }
   if (response.status === 401) {
-    // The session is over: the server answers with the page to log in, which leads back here.
+    // The session has expired: after a reload the server shows the login page, which redirects back here.
     window.location.reload();
     throw new PlainError("You are not logged in any more.");
   }
@@ -80,7 +80,7 @@ export async function fetchSized(url, options = {}) {
   return { body, bytes: byteLength(text) };
 }
 
-/** Returns the JSON at an address; throws a PlainError. */
+/** Returns the JSON at a URL; throws a PlainError. */
 export async function fetchJson(url, options = {}) {
   return (await fetchSized(url, options)).body;
 }
@@ -95,7 +95,7 @@ export async function callEndpoint(name, ...values) {
   return answer.data[0];
 }
 
-/** The size of a text as it travels. */
+/** The size of a text in UTF-8 bytes. */
 export function byteLength(text) {
   return new TextEncoder().encode(text).length;
 }

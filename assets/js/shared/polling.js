@@ -1,8 +1,8 @@
-// Asks again and again while the page can be seen, one request at a time.
+// Polls while the page is visible, one request at a time.
 
 /**
- * Calls `ask()` now, then every `everyMs` while the page is visible, and at once when it is seen again.
- * `onAnswer(error | null)` says how each went. Returns a function that ends it.
+ * Calls `ask()` now, then every `everyMs` while the page is visible, and immediately when the page becomes
+ * visible again. Calls `onAnswer(error | null)` after each request. Returns a function that stops polling.
  * @param {number} everyMs
  * @param {() => Promise<unknown>} ask
  * @param {(error: Error | null) => void} onAnswer

@@ -1,9 +1,9 @@
-// What a person set on the page, kept in this browser; a browser that keeps nothing works all the same.
+// Settings of the user, kept in this browser. The page also works without storage.
 
 const PREFIX = "ddp:";
 
 /**
- * The kept value of a name, or what is usual.
+ * Returns the stored value of a name, or the default.
  * @param {string} name
  * @param {any} usual
  */
@@ -17,7 +17,7 @@ export function preference(name, usual) {
 }
 
 /**
- * Keeps a value.
+ * Stores a value.
  * @param {string} name
  * @param {unknown} value
  */
@@ -25,6 +25,6 @@ export function prefer(name, value) {
   try {
     window.localStorage.setItem(PREFIX + name, JSON.stringify(value));
   } catch {
-    // Private windows may refuse; the page then forgets when it is closed.
+    // Private windows may refuse to store; the setting is then lost when the page is closed.
   }
 }

@@ -1,8 +1,8 @@
-// Paper is narrower than a screen: what is drawn for the one is scaled to the other.
+// Charts are drawn for the screen; for printing they are scaled to the narrower page.
 
 const DRAWN = ".ddp-plot .main-svg";
 
-/** Lets charts be printed as wide as their place on paper. */
+/** Scales charts to the width of the page while printing. */
 export function beginPrinting() {
   window.addEventListener("beforeprint", () => {
     for (const drawing of document.querySelectorAll(DRAWN)) {

@@ -1,4 +1,4 @@
-// A run's state as a pill, as every page shows it.
+// A run's state as a pill, shared by all pages.
 
 import { el, icon, setAttribute } from "./dom.js";
 import { state as stateWords } from "./format.js";
@@ -10,8 +10,8 @@ export class StatePill {
   }
 
   /**
-   * `isLossNaN`: a run that trains on, or has ended, with a loss that is no number does not look well.
-   * `detail`: why the processes of a live run stand still, or nothing; its first word is shown instead of the state.
+   * `isLossNaN`: the run trains on, or has ended, with a loss of NaN, and is marked as a warning. `detail`:
+   * the reason why the processes of a live run are paused, or empty; its first word replaces the state.
    */
   update(state, isLossNaN = false, detail = "") {
     const { dataset } = this.element;

@@ -1,4 +1,4 @@
-// Tooltips of the field's terms: the definitions of docs/glossary.md, by pointer, keyboard and touch.
+// Tooltips of glossary terms (docs/glossary.md), for pointer, keyboard and touch.
 
 import { el } from "./dom.js";
 import { address, fetchJson } from "./net.js";
@@ -6,19 +6,19 @@ import { address, fetchJson } from "./net.js";
 const MARGIN_PX = 8;
 const TERM = "[data-term]";
 
-/** The definitions by term, and the terms of the form's fields; null until the server has answered. */
+/** The definitions by term, and the terms of the form's fields; null until the server has responded. */
 let glossary = null;
-/** The tooltip of each term that is on the page. */
+/** The tooltip elements created so far, by term. */
 const tips = new Map();
-/** The term whose tooltip is shown. */
+/** The button whose tooltip is shown. */
 let shown = null;
 
-/** A term with a tooltip, written as `words` where they are given. */
+/** A term with a tooltip, displayed as `words` if given. */
 export function term(name, words = name) {
   return el("button", { type: "button", class: "ddp-term", "data-term": name }, words);
 }
 
-/** Connects every term on the page with its definition, as soon as the definitions are there. */
+/** Connects every term on the page to its definition, once the definitions are loaded. */
 export function explainTerms() {
   if (glossary === null) return;
   for (const [field, name] of Object.entries(glossary.fields)) {
@@ -31,7 +31,10 @@ export function explainTerms() {
   }
 }
 
-/** Puts a mark beside the label of a field: Gradio's labels are plain text, in which no control fits. */
+/**
+ * Adds a "?" button next to the label of a field: Gradio's labels are plain text and cannot contain a
+ * control.
+ */
 function markField(field, name) {
   if (field === null || field.querySelector(":scope > .ddp-term-mark")) return;
   field.append(
@@ -43,7 +46,7 @@ function markField(field, name) {
   );
 }
 
-/** The tooltip of a term, made when the term is first seen. */
+/** Returns the tooltip of a term; creates it on first use. */
 function tipOf(name) {
   if (!tips.has(name)) {
     const id = `ddp-tip-${name.replaceAll(/[^a-zA-Z0-9]+/g, "-")}`;
@@ -72,7 +75,9 @@ function hide() {
   shown = null;
 }
 
-/** Puts the shown tooltip below its term, or above where there is no room; hides it when the term is gone. */
+/**
+ * Puts the tooltip below its term, or above if there is no space below; hides it when the term was removed.
+ */
 function place() {
   if (shown === null) return;
   if (!shown.isConnected) {
@@ -91,14 +96,19 @@ function termAt(event) {
   return event.target instanceof Element ? event.target.closest(TERM) : null;
 }
 
-/** Shows the term under the pointer or with the focus; a pointer on the tooltip keeps it, anything else hides it. */
+/**
+ * Shows the term under the pointer or with the focus. A pointer on the tooltip keeps it open; anywhere else
+ * hides it.
+ */
 function follow(event) {
   const button = termAt(event);
   if (button !== null) show(button);
   else if (!(event.target instanceof Element && event.target.closest(".ddp-tip"))) hide();
 }
 
-/** Begins to watch for terms; returns nothing to end, because every page has them for as long as it is open. */
+/**
+ * Starts to listen for terms; never stops, because every page needs them until it is closed.
+ */
 export function beginTerms() {
   for (const kind of ["pointerover", "focusin", "pointerdown"]) document.addEventListener(kind, follow);
   document.addEventListener("focusout", hide);

@@ -1,13 +1,13 @@
-// Light or dark, as Gradio has it (it marks the body), and the colours that go with it.
+// Light or dark theme, as Gradio marks it on the body, and the matching colours.
 
 const listeners = new Set();
 
-/** Whether the page is dark now. */
+/** True if the dark theme is active. */
 export function isDark() {
   return document.body.classList.contains("dark") || document.documentElement.classList.contains("dark");
 }
 
-/** Calls back when the page turns dark or light; returns a function that ends it. */
+/** Calls back when the theme changes; returns a function that unsubscribes. */
 export function onThemeChange(callback) {
   listeners.add(callback);
   return () => listeners.delete(callback);
@@ -23,8 +23,8 @@ for (const element of [document.documentElement, document.body]) {
   watcher.observe(element, { attributes: true, attributeFilter: ["class"] });
 }
 
-// Okabe and Ito's palette, which people who see colours differently can tell apart; the order starts
-// with the pairs that differ most. Its yellow cannot be seen on white, its black not on dark.
+// The palette by Okabe and Ito, which is safe for colour-blind readers. The order starts with the pairs that
+// differ most. Its yellow is invisible on white, its black on dark.
 const LIGHT = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#333333"];
 const DARK = ["#56B4E9", "#E69F00", "#2BC49A", "#E59AC4", "#F0E442", "#6C9CF0", "#DDDDDD"];
 const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
@@ -35,12 +35,15 @@ export function color(index) {
   return palette[index % palette.length];
 }
 
-/** The line of the n-th of several traces: never told apart by colour alone. */
+/**
+ * The line style of the n-th of several traces: a dash pattern as well, so that colour is never the only
+ * difference.
+ */
 export function line(index) {
   return { color: color(index), dash: DASHES[index % DASHES.length], width: 2 };
 }
 
-/** What Plotly needs to look like the page around it. */
+/** Plotly colours that match the page. */
 export function chartColors() {
   return isDark()
     ? {

@@ -1,7 +1,8 @@
-// Does something at most so often, however often it is asked: with the first call for which it is time, so that it
-// falls into a frame that is drawn anyway; the last of many calls is not forgotten.
+// Limits how often an action runs. The first call that is due runs immediately, so that its work falls into a
+// frame that is drawn anyway; the last of many calls is never dropped.
 
-const LEFT_OVER_MS = 200;
+// Added to the delay of the timer, so that a call in this interval can run the action in its own frame.
+const EXTRA_DELAY_MS = 200;
 
 export class Calm {
   /**
@@ -19,7 +20,7 @@ export class Calm {
   soon() {
     const restMs = this.doneAt + this.everyMs - performance.now();
     if (restMs <= 0) this.now();
-    else this.timer ??= setTimeout(() => this.now(), restMs + LEFT_OVER_MS);
+    else this.timer ??= setTimeout(() => this.now(), restMs + EXTRA_DELAY_MS);
   }
 
   now() {
@@ -35,7 +36,7 @@ export class Calm {
 }
 
 /**
- * Acts after the next frame is painted: what takes long does not keep a click's own change from being seen.
+ * Runs an action after the next paint, so that slow work does not delay the visible effect of a click.
  * @param {() => void} act
  */
 export function afterPaint(act) {

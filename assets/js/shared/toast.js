@@ -1,4 +1,4 @@
-// Short messages at the edge of the page: what a click did, or why it could not.
+// Short messages at the edge of the page: the result or the error of a click.
 
 import { el, icon, setAttribute } from "./dom.js";
 import { callEndpoint } from "./net.js";
@@ -7,7 +7,7 @@ const SHOWN_MS = 5000;
 
 let shelf = null;
 
-/** Says something for a few seconds. */
+/** Shows a message for a few seconds. */
 export function inform(message) {
   const toast = put(message, "check", "ddp-toast");
   setTimeout(() => toast.remove(), SHOWN_MS);
@@ -15,7 +15,7 @@ export function inform(message) {
 
 const UNDO_SHOWN_MS = 15000;
 
-/** Says what a click did and offers to take it back for a while; `undo()` may throw. */
+/** Shows the result of a click with an Undo button for 15 s; `undo()` may throw. */
 export function offerUndo(message, undo) {
   const toast = put(message, "check", "ddp-toast");
   const button = el("button", { type: "button", class: "ddp-button ddp-button-small" }, "Undo");
@@ -34,7 +34,7 @@ export function offerUndo(message, undo) {
   });
 }
 
-/** Says what went wrong; stays until it is closed. */
+/** Shows an error until the user closes it. */
 export function complain(message) {
   const same = [...(shelf?.querySelectorAll(".ddp-toast-error p") ?? [])].find(
     (node) => node.textContent === message,
@@ -62,7 +62,10 @@ function put(message, iconName, className, role = "status") {
   return toast;
 }
 
-/** Runs an endpoint for a click: busy meanwhile, then says what it answered. Tells whether it worked. */
+/**
+ * Calls an endpoint for a click: marks the button as busy, then shows the result. Returns true if the call
+ * succeeded.
+ */
 export async function act(button, endpoint, ...values) {
   button.dataset.busy = "true";
   setAttribute(button, "aria-busy", "true");

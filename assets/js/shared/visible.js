@@ -1,12 +1,14 @@
-// Characters that are not seen but act: a terminal's escapes, marks that turn a line around, no width at all, blanks
-// that are called letters. `ddp_gui/http/shell.py` says which and why; a test holds the two together.
+// Makes invisible characters visible: terminal escapes, marks that change the text direction, zero-width
+// characters, and blanks that Unicode classifies as letters. `ddp_gui/http/shell.py` lists them with reasons;
+// a test keeps both lists equal.
 
 const ACTING =
   "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\\u070f\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f" +
   "\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\u2800\\u3164\\ud800-\\udfff\\ufe00-\\ufe0f\\ufeff\\uffa0" +
   "\\ufff0-\\ufffb\\ufffe\\uffff\\u{13430}-\\u{1345f}\\u{16fe4}\\u{1bca0}-\\u{1bca3}\\u{1d159}\\u{1d173}-\\u{1d17a}" +
   "\\u{e0000}-\\u{e0fff}]";
-// Part of what is seen in emoji, Persian and Indian words, names in Chinese characters, flags of regions.
+// Invisible characters that are needed in emoji, Persian and Indian scripts, Chinese names and regional
+// flags.
 const EMOJI =
   "[\\u00a9\\u00ae\\u203c\\u2049\\u2122\\u2139\\u2190-\\u27bf\\u2900-\\u297f\\u2b00-\\u2bff\\u3030\\u303d\\u3297\\u3299\\u{1f000}-\\u{1faff}]";
 const JOINED =
@@ -22,11 +24,11 @@ const NEEDED = [
 const FOUND = new RegExp(`(?:${NEEDED})|(${ACTING})`, "gu");
 
 /**
- * Returns a text in which each such character stands as its number.
+ * Replaces each such character by its code, as in ⟨U+200B⟩.
  * @param {string} text
  */
 export function visible(text) {
-  // A log from elsewhere may end its lines with both.
+  // Logs written elsewhere may contain CRLF line ends.
   return text
     .replaceAll("\r\n", "\n")
     .replaceAll(FOUND, (found, acting) => (acting === undefined ? found : `⟨${number(acting)}⟩`));

@@ -1,16 +1,16 @@
-// Shows on presets and folds what the line of changes says of them, and keeps the form's values for a reload.
+// Shows the number of changes on presets and folds, and stores the form's values for a reload.
 
 import { el, setAttribute, setText } from "../shared/dom.js";
 
-/** Marks the chosen preset, and counts on each fold the fields that are not as usual. */
+/** Marks the chosen preset and shows on each fold how many fields differ from their defaults. */
 export function showChanges() {
   const line = document.querySelector(".ddp-changes");
   if (!line) return;
-  // Page.KEPT of ddp_gui/train reads it after a reload.
+  // Read by Page.KEPT in ddp_gui/train after a reload.
   try {
     sessionStorage.setItem(`ddp-form${location.search}`, line.getAttribute("data-values") ?? "");
   } catch {
-    // A browser that keeps nothing works all the same.
+    // Storage is optional.
   }
   for (const button of document.querySelectorAll("button.ddp-preset")) {
     setAttribute(button, "aria-pressed", String(button.id === `preset-${line.getAttribute("data-preset")}`));

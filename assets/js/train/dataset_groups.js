@@ -1,8 +1,8 @@
-// Headings in the list of data sets: Gradio's lists have none.
+// Headings in the list of data sets, which Gradio's dropdown does not support.
 
 import { setAttribute } from "../shared/dom.js";
 
-/** Gives the first data set of each group its heading, which the style sheet draws above it. */
+/** Sets the group heading on the first data set of each group; CSS draws it above the option. */
 export function showDatasetGroups() {
   const options = document.querySelectorAll("#field-dataset [role=option]");
   if (options.length === 0) return;
@@ -16,7 +16,7 @@ export function showDatasetGroups() {
     setAttribute(option, "data-group", group === newest ? null : group);
     newest = group;
   }
-  // Gradio has scrolled to the selected one without the headings.
+  // Gradio scrolled to the selected option before the headings were added.
   const selected = document.querySelector("#field-dataset [aria-selected=true]");
   if (isNew) selected?.scrollIntoView({ block: "center" });
 }

@@ -1,4 +1,4 @@
-// A file dropped anywhere on the form becomes a person's own data, the same way as by the Upload button.
+// Drag and drop: a file dropped on the form becomes own data, as with the Upload button.
 
 import { el, setText, show } from "../shared/dom.js";
 import { complain } from "../shared/toast.js";
@@ -6,11 +6,11 @@ import { complain } from "../shared/toast.js";
 const FORM = "#start-button";
 const CHOOSE = "#choose-own-data";
 const INPUT = "#own-data input[type=file]";
-/** A browser tells of a drag again and again while it lasts, but not always of its end. */
-const OVER_AFTER_MS = 400;
+/** Browsers repeat dragover while a drag lasts, but do not always report its end. */
+const HIDE_AFTER_MS = 400;
 const INPUT_WITHIN_MS = 15_000;
 
-/** Listens once, on every page; only one with the form takes files. */
+/** Adds listeners on every page; they act only on the page with the form. */
 export function beginDrops() {
   const words = el("p", {});
   const veil = el("div", { class: "ddp ddp-drop", role: "status", hidden: true }, words);
@@ -26,7 +26,7 @@ export function beginDrops() {
     setText(words, "Drop a zip of images, a table or a text: it becomes your own data.");
     show(veil, true);
     clearTimeout(timer);
-    timer = setTimeout(hide, OVER_AFTER_MS);
+    timer = setTimeout(hide, HIDE_AFTER_MS);
   });
   document.addEventListener("drop", (event) => {
     const { dataTransfer } = event;
@@ -58,7 +58,7 @@ async function take(files) {
   input.dispatchEvent(new Event("change", { bubbles: true }));
 }
 
-/** The upload's input; it comes with the part of the form for own data, a moment after that was chosen. */
+/** Waits for the file input, which Gradio renders a moment after own data was chosen. */
 function inputThere() {
   /** @returns {HTMLInputElement | null} */
   const find = () => document.querySelector(INPUT);

@@ -1,4 +1,4 @@
-// Says on Start, before the click, that a run with these ranks would wait in the queue.
+// Shows on the Start button how long a run with this configuration would wait in the queue.
 
 import { setAttribute } from "../shared/dom.js";
 import { address, fetchJson } from "../shared/net.js";
@@ -6,7 +6,7 @@ import { askEvery } from "../shared/polling.js";
 
 const EVERY_MS = 3000;
 
-/** Keeps the button's second line true; returns a function that ends it. */
+/** Updates the second line of the button; returns a function that stops it. */
 export function mountExpectedWait(button) {
   let query = null;
   let end = () => {};
@@ -35,7 +35,7 @@ export function mountExpectedWait(button) {
   };
 }
 
-/** What the form asks for; null while it cannot be started. */
+/** The query for the current form; null while the form is invalid. */
 function queryOfForm() {
   const equation = document.querySelector(".ddp-equation[data-kind]");
   if (!equation) return null;

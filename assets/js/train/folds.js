@@ -1,8 +1,8 @@
-// Folds say whether they are open, to a screen reader too.
+// Reports the state of folds to screen readers, which Gradio does not do.
 
 import { setAttribute } from "../shared/dom.js";
 
-/** Follows every fold; called whenever the document has changed. */
+/** Sets aria-expanded on new folds; called after each change of the document. */
 export function followFolds() {
   for (const cover of document.querySelectorAll(".ddp-fold > .label-wrap")) {
     if (cover.hasAttribute("aria-expanded")) continue;

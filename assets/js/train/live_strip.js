@@ -1,4 +1,4 @@
-// The strip of the runs that are going on, on the first page.
+// The strip of live runs on the Train page.
 
 import { el, setText, show } from "../shared/dom.js";
 import { count, LIVE_STATES } from "../shared/format.js";
@@ -6,11 +6,11 @@ import { StatePill } from "../shared/state_pill.js";
 import { address, runPage } from "../shared/net.js";
 import { RunsFeed } from "../runs/feed.js";
 
-/** Fills an element with links to the runs that are going on; empty when there is none. */
+/** Fills an element with links to the live runs; hidden without live runs. */
 export function mountLive(root) {
   const links = new Map();
   const list = el("ul", {});
-  // A class may have hundreds in line: one link for them all.
+  // One link for all queued runs: a class may have hundreds of them.
   const waiting = el("a", { href: address("queue") });
   const inLine = el("li", { hidden: true }, waiting);
   list.append(inLine);

@@ -1,9 +1,9 @@
-// Gradio's buttons hold one text: here its first line becomes a title.
+// Splits the text of preset buttons into a title and a description: Gradio's buttons hold only one text.
 
 import { el } from "../shared/dom.js";
 import { showChanges } from "./changes.js";
 
-/** Gives each button of a preset that has none yet a title and words. */
+/** Adds title and description to preset buttons that do not have them yet. */
 export function dressPresets() {
   for (const button of document.querySelectorAll("button.ddp-preset")) {
     if (button.firstElementChild || !button.textContent.includes("\n")) continue;
@@ -13,7 +13,7 @@ export function dressPresets() {
   }
 }
 
-/** Shows the click at once; the server's answer says which preset is chosen. */
+/** Marks the preset immediately; the server's response confirms it. */
 function choose(button) {
   const line = document.querySelector(".ddp-changes");
   line?.setAttribute("data-preset", button.id.replace("preset-", ""));

@@ -1,10 +1,10 @@
-// Marks the fields of the form that the list of problems names, and leads to them.
+// Marks the form fields named in the list of problems, and links the list to them.
 
 import { setAttribute } from "../shared/dom.js";
 
 const PLACE = "problems";
 
-/** Marks the fields as wrong or not yet filled in; called whenever the document has changed. */
+/** Marks fields as invalid or empty; called after each change of the document. */
 export function markProblems() {
   const place = document.getElementById(PLACE);
   if (!place) return;
@@ -21,7 +21,7 @@ export function markProblems() {
   }
 }
 
-/** Its words are drawn below the field by the style sheet. */
+/** The text is drawn below the field by the style sheet. */
 function mark(field, line) {
   const words = line?.querySelector("span")?.textContent ?? null;
   setAttribute(field, "data-problem", words && words[0].toUpperCase() + words.slice(1));
@@ -39,7 +39,7 @@ function goToField(event) {
   const fold = field.closest(".ddp-fold");
   const cover = fold?.querySelector(".label-wrap");
   if (cover && !cover.classList.contains("open")) cover.click();
-  // What is folded away cannot take the focus: the fold opens within a frame.
+  // A hidden field cannot take the focus; the fold opens within one frame.
   requestAnimationFrame(() => {
     field.scrollIntoView({ block: "center" });
     field.querySelector("input, textarea")?.focus();

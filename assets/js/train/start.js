@@ -1,13 +1,13 @@
-// Start answers a click at once: the run itself takes a moment to be made.
+// Marks Start as busy immediately after a click, because creating the run takes a moment.
 
 const START = "#start-button";
 
-/** Listens once, on every page. */
+/** Adds one listener for all pages. */
 export function beginStart() {
   document.addEventListener("click", (event) => {
     const button = event.target instanceof Element ? event.target.closest(START) : null;
     button?.setAttribute("aria-busy", "true");
   });
-  // Who comes back by the browser's button finds the page as it was left.
+  // The Back button restores the page from the cache with the busy mark.
   window.addEventListener("pageshow", () => document.querySelector(START)?.removeAttribute("aria-busy"));
 }

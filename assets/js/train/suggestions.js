@@ -1,6 +1,7 @@
-// Applies a suggestion that was clicked or chosen: the server sets the fields, as each kind of control needs it.
+// Applies a suggestion from a button or a select. The server sets the fields, because each kind of Gradio
+// component needs its own update.
 
-/** Listens once, for all suggestions there will be. */
+/** Adds one listener for all present and future suggestions. */
 export function beginSuggestions() {
   document.addEventListener("click", (event) => {
     const button = event.target instanceof Element ? event.target.closest("button.ddp-suggestion") : null;

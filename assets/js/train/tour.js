@@ -1,4 +1,5 @@
-// The first visit: five short remarks, each with what it is about in sight; never in the way, gone for good when closed.
+// The tour of the first visit: five remarks, each next to the element it explains. Shown once; never blocks
+// the page.
 
 import { el, icon, setText } from "../shared/dom.js";
 import { prefer, preference } from "../shared/prefs.js";
@@ -32,8 +33,8 @@ const STEPS = [
 ];
 
 /**
- * Shows the tour on a first visit, and adds the button that shows it again; returns a function that ends it.
- * `uncover(element)` scrolls an element out from below a bar.
+ * Shows the tour on the first visit and adds a button that repeats it; returns a function that removes its
+ * mark. `uncover(element)` scrolls an element out from under a bar.
  */
 export function mountTour(place, uncover) {
   let step = 0;
@@ -94,7 +95,7 @@ export function mountTour(place, uncover) {
   return () => mark(null);
 }
 
-/** Scrolls only where it must; of what is larger than the window, to its beginning. */
+/** Scrolls only if necessary; an element larger than the window is shown from its top. */
 function bringIntoSight(element, uncover) {
   if (!element) return;
   const isLarge = element.getBoundingClientRect().height > window.innerHeight;

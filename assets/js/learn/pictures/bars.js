@@ -7,7 +7,7 @@ import { term } from "../../shared/terms.js";
 import { color } from "../../shared/theme.js";
 import { inlines } from "../text.js";
 
-/** The parts of what a rank holds, as their bars and words have them. */
+/** The memory of a rank by category: field and label. */
 const HELD = {
   parameters: { field: "parameter_bytes", words: () => term("parameters", "weights") },
   gradients: { field: "gradient_bytes", words: () => term("gradient", "gradients") },
@@ -15,7 +15,7 @@ const HELD = {
 };
 
 /**
- * What can be drawn: its title, the parts of a bar of each rank, and how their sum is written.
+ * The kinds of tables: title, values per rank (one per part of the bar), and the format of their sum.
  * @type {Record<string, { title: () => any, values: (run: any) => [number, (number | null)[]][], words: (value: number) => string, parts?: string[] }>}
  */
 const KINDS = {
@@ -31,7 +31,7 @@ const KINDS = {
     words: shortTime,
   },
 }; // prettier-ignore
-const WAIT = 5; // in a slice of a rank's history
+const WAIT = 5; // the index of the waiting time in a slice of a rank's history
 
 const total = (parts) => parts.reduce((sum, value) => sum + value, 0);
 
@@ -49,7 +49,7 @@ function meanWait(slices) {
 }
 
 /**
- * The bar of a value: from `from` to `to`, both shares of the whole width.
+ * A bar between two fractions of the full width.
  * @param {number} from
  * @param {number} to
  * @param {Record<string, string>} [attributes]
@@ -61,7 +61,7 @@ export function bar(from, to, attributes = {}) {
   return el("div", { class: "ddp-bar", "aria-hidden": "true" }, inside);
 }
 
-/** A frame for a picture that is no chart: its title, its content, what it shows. */
+/** A frame for a picture that is not a chart: title, content, caption. */
 export function framed(words, caption) {
   const title = el("h3", {}, words);
   const box = el("div", {});

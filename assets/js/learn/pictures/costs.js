@@ -1,17 +1,18 @@
-// From N times as fast to what came: what each part of a step costs with N ranks, beyond its N-th with one.
-// The speed is that of the median step: in a run of seconds a single step that was disturbed would count for hundreds.
+// The waterfall from the ideal speed-up N to the measured one: what each part of a step costs with N ranks
+// beyond its N-th with one rank. The speed is that of the median step, because in a run of seconds a single
+// disturbed step would outweigh hundreds.
 
 import { speedUp } from "../../runs/compare/scaling.js";
 
-/** As the server sends the seconds of a slice of a rank's history. */
+/** The order of the values in a slice of a rank's history, as the server sends them. */
 const FIELDS = ["step", "data", "forward", "backward", "optimizer", "wait", "all_reduce", "hidden"];
 
-/** The costs, in the order of the picture. */
+/** The parts of a step in the order of the picture. */
 export const PARTS = ["data", "computing", "communicating", "waiting"];
 
 /**
- * The seconds of each part of a step: the mean over those samples of all ranks whose step is neither among the
- * shortest nor among the longest quarter (of two ranks only one waits: a median would often be of the other); null where nothing was sampled.
+ * The mean seconds of each part of a step, over the samples of all ranks whose step time lies in the middle
+ * half. (A median would not work: of two ranks only one waits.) Null without samples.
  * @param {{ slices: (number | null)[][] }[]} history
  * @returns {Record<string, number> | null}
  */
@@ -33,7 +34,8 @@ function named(slice) {
 }
 
 /**
- * One rank alone waits for nobody, and averages with nobody: all of its passes is computing.
+ * Splits a slice. A single rank neither waits nor communicates: its forward and backward pass is all
+ * computing.
  * @param {Record<string, any>} slice
  * @param {boolean} hasOthers
  */
@@ -50,8 +52,8 @@ function divide(slice, hasOthers) {
 }
 
 /**
- * How many times as fast N ranks could be, how many times they were, and what the difference went into. All are
- * shares of the ranks' time: a cost of 0.3 is three tenths of what one rank does in a step.
+ * The ideal speed-up with N ranks, the measured one, and the costs that explain the difference. Costs are
+ * fractions of one rank's step time: 0.3 is three tenths of a rank's work per step.
  * @param {{ head: any, history: any[] }} one the run with fewer ranks
  * @param {{ head: any, history: any[] }} many
  * @returns {{ best: number, came: number, costs: Record<string, number>, unexplained: number } | null}
@@ -61,7 +63,7 @@ export function waterfall(one, many) {
   const came = speedUp(many.head, one.head);
   if (!before || !after || came === null) return null;
   const best = many.head.num_ranks / one.head.num_ranks;
-  // What a part would take if nothing but the number of ranks had an effect.
+  // The factor by which a part would change if only the number of ranks and the batch had an effect.
   const share = many.head.global_batch / one.head.global_batch / best;
   const step_s = many.head.pace.step_time_s;
   const costs = Object.fromEntries(

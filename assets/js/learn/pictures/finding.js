@@ -1,4 +1,4 @@
-// What stands around a picture: above it what to look at, below it what the runs showed, where they did.
+// The texts around a picture: above it a hint where to look, below it the finding of the runs.
 
 import { el, show } from "../../shared/dom.js";
 import { OutcomeNote } from "./outcome.js";
@@ -14,7 +14,7 @@ const SENTENCES = {
 
 export class Finding {
   /**
-   * @param {any} about the picture
+   * @param {any} about the picture's description
    * @param {(() => void) | null} onAgain
    */
   constructor({ see, finding }, onAgain) {
@@ -25,14 +25,14 @@ export class Finding {
     this.note = new OutcomeNote(onAgain);
   }
 
-  /** A picture with its texts. */
+  /** Adds the texts to a picture and returns its element. */
   around({ element }) {
     element.prepend(this.look);
     element.append(this.words, this.note.element);
     return element;
   }
 
-  /** @param {import("./outcome.js").Outcome | null} outcome null while the runs go on */
+  /** @param {import("./outcome.js").Outcome | null} outcome null while the runs are live */
   update(outcome) {
     show(this.look, outcome !== null && this.hasLook);
     show(this.words, outcome?.verdict === "explained" && this.hasWords);

@@ -1,4 +1,4 @@
-// An instrument of a run's page, "Look closer", within a lesson.
+// An instrument of "Look closer" within a lesson.
 
 import { instrumentOf } from "../../run/closer/look_closer.js";
 import { lineSample } from "../../charts/line_sample.js";
@@ -9,7 +9,7 @@ import { inlines } from "../text.js";
 export class InstrumentPicture {
   constructor(about) {
     this.about = about;
-    /** @type {Map<string, { box: HTMLElement, instrument: any, seen: any, isOpen: boolean }>} by run */
+    /** @type {Map<string, { box: HTMLElement, instrument: any, seen: any, isOpen: boolean }>} By run id. */
     this.made = new Map();
     this.boxes = el("div", { class: "ddp-lesson-instruments" });
     this.empty = el("p", { class: "ddp-empty" }, "Appears as soon as the run trains.");
@@ -48,7 +48,7 @@ export class InstrumentPicture {
     ); // prettier-ignore
   }
 
-  /** Gives an instrument the newest message of its run, once. */
+  /** Passes the latest payload of a run to its instrument, once. */
   tell({ runId, payload }) {
     const made = this.made.get(runId);
     if (!made?.instrument || made.seen === payload) return;

@@ -1,4 +1,4 @@
-// Each kind of picture that a lesson can have.
+// Creates the pictures of a lesson by their kind.
 
 import { CurvePicture, NumberPicture } from "../pictures.js";
 import { BarsPicture } from "./bars.js";
@@ -7,8 +7,8 @@ import { WaterfallPicture } from "./waterfall.js";
 
 /**
  * @param {any} about
- * @param {any} prediction what was predicted, for a curve
- * @param {(chart: any) => void} onVisible a chart has come into sight
+ * @param {any} prediction the user's prediction, for a curve
+ * @param {(chart: any) => void} onVisible called when a chart becomes visible
  */
 export function makePicture(about, prediction, onVisible) {
   if (about.curve) return new CurvePicture(about, prediction, onVisible);

@@ -1,4 +1,4 @@
-// What a lesson's runs showed of an answer or a finding, as the server compared it with what was measured.
+// The outcome of a lesson's runs for an answer or a finding, as compared by the server.
 
 import { el, show } from "../../shared/dom.js";
 import { bytes, count, loss, number, percent, shortTime } from "../../shared/format.js";
@@ -6,9 +6,10 @@ import { bytes, count, loss, number, percent, shortTime } from "../../shared/for
 /**
  * @typedef {object} Outcome
  * @property {"explained" | "otherwise" | "doubtful" | "unmeasured" | "unchecked"} verdict
- * @property {number | null} happened the choice that was measured, counted from 0
- * @property {string[]} reasons why nobody can say
- * @property {{ words: string, run: string, against: string | null, value: number, unit: string }[]} numbers what was compared
+ * @property {number | null} happened the index of the choice that was measured
+ * @property {string[]} reasons why the result is uncertain
+ * @property {{ words: string, run: string, against: string | null, value: number, unit: string }[]} numbers
+ * the measurements that were compared
  */
 
 /** @type {Record<string, (value: number) => string>} */
@@ -24,7 +25,7 @@ const UNITS = {
   number: (value) => number(value, 3),
 };
 
-/** What the runs said of a question, in a sentence; empty where the answer is the one that the lesson explains. */
+/** A sentence about the result of a question; empty if it agrees with the lesson. */
 const SENTENCES = {
   explained: "",
   otherwise: "These runs showed something else than the lesson explains.",
@@ -34,7 +35,7 @@ const SENTENCES = {
 };
 
 /**
- * The choice to show as what happened; null where the runs cannot say.
+ * The index of the choice to mark as what happened; null if the runs cannot tell.
  * @param {Outcome | null | undefined} outcome
  * @param {number} right the answer that the lesson explains
  * @returns {number | null}
@@ -44,7 +45,7 @@ export function happened(outcome, right) {
   return outcome.happened;
 }
 
-/** The measured numbers of an answer or a finding, why they may say little, and a button to measure again. */
+/** The measurements behind an answer or a finding, reasons for doubt, and a button to measure again. */
 export class OutcomeNote {
   /** @param {(() => void) | null} onAgain */
   constructor(onAgain) {
@@ -58,7 +59,7 @@ export class OutcomeNote {
 
   /**
    * @param {Outcome} outcome
-   * @param {string} [sentence] in place of the one about a question
+   * @param {string} [sentence] replaces the sentence about a question
    */
   update({ verdict, reasons, numbers }, sentence = SENTENCES[verdict]) {
     const isDoubtful = verdict === "otherwise" || (verdict !== "unmeasured" && reasons.length > 0);
@@ -67,7 +68,7 @@ export class OutcomeNote {
     show(this.words, sentence !== "");
     this.reasons.replaceChildren(...reasons.map((reason) => el("li", {}, reason)));
     show(this.reasons, reasons.length > 0);
-    // Whether a run failed stands beside the run.
+    // A failure is already shown in the row of the run.
     const told = numbers.filter(({ unit }) => unit !== "flag");
     this.numbers.textContent = told.length > 0 ? `Measured: ${told.map(measured).join("; ")}.` : "";
     show(this.numbers, told.length > 0);

@@ -1,4 +1,4 @@
-// The waterfall: from N times as fast to what came, and what each part of a step cost.
+// The waterfall picture: from the ideal speed-up to the measured one, with the cost of each part of a step.
 
 import { el, setText } from "../../shared/dom.js";
 import { count, number } from "../../shared/format.js";
@@ -41,10 +41,10 @@ export class WaterfallPicture {
   close() {}
 }
 
-/** Each row begins where the one before it ended. */
+/** Each bar starts where the previous one ends. */
 function table({ best, came, costs, unexplained }) {
   const steps = [...PARTS.map((part) => [WORDS[part](), costs[part], "cost"]), ["unexplained", unexplained, "unexplained"]];
-  // A part may take less than its N-th: then the bars go beyond N.
+  // If a part takes less than its N-th, bars extend beyond N.
   let level = best;
   const levels = steps.map(([, cost]) => (level -= cost));
   const widest = Math.max(best, came, ...levels);
@@ -76,7 +76,7 @@ function row(words, drawn, value) {
   );
 }
 
-/** From how much all of it was measured, and whether it was disturbed. */
+/** The number of samples behind the picture, and a warning if the runs were disturbed. */
 function said(one, many) {
   const samples = (run) => run.history.reduce((sum, rank) => sum + rank.num_samples, 0);
   const words =

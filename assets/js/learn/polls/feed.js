@@ -1,21 +1,24 @@
-// The news of a poll: Server-Sent Events while the page can be seen, asking again where they do not get through.
+// The updates of a poll: Server-Sent Events while the page is visible, polling if events do not get through.
 
 import { address, fetchJson } from "../../shared/net.js";
 import { takeSlot } from "../../run/stream.js";
 
 const ASK_EVERY_MS = 1000;
 
-/** The address of one of a poll's live routes. */
+/** The URL of a live route of a poll. */
 export function pollAddress(pollId, route = "") {
   return address(`live/polls/${encodeURIComponent(pollId)}${route && `/${route}`}`);
 }
 
-/** The teacher's page of a poll, or what is shown on the projector. */
+/** The URL of the teacher's page of a poll, or of its projector view. */
 export function pollPage(pollId, isProjector = false) {
   return address(`learn?poll=${encodeURIComponent(pollId)}${isProjector ? "&projector=1" : ""}`);
 }
 
-/** Sends a prediction; rejects with a PlainError where it is not taken. A login says whose it is, else the token. */
+/**
+ * Sends a prediction; rejects with a PlainError if it is not accepted. The sender is identified by the login,
+ * or by the token.
+ */
 export function sendAnswer(pollId, answer, token = "") {
   return fetchJson(pollAddress(pollId, "answer"), {
     method: "POST",
@@ -27,9 +30,9 @@ export function sendAnswer(pollId, answer, token = "") {
 export class PollFeed {
   /**
    * @param {string} pollId
-   * @param {(state: any) => void} onState at each change; the last one has the state "ended"
+   * @param {(state: any) => void} onState called after each change; the last state is "ended"
    * @param {(error: Error | null) => void} onConnection
-   * @param {boolean} isEarly also what is predicted while the poll is open; only teachers get that
+   * @param {boolean} isEarly also receive the predictions while the poll is open (teachers only)
    */
   constructor(pollId, onState, onConnection, isEarly = false) {
     this.pollId = pollId;
@@ -40,7 +43,7 @@ export class PollFeed {
     this.source = null;
     this.slot = null;
     this.timer = undefined;
-    /** @type {object | null} which opening is the newest */
+    /** @type {object | null} Identifies the latest call of begin(). */
     this.turn = null;
     this.follow = () => this.begin();
     document.addEventListener("visibilitychange", this.follow);
@@ -73,7 +76,7 @@ export class PollFeed {
     });
   }
 
-  /** Asks once; then streams if that went well. */
+  /** Polls once, then tries to stream again. */
   async ask() {
     try {
       this.take(await fetchJson(pollAddress(this.pollId) + this.query));

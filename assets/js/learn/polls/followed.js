@@ -1,4 +1,4 @@
-// A lesson that is done together with others: the prediction goes to the poll, and everybody watches the same runs.
+// A lesson followed in a poll: the prediction is sent to the poll, and everyone watches the same runs.
 
 import { person } from "../../auth/person.js";
 import { el, setText, show } from "../../shared/dom.js";
@@ -17,9 +17,9 @@ const WORDS = {
 };
 
 /**
- * The poll that a lesson belongs to; null where it is done alone. Whoever joins one begins the lesson anew.
+ * Returns the poll that a lesson belongs to, or null. Joining another poll restarts the lesson.
  * @param {string} lesson
- * @param {string | null} pollId as the address names it
+ * @param {string | null} pollId from the URL
  */
 export async function joinedPoll(lesson, pollId) {
   const before = progressOf(lesson);
@@ -42,7 +42,7 @@ export async function joinedPoll(lesson, pollId) {
 }
 
 export class FollowedPoll {
-  /** @param {any} about as the server describes it */
+  /** @param {any} about the server's description */
   constructor(about) {
     this.about = about;
     this.state = about;
@@ -59,7 +59,7 @@ export class FollowedPoll {
     this.update(about);
   }
 
-  /** The poll decides when the runs begin. */
+  /** True while the poll decides when runs start. */
   get isGoing() {
     return this.state.state !== "ended" && this.state.state !== "revealed";
   }
@@ -78,7 +78,10 @@ export class FollowedPoll {
     );
   }
 
-  /** Sends a prediction; tells whether it may be locked. One that comes too late is only the learner's own. */
+  /**
+   * Sends a prediction; returns true if it may be locked. After the poll has closed, the prediction is not
+   * sent.
+   */
   async send(prediction) {
     if (this.state.state !== "open") return true;
     try {

@@ -1,7 +1,7 @@
-// The middle of many drawn curves.
+// The median of drawn curves.
 
 /**
- * The median at each point; nothing where there is no curve.
+ * The median at each point; empty without curves.
  * @param {number[][]} curves
  */
 export function medians(curves) {

@@ -1,4 +1,4 @@
-// A poll on a phone: the question, one answer, and what came of it. Whoever is logged in does the lesson instead.
+// A poll on a phone: the question, the answer, and the result. Logged-in users are redirected to the lesson.
 
 import { person } from "../../auth/person.js";
 import { el, setText, show } from "../../shared/dom.js";
@@ -17,7 +17,7 @@ const WORDS = {
   ended: "The poll has ended.",
 };
 
-/** Fills an element with the question of a poll; returns a function that ends it. */
+/** Fills an element with the question of a poll; returns a function that unmounts it. */
 export function mountPoll(root) {
   const pollId = new URLSearchParams(window.location.search).get("id") ?? "";
   document.title = "A poll";
@@ -110,7 +110,7 @@ class PhoneView {
   }
 }
 
-/** Which browser answers, by chance alone: it says nothing about who that is. */
+/** A random token that identifies this browser without identifying the user. */
 function token() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");

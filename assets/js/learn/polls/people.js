@@ -1,4 +1,4 @@
-// Who predicted what: for the teacher's eyes, so never on the projector.
+// The predictions by name, for teachers; never shown on the projector.
 
 import { el, setText } from "../../shared/dom.js";
 import { number } from "../../shared/format.js";

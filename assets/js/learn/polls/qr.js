@@ -1,13 +1,13 @@
-// The address of a poll for phones, as a QR code and in letters; or why phones cannot reach it.
+// The URL of a poll for phones as a QR code and as text, or the reason why phones cannot reach it.
 
 import { el, svg } from "../../shared/dom.js";
 import { address, fetchJson } from "../../shared/net.js";
 import { pollAddress } from "./feed.js";
 
-// What readers need around a code, in modules.
+// The quiet zone that QR readers require, in modules.
 const QUIET = 4;
 
-/** Returns an element that fills itself; a class that logs in needs no code. */
+/** Returns an element that loads its own content. A class with a login needs no code. */
 export function joinCard(pollId, { hasLogin, isProjector }) {
   const box = el("div", { class: "ddp-poll-join" });
   const here = hasLogin

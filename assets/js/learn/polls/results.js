@@ -1,4 +1,4 @@
-// What a class predicted: a bar for each choice, or all drawn curves on top of each other.
+// The predictions of a class: a bar per choice, or all drawn curves in one picture.
 
 import { el, setText, show, svg } from "../../shared/dom.js";
 import { count, number } from "../../shared/format.js";
@@ -7,7 +7,7 @@ import { DrawnCurve } from "../drawn_curve.js";
 import { inlines } from "../text.js";
 import { medians } from "./medians.js";
 
-/** Returns the picture of a question's answers: `element`, and `update(results, right)`. */
+/** Returns the picture of a question's answers, with `element` and `update(results, right)`. */
 export function resultsOf(question) {
   return question.kind === "curve" ? new CurveHeap(question) : new ChoiceBars(question);
 }
@@ -31,7 +31,7 @@ class ChoiceBars {
 
   /**
    * @param {{ counts: number[] }} results
-   * @param {number | undefined} right the choice that came true, once that is to be seen
+   * @param {number | undefined} right the index of the choice that happened, once it may be shown
    */
   update({ counts }, right) {
     const all = counts.reduce((sum, each) => sum + each, 0);

@@ -1,4 +1,4 @@
-// The runs of a poll as everybody watches them, with what the class predicted over the measured curves.
+// The runs of a poll, with the class's predictions drawn over the measured curves.
 
 import { el, section, show } from "../../shared/dom.js";
 import { chartColors } from "../../shared/theme.js";
@@ -11,11 +11,11 @@ export class PollRuns {
   /**
    * @param {any} lesson
    * @param {any} question
-   * @param {(chart: any) => void} onChart draws a chart
+   * @param {(chart: any) => void} onChart called to draw a chart
    */
   constructor(lesson, question, onChart) {
     this.onChart = onChart;
-    // What the lesson does to its runs is done by the server.
+    // Without commands: the server sends the lesson's commands to the runs of a poll.
     this.runs = lesson.runs.map(
       ({ name, expect }, index) => new LessonRun(name, index, null, { expect, looks: looksOf(lesson) }),
     );
@@ -44,7 +44,7 @@ export class PollRuns {
     return this.runs.every((run) => run.isOver);
   }
 
-  /** Follows the runs that the poll names; `results` are drawn over them. */
+  /** Follows the poll's runs; `results` are drawn over their curves. */
   take(runIds, results) {
     runIds.forEach((runId, index) => {
       if (this.runs[index] && this.runs[index].runId !== runId) this.runs[index].started(runId);
@@ -59,7 +59,7 @@ export class PollRuns {
     this.redraw();
   }
 
-  /** Says why it came so. */
+  /** Shows the explanation. */
   reveal({ because }) {
     this.because.replaceChildren(...inlines(because ?? []));
     show(this.because, Boolean(because?.length));
@@ -78,10 +78,10 @@ export class PollRuns {
   }
 }
 
-/** A chart with all predicted curves of a class in it. */
+/** A chart with the predicted curves of a class. */
 class HeapPicture extends CurvePicture {
   constructor(about, question, onChart) {
-    // There is no prediction of one person here, only the question.
+    // No individual prediction here, only the question.
     super(about, /** @type {any} */ ({ about: question }), onChart);
     this.results = null;
   }
@@ -92,7 +92,7 @@ class HeapPicture extends CurvePicture {
     const isOfThis = about.curve === this.about.curve && about.axis === this.about.axis;
     const curves = this.results?.curves ?? [];
     if (!isOfThis || curves.length === 0) return null;
-    // One trace for all, with gaps between them.
+    // One trace for all curves, with gaps between them.
     const places = curves[0].map((_, index) => (index / (curves[0].length - 1)) * about.until);
     return {
       type: "scatter",

@@ -1,20 +1,20 @@
-// A lesson that a class does together: the prediction goes to the poll, and the runs come from it.
+// A lesson followed in a poll: the prediction is sent to the poll, and the runs come from it.
 
 import { setText, show } from "../../shared/dom.js";
 import { LessonView } from "../lesson.js";
 
 export class LessonTogether extends LessonView {
   /**
-   * @param {any} lesson as the server describes it
+   * @param {any} lesson the server's description
    * @param {import("./followed.js").FollowedPoll} poll
    */
   constructor(lesson, poll) {
     super(lesson);
     this.poll = poll;
-    // What the lesson does to the runs of a poll is done by the server.
+    // The server sends the lesson's commands to the runs of a poll.
     for (const run of this.runs) run.commands = [];
     this.element.firstElementChild?.append(poll.element);
-    // They are the teacher's.
+    // The runs belong to the teacher: remove the button that deletes them.
     this.foot.resets[1].remove();
     poll.follow((runIds) => this.takeRuns(runIds));
     this.update();
@@ -27,11 +27,11 @@ export class LessonTogether extends LessonView {
     });
   }
 
-  /** The runs that everybody watches. */
+  /** Adopts the runs of the poll. */
   takeRuns(runIds) {
     this.progress.runs = this.runs.map(({ runId, index }) => runId ?? runIds[index] ?? null);
     if (this.adopt()) {
-      // Whoever has them all goes on alone; until then nobody but the poll starts the next.
+      // With all runs present the learner continues alone; until then only the poll starts runs.
       this.progress.isStarted = !this.progress.runs.includes(null);
       this.keep();
       this.read().catch((error) => this.heard(error));

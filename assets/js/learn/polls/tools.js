@@ -1,4 +1,4 @@
-// Polls that can be joined, and the teacher's button to open one.
+// The list of open polls, and the teacher's button to open one.
 
 import { el, show } from "../../shared/dom.js";
 import { address, callEndpoint, fetchJson } from "../../shared/net.js";
@@ -9,7 +9,7 @@ import { pollPage } from "./feed.js";
 const ASK_EVERY_MS = 3000;
 
 export class PollTools {
-  /** @param {string | null} lesson null on the list of all lessons */
+  /** @param {string | null} lesson null on the page of all lessons */
   constructor(lesson) {
     this.lesson = lesson;
     this.shown = "";

@@ -1,4 +1,4 @@
-// A poll as its teacher sees it, and as a projector shows it: what comes in, then the runs that everybody watches.
+// A poll in the teacher's and the projector's view: first the predictions, then the runs.
 
 import { loadPlotly } from "../../charts/chart.js";
 import { el, section, setText, show } from "../../shared/dom.js";
@@ -24,7 +24,9 @@ const WORDS = {
   revealed: "The runs have ended.",
   ended: "The poll has ended.",
 };
-/** What a teacher can do in a state: the action, its words, and whether it is the usual next one. */
+/**
+ * The teacher's buttons: action, label, whether it is the main button, and the states in which it is shown.
+ */
 /** @type {[string, string, boolean, string[]][]} */
 const BUTTONS = [
   ["close", "Close the poll", true, ["open"]],
@@ -34,7 +36,7 @@ const BUTTONS = [
 ];
 
 export class PollView {
-  /** Reads a poll and the lesson that it is on. */
+  /** Loads a poll and its lesson. */
   static async of(pollId, isProjector) {
     const poll = await fetchJson(pollAddress(pollId));
     const lesson = await fetchJson(address(`live/learn/lesson?name=${encodeURIComponent(poll.lesson)}`));
@@ -110,7 +112,7 @@ export class PollView {
     this.feed = new PollFeed(this.poll.poll_id, (state) => this.update(state), (error) => this.heard(error), isEarly);
   } // prettier-ignore
 
-  /** Shows, or hides again, what is predicted while the poll is open: on this page alone. */
+  /** Toggles the display of predictions while the poll is open, on this page only. */
   showEarly() {
     const isEarly = this.early.getAttribute("aria-pressed") === "true";
     this.early.setAttribute("aria-pressed", String(!isEarly));
@@ -150,13 +152,13 @@ export class PollView {
     if (now === "revealed" && before !== now) this.reveal();
   } // prettier-ignore
 
-  /** The choice that the runs showed; undefined while nobody can say. */
+  /** The index of the choice that the runs showed; undefined while unknown. */
   get happened() {
     const { state, outcome, question } = this.poll;
     return state === "revealed" ? (happened(outcome, question.right) ?? undefined) : undefined;
   }
 
-  /** What the runs showed is told by the server only now. */
+  /** Fetches the outcome, which the server sends only after the runs have ended. */
   async reveal() {
     try {
       const { question, outcome } = await fetchJson(pollAddress(this.poll.poll_id));

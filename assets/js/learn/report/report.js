@@ -1,4 +1,4 @@
-// The lab report: which lessons and runs it is of, whose it is, and its download.
+// The lab report dialog: the choice of lessons and runs, the name, the download.
 
 import { person } from "../../auth/person.js";
 import { openDialog } from "../../shared/dialog.js";
@@ -10,7 +10,7 @@ import { progressOf, progressWords } from "../progress.js";
 
 const MAX_NAME = 120;
 const MAX_RUNS_OFFERED = 100;
-// Of one question so many runs are reported: those that were started last.
+// Maximum number of runs per question in a report: the latest ones.
 const MAX_ATTEMPTS = 6;
 
 /** The button on the page of all lessons. */
@@ -23,8 +23,8 @@ export function reportButton() {
 }
 
 /**
- * Asks what the report is to hold, and downloads it.
- * @param {string | null} lesson the one that is picked first; null: all that were begun
+ * Asks for the content of the report and downloads it.
+ * @param {string | null} lesson the lesson that is selected initially; null for all started ones
  */
 export async function openReportDialog(lesson) {
   try {
@@ -103,7 +103,7 @@ class ReportChoice {
   }
 }
 
-/** A box to tick, with its words; `dataset.value` is what it stands for. */
+/** A labelled checkbox; `dataset.value` is its value. */
 function box(value, words, note, isChecked) {
   return el(
     "label",
@@ -118,7 +118,7 @@ function chosen(boxes) {
   return boxes.filter((each) => each.querySelector("input").checked).map((each) => each.dataset.value);
 }
 
-/** The runs of a lesson, attempts too. */
+/** The runs of a lesson, including attempts. */
 function runsOf({ runs, attempts }) {
   const tried = Object.values(attempts)
     .flat()
@@ -126,7 +126,7 @@ function runsOf({ runs, attempts }) {
   return [...runs.filter(Boolean), ...tried];
 }
 
-/** What was done in a lesson, as the server takes it. */
+/** The work in a lesson, in the format of the server. */
 function doneIn(lesson) {
   const { prediction, isLocked, runs, attempts, answers } = progressOf(lesson);
   const numbers = Object.keys(answers).map(Number);
@@ -143,7 +143,7 @@ function doneIn(lesson) {
   };
 }
 
-/** The report's file; rejects with a PlainError. */
+/** Requests the report; rejects with a PlainError. */
 async function made(body) {
   let response;
   try {

@@ -1,4 +1,4 @@
-// The grid of a run's charts: who has to draw, when, and how long it took.
+// The charts of a run: schedules drawing and logs its duration.
 
 import { Chart, loadPlotly } from "../../charts/chart.js";
 import { CheckpointMenu } from "./checkpoint_menu.js";
@@ -18,16 +18,17 @@ import { afterPaint } from "../../shared/throttle.js";
 import { Traces } from "../../charts/traces.js";
 
 const MAX_LOGGED = 2000;
-// What changes slowly is drawn seldom, which leaves the time to the loss.
-const CALM_MS = 1000;
-const LEFT_OVER_MS = 200;
+// Charts of slowly changing values are drawn less often than the loss.
+const SLOW_CHART_EVERY_MS = 1000;
+// Added to the delay of the timer, so that new loss points in this interval draw the other charts as well.
+const EXTRA_DELAY_MS = 200;
 const REFERENCES_EVERY_MS = 5000;
 const LOSS_TRACES = new Set(["loss", "validation_loss", "marks"]);
 
 window.ddpDrawLog ??= [];
 
 export class Board {
-  /** `onLook(look)` is told when the person looks over another axis or with other smoothing. */
+  /** `onLook(look)` is called when the user chooses another axis or smoothing. */
   constructor(runId, summary, { onError, onLook, onResume }) {
     this.runId = runId;
     this.onError = onError;
@@ -42,10 +43,10 @@ export class Board {
     this.isLive = true;
     this.step = 0;
     this.numSteps = null;
-    /** @type {any} The run's current values; null until they have come. */
+    /** @type {any} The run's current values; null until the first payload. */
     this.head = null;
     this.cursor = -1;
-    /** @type {{ label: string, metric: string, value: number }[]} What a validation metric compares with. */
+    /** @type {{ label: string, metric: string, value: number }[]} Reference lines for validation metrics. */
     this.references = [];
     /** @type {(() => void) | null} */
     this.endReferences = null;
@@ -66,7 +67,7 @@ export class Board {
     this.endTheme = onThemeChange(() => afterPaint(() => this.redrawAll()));
   }
 
-  /** Loads what draws. Compiling it takes a while: by then the run's numbers should have been asked for. */
+  /** Loads Plotly. Called after the first data request was sent, because compiling Plotly takes a while. */
   begin() {
     loadPlotly().then(
       (plotly) => {
@@ -81,10 +82,10 @@ export class Board {
     return { ...this.controls.look, end: this.endOfAxis() };
   }
 
-  /** One for all charts: the run's length while it goes on, its last step afterwards. */
+  /** The end of the x-axis of all charts: the run's length if it is live, its last step afterwards. */
   endOfAxis() {
     const isOverSteps = this.controls.look.axis === "step";
-    // A loss of NaN is no point of its curve.
+    // The step can exceed the last point, because a NaN loss is not a point of the curve.
     const last = Math.max(this.traces.get("loss").x.at(-1) ?? 0, isOverSteps ? this.step : 0);
     if (!this.isLive) return last;
     return isOverSteps && this.numSteps ? Math.max(last, this.numSteps) : this.axis.endFor(last);
@@ -97,9 +98,9 @@ export class Board {
       const made = new Chart({
         fetchRange,
         onVisible,
-        // Until the run's values have come nobody knows whether there is something to draw.
+        // No text until the run's values have arrived and show whether there will be points.
         empty: "",
-        everyMs: CALM_MS,
+        everyMs: SLOW_CHART_EVERY_MS,
         figure: (fine, room) => ({ empty: this.head && emptyWords(this.head), ...figure(fine, room) }),
         ...options,
       });
@@ -145,7 +146,7 @@ export class Board {
     ];
   }
 
-  /** Takes a payload in; what changed is drawn with the next frame. */
+  /** Applies a payload; changed charts are drawn in the next frame. */
   take(payload, bytes) {
     const changed = this.traces.apply(payload);
     this.head = payload.head;
@@ -163,7 +164,7 @@ export class Board {
     }
     if (this.noteMarks(payload)) changed.add("marks");
     for (const chart of this.charts) {
-      // What an empty chart says is of the run's current values.
+      // The text of an empty chart depends on the run's current values.
       if (!chart.hasPoints || [...changed].some((name) => chart.watches(name))) chart.isDirty = true;
     }
     if (payload.cursor !== this.cursor) {
@@ -179,7 +180,10 @@ export class Board {
     this.schedule();
   }
 
-  /** Keeps what is marked on the curve: checkpoints that are on disk, commands, warnings. Tells of news. */
+  /**
+   * Collects the marks of the loss curve: checkpoints on disk, commands, warnings. Returns true if they may
+   * have changed.
+   */
   noteMarks({ type, marks, checkpoints }) {
     if (type === "snapshot") this.happened = [];
     this.happened.push(
@@ -200,7 +204,7 @@ export class Board {
         words: checkpointWords(item),
       })),
       ...this.happened
-        // A checkpoint on request has a mark of its own.
+        // A checkpoint on request already has a mark.
         .filter((mark) => mark.kind === "command" && !(mark.name === "checkpoint" && mark.accepted))
         .map((mark) => ({ ...mark, words: commandWords(mark) })),
       ...this.happened
@@ -210,7 +214,7 @@ export class Board {
     return true;
   }
 
-  /** Draws before the next frame, once however often it is asked. */
+  /** Draws before the next frame, at most once per frame. */
   schedule() {
     if (this.isScheduled || !this.plotly) return;
     this.isScheduled = true;
@@ -218,8 +222,8 @@ export class Board {
   }
 
   /**
-   * Lets all charts grow for which it is time, up to the first that has to be drawn whole: that takes most of a
-   * frame. The loss first, but it never takes two such frames in a row while others wait.
+   * Draws all charts that are due, up to the first that needs a full drawing, which takes most of a frame.
+   * The loss comes first, but never takes two full drawings in a row while other charts wait.
    */
   async drawDue() {
     const drawn = this.waiting;
@@ -248,15 +252,18 @@ export class Board {
     return this.wasLossWhole && ready[0] === this.charts[0] ? [...ready.slice(1), ready[0]] : ready;
   }
 
-  /** Charts whose time has not come: most often news of the loss takes them along, in a frame that is drawn anyway. */
+  /**
+   * Schedules charts that are not yet due. Usually new loss points draw them earlier, in a frame that is
+   * needed anyway.
+   */
   scheduleLater(charts) {
     clearTimeout(this.later);
     if (charts.length === 0) return;
     const restMs = Math.min(...charts.map((chart) => chart.rest));
-    this.later = setTimeout(() => this.schedule(), restMs + LEFT_OVER_MS);
+    this.later = setTimeout(() => this.schedule(), restMs + EXTRA_DELAY_MS);
   }
 
-  /** After the first evaluation asks for the reference lines, until the server has fitted the linear model. */
+  /** After the first evaluation, fetches the reference lines until the server has fitted the linear model. */
   askForReferences() {
     if (this.endReferences || Object.keys(this.head.metrics ?? {}).length === 0) return;
     const ask = async () => {
@@ -267,7 +274,7 @@ export class Board {
       for (const chart of this.charts) chart.isDirty ||= chart.watches("metric:");
       this.schedule();
     };
-    // Where they cannot be had the chart stays as it is, and the next time may succeed.
+    // On errors the chart remains as it is; the next request may succeed.
     this.endReferences = askEvery(REFERENCES_EVERY_MS, ask, () => {});
   }
 
@@ -279,7 +286,7 @@ export class Board {
         await fetchJson(runAddress(this.runId, "view", { from, to, axis, ...smoothingOf(this.look).query }))
       ).traces;
     } catch {
-      // The coarse points stay: a zoom must not complain.
+      // Keep the coarse points: a zoom must not show an error.
       return null;
     }
   }
@@ -293,7 +300,7 @@ export class Board {
     this.schedule();
   }
 
-  /** Another axis: the places of a zoom mean nothing there. */
+  /** Resets all zooms after a change of the axis. */
   unzoomAll() {
     for (const chart of this.charts) chart.unzoom();
   }
@@ -306,10 +313,10 @@ export class Board {
   }
 }
 
-// Whoever measures waits for the next frame, which is one more to draw: nobody else should.
+// Benchmarks wait for the next frame, which forces an additional frame: nothing else should.
 const afterFrame = (act) => (window.ddpTimesFrames ? requestAnimationFrame(act) : setTimeout(act));
 
-// For measuring: from the newest event's time to the frame in which it could be seen.
+// For benchmarks: the delay from the latest event to the frame that shows it.
 function logDrawn(entries) {
   const drawn_unix_ms = Date.now();
   for (const entry of entries) window.ddpDrawLog.push({ ...entry, drawn_unix_ms });

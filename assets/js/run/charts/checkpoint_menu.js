@@ -1,4 +1,4 @@
-// What a click on a checkpoint's mark offers: go on from there, or download it.
+// The menu of a checkpoint's mark: resume from it, or download it.
 
 import { el, setText, show } from "../../shared/dom.js";
 import { bytes, clock, count } from "../../shared/format.js";
@@ -8,7 +8,7 @@ import { resumeFrom } from "../resume_from.js";
 import { runAddress } from "../../shared/net.js";
 
 export class CheckpointMenu {
-  /** `onResume()` is called when the run goes on from there; null for who may only look. */
+  /** `onResume()` is called after the run was resumed; null if the user may not change the run. */
   constructor(runId, onResume) {
     this.runId = runId;
     this.mayResume = onResume !== null;
@@ -36,7 +36,7 @@ export class CheckpointMenu {
     });
   }
 
-  /** Listens to clicks on the plot, once it is there. */
+  /** Listens to clicks on the plot, once Plotly has created it. */
   attach(plot) {
     if (this.plot === plot || !plot.on) return;
     this.plot = plot;

@@ -1,4 +1,4 @@
-// What an empty chart of a run says: when its first point comes, or why there is none.
+// The text of an empty chart: when its first point is expected, or why it has no points.
 
 import { count, duration, isLossNaN, LIVE_STATES, metricLabel } from "../../shared/format.js";
 
@@ -21,9 +21,9 @@ const ENDED_EARLY = "The run ended before its first step.";
  */
 
 /**
- * The step after which a run evaluates next, and what that step is called; null where it is not known.
+ * The next step at which a run evaluates, and its description; null if unknown.
  * @param {Head} head
- * @param {number | null} everySteps as the configuration says; null: at the end of every epoch
+ * @param {number | null} everySteps the configured interval; null: at the end of every epoch
  * @returns {{ step: number, words: string } | null}
  */
 export function nextEvaluation(
@@ -35,13 +35,13 @@ export function nextEvaluation(
   if (!every) return null;
   const number = Math.floor(step / every) + 1;
   const due = number * every;
-  // A run evaluates at its end, whatever it does before.
+  // A run always evaluates at its end.
   if (last && last < due) return { step: last, words: `at the end of the run, at step ${count(last)}` };
   return { step: due, words: everySteps === null ? `after epoch ${count(number)}` : `at step ${count(due)}` };
 }
 
 /**
- * In words when the first evaluation comes, or why there is none.
+ * A text with the time of the first evaluation, or the reason why none is expected.
  * @param {Head} head
  * @param {number | null} everySteps
  */
@@ -64,7 +64,7 @@ export function firstEvaluationWords(head, everySteps) {
 }
 
 /**
- * ", in about 1 min 20 s": in steps of five seconds from a minute on, so that it does not flicker.
+ * ", in about 1 min 20 s". Rounded to five seconds from one minute on, so that it does not flicker.
  * @param {number} seconds
  */
 function waitWords(seconds) {
@@ -74,7 +74,7 @@ function waitWords(seconds) {
 }
 
 /**
- * What the chart of the training loss says while it has no point.
+ * The text of an empty training loss chart.
  * @param {Head} head
  */
 export function lossWords(head) {
@@ -83,7 +83,7 @@ export function lossWords(head) {
 }
 
 /**
- * What the chart of a number per step says while it has no point.
+ * The text of an empty per-step chart.
  * @param {Head} head
  * @param {{ name: string, empty: string }} chart an entry of the summary's `charts`
  */

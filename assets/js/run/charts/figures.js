@@ -1,20 +1,20 @@
-// What each chart of a run shows, from the traces that are held.
+// The Plotly figures of a run's charts.
 
 import { isLossNaN, metricLabel, number, SHARES } from "../../shared/format.js";
 import { chartColors, color, line } from "../../shared/theme.js";
 import { DAY_ZERO_MS, smoothingOf, timeTicks } from "../../charts/style.js";
 import { refine, valueAt } from "../../charts/traces.js";
 
-/** How the names of the traces of checkpoints begin. */
+/** The prefix of the trace names of checkpoints. */
 export const CHECKPOINT = "checkpoint";
 const PREFERRED_METRICS = ["perplexity", "rmse", "accuracy"];
 
-/** Training and validation loss, with marks on the curve for what happened on the way; a narrow legend is short. */
+/** Training and validation loss, with marks for events of the run. `look.isNarrow` shortens the legend. */
 export function lossFigure(traces, fine, look, marks, lossWords) {
   const training = refine(traces.get("loss"), fine.loss);
   const smooth = refine(traces.get("loss_smooth"), fine.loss_smooth);
   const validation = refine(traces.get("validation_loss"), fine.validation_loss);
-  // Marks alone are no curve.
+  // Marks without a curve are not drawn.
   if (![training, validation].some(hasNumber)) return { data: [], layout: {} };
   const hasSmooth = look.smoothing > 1 && smooth.x.length > 0;
   const raw = {
@@ -47,7 +47,7 @@ export function lossFigure(traces, fine, look, marks, lossWords) {
         hoverformat: ".4f",
         exponentformat: "power",
       },
-      // Checkpoints stand on the axis, whatever the loss.
+      // Checkpoints are drawn on the x-axis, independent of the loss.
       yaxis2: { overlaying: "y", range: [0, 1], fixedrange: true, visible: false },
     },
   };
@@ -55,7 +55,7 @@ export function lossFigure(traces, fine, look, marks, lossWords) {
 
 const hasNumber = ({ y }) => y.some((value) => value !== null);
 
-/** Ticks on the axis of steps, one for each checkpoint that is on disk; those on request are crosses. */
+/** A tick on the step axis per checkpoint on disk; checkpoints on request are crosses. */
 function checkpointTraces(marks, look) {
   const all = marksOf("checkpoint", marks, look);
   const trace = (name, symbol, shown) =>
@@ -96,7 +96,7 @@ const MARKS = {
   warning: { name: "warning", symbol: "triangle-up", colour: 4, size: 11 },
 };
 
-/** One trace a kind of mark; each mark lies on the curve, at its step. */
+/** One trace per kind of mark; each mark is placed on the curve at its step. */
 function markTraces(marks, curve, look) {
   return Object.entries(MARKS).map(([kind, { name, symbol, colour, size }]) => {
     const held = marksOf(kind, marks, look)
@@ -111,7 +111,7 @@ function markTraces(marks, curve, look) {
   });
 }
 
-/** One metric over the validation split: the chosen one, or the main one, with lines of what it compares with. */
+/** A validation metric, the chosen one or the main one, with its reference lines. */
 export function metricFigure(traces, fine, look, chosen, references = []) {
   const names = metricNames(traces);
   const name = names.includes(chosen) ? chosen : names[0];
@@ -134,14 +134,14 @@ export function metricFigure(traces, fine, look, chosen, references = []) {
         title: { text: name === "accuracy" ? "share predicted right" : label },
         tickformat: isShare ? ",.2~%" : null,
         hoverformat: isShare ? ".2%" : ".3f",
-        // With one point Plotly shows as much again above and below it: more than all and less than nothing.
+        // Around a single point Plotly's range would extend below 0% and above 100%.
         ...(isShare ? { autorangeoptions: { clipmin: 0, clipmax: 1.01 } } : {}),
       },
     },
   };
 }
 
-/** A horizontal line over the whole chart; its name has the number. */
+/** A horizontal line across the chart, with its value in the legend. */
 function referenceLine({ label, value }, trace, look, isShare, index) {
   const end = Math.max(look.end, trace.x.at(-1) ?? 0);
   const shown = isShare ? `${(100 * value).toFixed(1)}%` : number(value);
@@ -151,7 +151,7 @@ function referenceLine({ label, value }, trace, look, isShare, index) {
   });
 }
 
-/** The metrics there are, the main one first. */
+/** The names of the available metrics, the main one first. */
 export function metricNames(traces) {
   const names = traces.named("metric:").map((name) => name.slice("metric:".length));
   const place = (name) =>
@@ -160,12 +160,13 @@ export function metricNames(traces) {
 }
 
 /**
- * One number of each step, as an entry of the summary's `charts` says; with what was left of it where it is cut.
- * `head`: the run's current values; when other programs took the processor is grey in the chart of the throughput.
+ * A per-step value, as described by an entry of the summary's `charts`; if it has a limit (gradient
+ * clipping), also the clipped value. `head`: the run's current values; in the throughput chart, periods in
+ * which other programs used the processor are grey.
  */
 export function stepFigure(traces, fine, look, chart, head) {
   const trace = refine(traces.get(chart.column), fine[chart.column]);
-  // One point is no line: what led to the NaN cannot be seen in it.
+  // A line needs two points: before an early NaN a single point would show nothing.
   if (trace.x.length === 1 && head && isLossNaN(head)) return { data: [], layout: {} };
   const mode = trace.x.length === 1 ? "markers" : "lines";
   const looks = { mode, line: { ...line(chart.color), dash: "solid", width: 1.6 } };
@@ -214,12 +215,12 @@ function axisOf(look, trace) {
   };
 }
 
-/** Where all charts of a run end: where the run does, or ahead of its curves where that is not known. */
+/** The common end of all charts of a run: the run's length, or slightly ahead of the curves if unknown. */
 const endOf = (look) => (look.end > 0 ? place(look.end, look) : 0);
 
 const place = (x, look) => (look.axis === "step" ? x : DAY_ZERO_MS + x * 1000);
 
-/** Turns a range as the chart has it into one of steps or seconds. */
+/** Converts an x value of the chart to steps or seconds. */
 export function placeFromChart(x, look) {
   return look.axis === "step" ? x : (x - DAY_ZERO_MS) / 1000;
 }

@@ -7,8 +7,8 @@ import { count, number } from "../../shared/format.js";
 import { callEndpoint } from "../../shared/net.js";
 import { complain, inform } from "../../shared/toast.js";
 
-// Only in these states do the ranks hear a command.
-const HEARING = new Set(["running", "paused"]);
+// Ranks process commands only in these states.
+const COMMAND_STATES = new Set(["running", "paused"]);
 const NOT_YET = new Set(["queued", "starting"]);
 
 export class LearningRateControl {
@@ -16,7 +16,7 @@ export class LearningRateControl {
   constructor(runId, { config }, onSent) {
     this.runId = runId;
     this.onSent = onSent;
-    /** @type {Set<string>} The ids of commands that have no answer yet. */
+    /** @type {Set<string>} Ids of commands that were not answered yet. */
     this.asked = new Set();
     const { lr_schedule: schedule, warmup_steps: steps, warmup_ratio: share } = config;
     this.isFull = schedule !== "constant" || steps > 0 || share > 0;
@@ -62,17 +62,17 @@ export class LearningRateControl {
     }
   }
 
-  /** Shows the current rate, and the outcome of each command that this control sent. */
+  /** Shows the current rate and the result of each command that this control sent. */
   update({ head, marks = [] }) {
-    const isHearing = HEARING.has(head.state);
+    const takesCommands = COMMAND_STATES.has(head.state);
     const reason = NOT_YET.has(head.state)
       ? "The run has not begun to train."
       : "The run does not train now.";
     const follows = this.isFull ? " Warm-up and schedule continue from it." : "";
-    enable(this.button, isHearing, `Takes effect in the next step.${follows}`, reason);
+    enable(this.button, takesCommands, `Takes effect in the next step.${follows}`, reason);
     enable(
       this.input,
-      isHearing,
+      takesCommands,
       `Rate in step ${count(head.step)}: ${number(head.learning_rate, 3)}`,
       reason,
     );

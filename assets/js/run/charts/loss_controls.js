@@ -1,4 +1,4 @@
-// How a person looks at the curves: over steps or time, straight or logarithmic, smoothed or raw; kept.
+// Controls of the loss chart: steps or time, linear or logarithmic, smoothing. Stored in this browser.
 
 import { select } from "../../charts/controls.js";
 import { smoothingOf, SMOOTHINGS } from "../../charts/style.js";
@@ -7,12 +7,12 @@ import { metricNames } from "./figures.js";
 import { metricLabel } from "../../shared/format.js";
 import { prefer, preference } from "../../shared/prefs.js";
 
-const USUAL = { axis: "step", isLogarithmic: false, smoothing: 10 };
+const DEFAULTS = { axis: "step", isLogarithmic: false, smoothing: 10 };
 
 export class LossControls {
-  /** `onChange(look, isNewData)`: another axis or smoothing needs other points from the server. */
+  /** `onChange(look, isNewData)`: `isNewData` if other points must be fetched (another axis or smoothing). */
   constructor(onChange) {
-    this.look = { ...USUAL, ...preference("look", {}) };
+    this.look = { ...DEFAULTS, ...preference("look", {}) };
     const change = (values, isNewData) => {
       this.look = { ...this.look, ...values };
       prefer("look", this.look);
@@ -43,7 +43,7 @@ export class MetricControls {
     this.onChange = onChange;
   }
 
-  /** Offers the metrics there are, where there is more than one. */
+  /** Updates the list of metrics; hidden if there is only one. */
   offer(traces) {
     const names = metricNames(traces);
     if (names.join() === this.names.join()) return;

@@ -1,4 +1,4 @@
-// All-reduce theatre: this run's own bucket on its way through all ranks, round by round.
+// All-reduce theatre: shows how a bucket of this run is averaged across all ranks, round by round.
 
 import { el, setText } from "../../shared/dom.js";
 import { bytes, count } from "../../shared/format.js";
@@ -11,12 +11,12 @@ import { Theatre } from "./theatre/theatre.js";
 
 const SECONDS_A_ROUND = 2.5;
 const LONGEST_S = 30;
-const MOST_WIDTH = 46;
+const MAX_WIDTH = 46;
 const NO_BUCKETS =
   "The recorded steps have no bucket of gradients: this strategy averages them in other collectives, which the step theatre draws.";
 
 /**
- * Makes the instrument for a run.
+ * Creates the instrument for a run.
  * @param {string} runId
  * @param {any} summary
  */
@@ -81,7 +81,7 @@ class AllReduceTheatre extends Theatre {
   chooseBucket(number) {
     this.choice.value = String(number);
     const { recording } = this;
-    // The first recorded step has begun in the middle of whatever was before.
+    // The first recorded step begins in the middle of earlier work: use the second one if there is one.
     const step = Math.min(1, recording.num_steps - 1);
     const reduced = allReduceOf(recording, step, number);
     this.scene = reduced && sceneOf(recording, reduced, number);
@@ -109,7 +109,7 @@ class AllReduceTheatre extends Theatre {
   draw() {
     const { width, rem } = this.room;
     if (!this.scene || width === 0) return;
-    this.scene.draw(this.picture, this.player.share, Math.min(width, MOST_WIDTH * rem), rem);
+    this.scene.draw(this.picture, this.player.share, Math.min(width, MAX_WIDTH * rem), rem);
   }
 }
 

@@ -1,4 +1,4 @@
-// Fingerprints: a hash of each rank's weights, step by step, and how far the ranks lie apart.
+// Fingerprints: a hash of each rank's weights per step, and the distance between the ranks.
 
 import { Chart, loadPlotly } from "../../charts/chart.js";
 import { el, setText, show } from "../../shared/dom.js";
@@ -8,19 +8,19 @@ import { term } from "../../shared/terms.js";
 import { complain } from "../../shared/toast.js";
 import { groupsOf, replicaSentence } from "./replicas.js";
 
-const SHORT = 4;
-const MOST_RANKS = 16;
-const MOST_COLUMNS = 12;
-const FEW_COLUMNS = 3;
+const HASH_DIGITS = 4;
+const MAX_RANKS = 16;
+const MAX_COLUMNS = 12;
+const MAX_COLUMNS_NARROW = 3;
 
 /**
- * The figure of the distances to rank 0.
+ * The Plotly figure of the distances to rank 0.
  * @param {{ steps: number[], distances: (number | null)[][] } | null} curve
  */
 function distanceFigure(curve) {
   const { steps, distances } = curve ?? { steps: [], distances: [] };
   return {
-    data: distances.slice(0, MOST_RANKS).map((y, rank) => ({
+    data: distances.slice(0, MAX_RANKS).map((y, rank) => ({
       type: "scatter",
       mode: steps.length > 60 ? "lines" : "lines+markers",
       name: `rank ${rank}`,
@@ -103,9 +103,9 @@ class Fingerprints {
     this.say();
   }
 
-  /** Takes a message of the run's stream. */
+  /** Applies a message of the run's stream. */
   update({ fingerprints: found, head }) {
-    // A page may embed it in no fold of its own: then it is open as soon as it is there.
+    // Lessons embed the instrument without a fold: then it counts as open once it is in the document.
     const wasOpen = this.isOpen;
     this.isOpen ||= this.element.isConnected && this.element.closest("details") === null;
     this.isOffered = head.num_ranks > 1;
@@ -131,8 +131,8 @@ class Fingerprints {
 
   fillTable({ newest, num_ranks: numRanks }) {
     const isNarrow = window.matchMedia("(max-width: 700px)").matches;
-    const steps = newest.slice(-(isNarrow ? FEW_COLUMNS : MOST_COLUMNS));
-    const shown = Math.min(numRanks, MOST_RANKS);
+    const steps = newest.slice(-(isNarrow ? MAX_COLUMNS_NARROW : MAX_COLUMNS));
+    const shown = Math.min(numRanks, MAX_RANKS);
     show(this.more, numRanks > shown);
     setText(this.more, `Of ${count(numRanks)} ranks the first ${shown} are shown; all are compared.`);
     this.head.replaceChildren(
@@ -179,7 +179,7 @@ function hashCell(hash, group) {
       "span",
       { class: `ddp-hash ddp-hash-${Math.min(group, 3)}`, title: hash },
       el("b", {}, letter),
-      el("code", {}, hash.slice(0, SHORT)),
+      el("code", {}, hash.slice(0, HASH_DIGITS)),
     ),
   );
 }

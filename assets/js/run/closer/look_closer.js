@@ -1,4 +1,4 @@
-// "Look closer": instruments that show what happens inside a step, each in a fold of its own.
+// "Look closer": instruments that show what happens inside a step, each in a collapsible section.
 
 import { makeAllReduceTheatre } from "./all_reduce_theatre.js";
 import { fingerprints } from "./fingerprints.js";
@@ -11,22 +11,22 @@ import { afterPaint } from "../../shared/throttle.js";
 /**
  * One instrument of a run.
  * @typedef {object} Instrument
- * @property {string} name as in its address, `#closer-NAME`
+ * @property {string} name as in its URL fragment, `#closer-NAME`
  * @property {string} title
- * @property {string} [about] what it shows, in a few words beside the title
+ * @property {string} [about] a short description next to the title
  * @property {HTMLElement} element
- * @property {boolean} isOffered whether it has something to show for this run
- * @property {() => void} open called each time its fold is opened
- * @property {(payload: any) => void} update each message of the run's stream
+ * @property {boolean} isOffered true if it has something to show for this run
+ * @property {() => void} open called each time its section is opened
+ * @property {(payload: any) => void} update called with each message of the run's stream
  * @property {() => void} close called when the page is left
  */
 
-/** @type {((runId: string, summary: any) => Instrument)[]} in the order of the page */
+/** @type {((runId: string, summary: any) => Instrument)[]} In the order of the page. */
 const MAKERS = [makeStepTheatre, makeAllReduceTheatre, whoSawWhat, fingerprints, slowRank];
 const PREFIX = "#closer-";
 
 /**
- * The instrument of a name, for a page other than the run's own; null where there is none.
+ * Returns the instrument with a name, for a page other than the run's; null if it does not exist.
  * @returns {Instrument | null}
  */
 export function instrumentOf(name, runId, summary) {
@@ -49,7 +49,7 @@ export class LookCloser {
       ),
       this.folds,
     );
-    /** The fold that the address names, until it has been shown. */
+    /** The section named by the URL fragment, until it has been opened. */
     this.wanted = wantedName();
     this.onAddress = () => {
       this.wanted = wantedName();
@@ -73,14 +73,14 @@ export class LookCloser {
     );
   }
 
-  /** Opens the fold that the address names and scrolls to it, as soon as it is offered. */
+  /** Opens the section named by the URL fragment and scrolls to it, once it is available. */
   showWanted() {
     const index = this.instruments.findIndex(({ name, isOffered }) => isOffered && name === this.wanted);
     if (index === -1) return;
     this.wanted = null;
     const box = this.folds[index];
     box.open = true;
-    // After its content is there: only then is it known where it stands.
+    // The final position is known only after the content was laid out.
     afterPaint(() => box.scrollIntoView({ block: "start" }));
   }
 

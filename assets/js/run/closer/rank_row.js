@@ -1,27 +1,27 @@
-// One rank of "Slow a rank down": its slider, what of its step it waits, and the button that kills it.
+// A row of "Slow a rank down": a rank's slider, its waiting time, and its kill button.
 
 import { el, setAttribute, setText } from "../../shared/dom.js";
 import { shortTime, UNKNOWN } from "../../shared/format.js";
 
-const MOST_MS = 1000;
-const STEP_MS = 10;
+const MAX_DELAY_MS = 1000;
+const DELAY_STEP_MS = 10;
 
 export class RankRow {
   /**
    * @param {number} rank
-   * @param {object} told
+   * @param {object} told the callbacks
    * @param {(delayMs: number) => void} told.onDelay
-   * @param {(() => void) | null} told.onKill null where a rank cannot be killed
+   * @param {(() => void) | null} told.onKill null if the rank cannot be killed
    */
   constructor(rank, { onDelay, onKill }) {
     this.rank = rank;
-    /** What all ranks have agreed on. */
+    /** The delay that all ranks have confirmed. */
     this.delayMs = 0;
     this.slider = el("input", {
       type: "range",
       min: 0,
-      max: MOST_MS,
-      step: STEP_MS,
+      max: MAX_DELAY_MS,
+      step: DELAY_STEP_MS,
       value: 0,
       "aria-label": `Milliseconds that rank ${rank} sleeps in each step`,
     });
@@ -53,7 +53,7 @@ export class RankRow {
 
   setDelay(delayMs) {
     this.delayMs = delayMs;
-    // Whoever is moving it is not disturbed.
+    // Do not move the slider while the user drags it.
     if (document.activeElement !== this.slider || delayMs === 0) this.slider.value = String(delayMs);
     this.sayDelay();
   }
@@ -68,7 +68,7 @@ export class RankRow {
     if (this.kill) this.kill.disabled = !isEnabled;
   }
 
-  /** `longest` is the longest step of all ranks. */
+  /** `longest` is the longest step time of all ranks, in seconds. */
   showTimes({ step_time_s: step, wait_time_s: wait }, longest) {
     const share = (seconds) => `${(100 * Math.max(0, seconds)) / longest}%`;
     const waited = typeof wait === "number" ? Math.min(wait, step) : null;

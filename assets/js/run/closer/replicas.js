@@ -1,10 +1,10 @@
-// In words whether the ranks' replicas are identical.
+// States whether the ranks' replicas are identical.
 
 import { el, icon, setAttribute, setText, show } from "../../shared/dom.js";
 import { count, LIVE_STATES, worldSize } from "../../shared/format.js";
 
 /**
- * What comparisons say, as the stream's `fingerprints` has them; null where there are none yet.
+ * A short text for `fingerprints` of the stream; null if nothing was compared yet.
  * @param {any} found
  */
 export function replicaWords(found) {
@@ -14,7 +14,7 @@ export function replicaWords(found) {
 }
 
 /**
- * The same in a sentence.
+ * The same as a sentence.
  * @param {any} found
  */
 export function replicaSentence(found) {
@@ -28,7 +28,7 @@ export function replicaSentence(found) {
 }
 
 /**
- * The hashes of a step in groups: 0 for all that have rank 0's, 1, 2 … for each other one.
+ * Maps each hash to a group: 0 for hashes equal to rank 0's, then 1, 2 … per distinct hash.
  * @param {string[]} hashes
  */
 export function groupsOf(hashes) {
@@ -49,11 +49,11 @@ export class ReplicaBadge {
     this.words = el("span", {}, "\u00a0");
     this.icon = el("span", {});
     this.element = el("p", { class: "ddp-replicas", role: "status" }, this.icon, this.words);
-    // Its room is there from the beginning, so that nothing moves.
+    // Reserve its space from the start, so that the layout does not shift.
     show(this.element, worldSize(summary.config) > 1);
   }
 
-  /** Takes a message of the run's stream. */
+  /** Applies a message of the run's stream. */
   update({ fingerprints, head }) {
     if (fingerprints !== undefined) this.found = fingerprints;
     const words = replicaWords(this.found) ?? this.wordsWithout(head);

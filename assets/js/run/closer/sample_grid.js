@@ -1,4 +1,4 @@
-// A grid of counts on a canvas: columns of samples, rows of steps, in each row a lane for each rank.
+// A grid of counts on a canvas: columns are samples, rows are steps, and each row has a lane per rank.
 
 import { el } from "../../shared/dom.js";
 import { color, isDark, onThemeChange } from "../../shared/theme.js";
@@ -7,15 +7,15 @@ const TALLEST_PX = 400;
 const TALLEST_LANE_PX = 18;
 const GAP_FROM_PX = 5;
 const FAINTEST = 0.35;
-const NOT_YET = 0.3;
+const PALE = 0.3;
 
 const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
 export class SampleGrid {
   /**
-   * @param {object} told
-   * @param {(row: number, column: number) => void} told.onPoint a cell is pointed at
-   * @param {(row: number, column: number) => void} told.onChoose it is clicked, or Enter is pressed
+   * @param {object} told the callbacks
+   * @param {(row: number, column: number) => void} told.onPoint the pointer or an arrow key selects a cell
+   * @param {(row: number, column: number) => void} told.onChoose a cell is clicked, or Enter is pressed
    */
   constructor({ onPoint, onChoose }) {
     this.onPoint = onPoint;
@@ -47,7 +47,7 @@ export class SampleGrid {
     this.endTheme = onThemeChange(() => this.draw());
   }
 
-  /** Shows a picture; steps after `doneStep` are pale, and one column may be marked. */
+  /** Shows a picture. Steps after `doneStep` are pale; `markedColumn` is outlined unless null. */
   update(picture, { doneStep, markedColumn }) {
     if (picture !== this.picture) this.cell = null;
     this.picture = picture;
@@ -119,7 +119,7 @@ export class SampleGrid {
       row.forEach((number, index) => {
         if (number === 0) return;
         const rank = index % ranks.number;
-        context.globalAlpha = (FAINTEST + (1 - FAINTEST) * (number / most)) * (isDone ? 1 : NOT_YET);
+        context.globalAlpha = (FAINTEST + (1 - FAINTEST) * (number / most)) * (isDone ? 1 : PALE);
         context.fillStyle = colors[rank];
         const left = ((index - rank) / ranks.number) * width;
         context.fillRect(left, at * rowHeight + rank * lane, Math.max(1, width - gap), lane);
@@ -128,7 +128,7 @@ export class SampleGrid {
     context.globalAlpha = 1;
   }
 
-  /** The column that is followed, and the cell that is pointed at. */
+  /** Outlines the marked column and the selected cell. */
   outline(context, rowHeight, width, height) {
     context.strokeStyle = isDark() ? "#ffffff" : "#1d232b";
     context.lineWidth = 1.5;

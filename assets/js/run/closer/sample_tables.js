@@ -1,10 +1,10 @@
-// The tables of who saw what: the picture in numbers, and the way of one sample.
+// The tables of "Who saw what": the picture as numbers, and the epochs of one sample.
 
 import { el } from "../../shared/dom.js";
 import { count, UNKNOWN } from "../../shared/format.js";
 import { rangeWords, rankWords } from "./sample_words.js";
 
-/** A row for each row of the picture, a column for each rank: how many samples it saw, or which ones. */
+/** A row per row of the picture, a column per rank: the number of samples, or their indices. */
 export function pictureTable({ columns, rows, ranks, counts }, ranksPerReplica) {
   const names = Array.from({ length: ranks.number }, (_, rank) => rankWords(ranks, rank, ranksPerReplica));
   const seenBy = (row, rank) =>
@@ -15,7 +15,7 @@ export function pictureTable({ columns, rows, ranks, counts }, ranksPerReplica) 
   );
 }
 
-/** A row for each epoch: at which step one sample is seen, and by whom. */
+/** A row per epoch: the step at which a sample is seen, and the ranks that see it. */
 export function wayTable({ sample, epochs, is_all: isAll }, ranksPerReplica) {
   const rows = epochs.map(({ epoch, place, seen }) => [
     count(epoch + 1),

@@ -1,15 +1,15 @@
-// What the picture of who saw what says in words.
+// The texts of "Who saw what".
 
 import { count } from "../../shared/format.js";
 
-/** "5", or "5–9" of a range of numbers; `shift` is added to both. */
+/** "5", or "5–9" for a range of numbers; `shift` is added to both ends. */
 export function rangeWords({ first, last, size }, index, shift = 0) {
   const low = first + index * size;
   const high = Math.min(last, low + size - 1);
   return low === high ? count(low + shift) : `${count(low + shift)}–${count(high + shift)}`;
 }
 
-/** "rank 0", or "ranks 0–7"; where several ranks hold one copy of the model, of the copies. */
+/** "rank 0" or "ranks 0–7"; "copy" instead of "rank" if several ranks share one copy of the model. */
 export function rankWords(ranks, index, ranksPerReplica) {
   const word = ranksPerReplica > 1 ? "copy" : "rank";
   const several = ranksPerReplica > 1 ? "copies" : "ranks";
@@ -17,7 +17,7 @@ export function rankWords(ranks, index, ranksPerReplica) {
   return `${numbers.includes("–") ? several : word} ${numbers}`;
 }
 
-/** How often each sample is seen in the epoch: the answer to whether the ranks share the work. */
+/** How often each sample is seen in the epoch, which shows whether the ranks share the work. */
 export function seenWords({ times_seen: { fewest, most }, mistake, epoch, is_shuffled_anew: isAnew }) {
   const order =
     epoch > 0 && !isAnew
@@ -34,7 +34,7 @@ export function seenWords({ times_seen: { fewest, most }, mistake, epoch, is_shu
     : `A sample is seen ${count(fewest)} to ${count(most)} times in this epoch.${order}`;
 }
 
-/** How a part of the epoch is dealt out, as an equation. */
+/** How a part of the epoch is distributed, as an equation. */
 export function pieceWords(piece, ranksPerReplica) {
   const { first_step: first, num_steps: steps, num_replicas: replicas, num_dealt: dealt } = piece;
   const {
@@ -59,7 +59,7 @@ export function pieceWords(piece, ranksPerReplica) {
   return `${span}: ${factors.join(" × ")} = ${count(piece.global_batch)} samples a step${all}${rest}.`;
 }
 
-/** What is in one cell: who saw how many of these samples at these steps. */
+/** The content of a cell: how many of its samples each rank saw at its steps. */
 export function cellWords({ by, picture }, row, column, ranksPerReplica) {
   const { columns, rows, ranks, counts } = picture;
   const what = by === "place" ? "Place" : "Sample";

@@ -1,4 +1,4 @@
-// Slows ranks down while they train, and kills one: everybody's waiting time, live.
+// Slows ranks down while they train, kills a rank, and shows the waiting time of all ranks live.
 
 import { RankRow } from "./rank_row.js";
 import { el, setText, show } from "../../shared/dom.js";
@@ -8,11 +8,11 @@ import { callEndpoint } from "../../shared/net.js";
 import { complain, inform } from "../../shared/toast.js";
 import { resumeFrom } from "../resume_from.js";
 
-const MOST_ROWS = 16;
-// After the newest move: a slider held by an arrow key must not send a command for each of its steps.
+const MAX_ROWS = 16;
+// Measured from the last change: a slider moved by arrow keys must not send a command per step.
 const SEND_AFTER_MS = 300;
-// Only in these states do the ranks hear a command.
-const HEARING = new Set(["running", "paused"]);
+// Ranks process commands only in these states.
+const COMMAND_STATES = new Set(["running", "paused"]);
 
 const PARTS = [
   ["compute", "computing and the rest of the step"],
@@ -36,13 +36,13 @@ class SlowRank {
     this.killsRanks = summary.kills_ranks;
     this.numRanks = worldSize(summary.config);
     this.isDeterministic = summary.config.deterministic;
-    /** Of the ranks, as they report it; empty: not known yet. */
+    /** The kind of device that the ranks reported; empty while unknown. */
     this.deviceKind = "";
     this.isOffered = false;
     this.state = "queued";
-    /** The newest checkpoint's step. */
+    /** The step of the latest checkpoint. */
     this.saved = null;
-    /** The longest step while nobody slept. */
+    /** The longest step time while no rank was delayed, in seconds. */
     this.usualStep = null;
     this.timers = new Map();
     this.rows = [];
@@ -71,8 +71,8 @@ class SlowRank {
       ),
       this.cost,
       this.list,
-      this.numRanks > MOST_ROWS
-        ? el("p", { class: "ddp-hint" }, `The first ${MOST_ROWS} of ${count(this.numRanks)} ranks.`)
+      this.numRanks > MAX_ROWS
+        ? el("p", { class: "ddp-hint" }, `The first ${MAX_ROWS} of ${count(this.numRanks)} ranks.`)
         : null,
       this.over,
     );
@@ -80,7 +80,7 @@ class SlowRank {
   }
 
   layRows() {
-    this.rows = Array.from({ length: Math.min(MOST_ROWS, this.numRanks) }, (_, rank) => {
+    this.rows = Array.from({ length: Math.min(MAX_ROWS, this.numRanks) }, (_, rank) => {
       const onDelay = (delayMs) => this.sendSoon(rank, delayMs);
       return new RankRow(rank, { onDelay, onKill: this.killsRanks ? () => this.askToKill(rank) : null });
     });
@@ -92,7 +92,7 @@ class SlowRank {
   update({ type, head, ranks, devices, marks, checkpoints }) {
     if (devices?.length > 0) this.deviceKind = devices[0].kind;
     if (head.num_ranks !== this.numRanks) {
-      // It was resumed on other ranks.
+      // The run was resumed with another number of ranks.
       this.numRanks = head.num_ranks;
       this.layRows();
     }
@@ -107,7 +107,7 @@ class SlowRank {
     this.state = state;
     const isLive = LIVE_STATES.has(state);
     this.isOffered = this.mayChange && this.numRanks > 1 && (isLive || this.isOffered);
-    for (const row of this.rows) row.enable(HEARING.has(state));
+    for (const row of this.rows) row.enable(COMMAND_STATES.has(state));
     show(this.over, !isLive);
     setText(this.after, this.afterWords());
     show(this.resume, this.saved !== null && state !== "finished");
@@ -117,7 +117,7 @@ class SlowRank {
     for (const row of this.rows) row.setDelay(0);
   }
 
-  /** What all ranks have agreed on; a new start sleeps nowhere. */
+  /** Applies the delays that all ranks have confirmed; a restart has no delays. */
   note(mark) {
     if (mark.kind === "state" && mark.state === "starting") this.letAllGo();
     if (mark.kind === "command" && mark.name === "slow_rank" && mark.accepted && mark.arguments) {

@@ -1,4 +1,4 @@
-// Step theatre: what every rank did in a recorded step, on one clock, to play and to step through.
+// Step theatre: plays what every rank did in a recorded step, on a common time axis.
 
 import { el, setText } from "../../shared/dom.js";
 import { count, shortTime } from "../../shared/format.js";
@@ -20,7 +20,7 @@ const LEGEND = [
 ];
 
 /**
- * Makes the instrument for a run.
+ * Creates the instrument for a run.
  * @param {string} runId
  * @param {any} summary
  */
@@ -93,7 +93,7 @@ class StepTheatre extends Theatre {
       ...(recording.buckets.length > 0 ? [bucketTable(recording)] : []),
     );
     this.legend.replaceChildren(...legend(recording));
-    // The first one has begun in the middle of whatever was before.
+    // The first recorded step begins in the middle of earlier work: show the second one if there is one.
     this.chooseStep(Math.min(1, steps.length - 1));
   }
 
@@ -126,7 +126,7 @@ class StepTheatre extends Theatre {
     const { ranks, length } = this.lanes;
     const moment = share * length;
     this.picture.moveTo(moment);
-    // What is written four hundred times is read by nobody: a screen reader hears of it when it stands still.
+    // No announcements while playing: screen readers read the texts when the player is paused.
     this.now.setAttribute("aria-live", isPlaying ? "off" : "polite");
     setText(this.moment, `After ${shortTime(moment)} of ${shortTime(length)}:`);
     const places = this.now.querySelectorAll("dd");
@@ -148,7 +148,7 @@ function notShown(recording) {
   return said;
 }
 
-/** A sample of each kind of piece that is drawn. */
+/** A sample of each kind of block in the picture. */
 function legend(recording) {
   const { ranks } = lanesOf(recording, 0);
   const drawn = new Set(

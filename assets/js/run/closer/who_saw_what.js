@@ -1,4 +1,4 @@
-// Which rank sees which sample at which step of an epoch, and the way of one sample through all epochs.
+// Which rank sees which sample at which step of an epoch, and where a single sample is seen in all epochs.
 
 import { SampleGrid } from "./sample_grid.js";
 import { pictureTable, wayTable } from "./sample_tables.js";
@@ -10,7 +10,7 @@ import { term } from "../../shared/terms.js";
 import { color } from "../../shared/theme.js";
 
 const WAYS = { sample: "each sample by its number", place: "the order of this epoch" };
-// So many columns are left when somebody looks closer at one.
+// The number of columns after a click on a column of several samples.
 const CLOSE_UP = 60;
 const POINT_AT = "Point at a cell, or move there with the arrow keys. A click looks closer.";
 
@@ -131,7 +131,7 @@ class WhoSawWhat {
 
   update({ head }) {
     this.isOffered = head.num_train !== null && head.num_train !== undefined;
-    // A resume on other ranks deals the rest out anew.
+    // A resume on another number of ranks distributes the remaining samples differently.
     const plan = `${head.num_train} ${head.num_ranks} ${head.global_batch} ${head.num_epochs}`;
     const isOther = plan !== this.plan;
     this.plan = plan;
@@ -143,7 +143,7 @@ class WhoSawWhat {
     this.doneStep = head.step;
   }
 
-  /** Whether the newest step is in another row than at the last drawing, as far as the picture goes. */
+  /** True if the latest step is in another row of the picture than at the last drawing. */
   hasChangedRows() {
     const { rows } = this.data.picture ?? {};
     if (!rows || !this.element.isConnected) return false;
@@ -235,7 +235,7 @@ class WhoSawWhat {
     );
   }
 
-  /** Of a range of samples the single ones; of a single one its way. */
+  /** Zooms in on a column of several samples, or follows the sample of a single one. */
   lookCloser(column) {
     const { picture, by, num_samples: all } = this.data;
     const { columns } = picture;

@@ -1,8 +1,8 @@
-// A button that can be pressed now, or says why not.
+// Enables or disables a button and explains why.
 
 import { setAttribute } from "../../shared/dom.js";
 
-/** Leaves a button alone that is busy with a click. */
+/** Does nothing while the button is busy with a click. */
 export function enable(button, isEnabled, title, reason) {
   if (button.dataset.busy) return;
   if (button.disabled === isEnabled) button.disabled = !isEnabled;

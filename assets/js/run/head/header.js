@@ -1,4 +1,4 @@
-// The run page's head: what runs, in which state, and the buttons.
+// The header of the run page: name, state and buttons.
 
 import { brokenBadge } from "../../runs/broken.js";
 import { el, setAttribute, setText, show } from "../../shared/dom.js";
@@ -11,11 +11,11 @@ import { whyNot } from "../../auth/person.js";
 import { act } from "../../shared/toast.js";
 
 const ENDED = "The run has ended.";
-const MORE_EPOCHS = 10;
-const MOST_MORE_EPOCHS = 100_000;
+const DEFAULT_MORE_EPOCHS = 10;
+const MAX_MORE_EPOCHS = 100_000;
 
 export class Header {
-  /** `afterAction()` is called when a click did something. */
+  /** `afterAction()` is called after a click was processed. */
   constructor(runId, summary, afterAction) {
     this.runId = runId;
     this.summary = summary;
@@ -47,8 +47,8 @@ export class Header {
       type: "number",
       class: "ddp-input",
       min: 1,
-      max: MOST_MORE_EPOCHS,
-      value: MORE_EPOCHS,
+      max: MAX_MORE_EPOCHS,
+      value: DEFAULT_MORE_EPOCHS,
       "aria-label": "Epochs to train more",
       oninput: () => this.refresh(),
     });
@@ -121,9 +121,10 @@ export class Header {
       const changesRun =
         button === this.buttons.resume && (this.chosenRanks()[0] !== null || this.moreEpochs() !== null);
       const worked = await act(button, ...call());
-      // Other ranks or more epochs are another configuration: the page is read anew.
+      // Another number of ranks or epochs changes the configuration: reload the page.
       if (worked && changesRun) window.location.reload();
-      // By a key: a click of the mouse says how often. Not before the answer, when the button is only busy.
+      // `detail` is 0 for a click by keyboard. Set only after the response, because until then the button is
+      // disabled as busy.
       this.keyed = event.detail === 0 ? button : null;
       this.refresh();
       this.afterAction();
@@ -131,7 +132,7 @@ export class Header {
     return button;
   }
 
-  /** `gpus` are the indices of those it has, on its machine: over several machines they say nothing. */
+  /** `gpus`: the GPU indices of a run on a single machine; ignored for several machines. */
   update(head, checkpoints, deviceKind, best, gpus) {
     this.state = head.state;
     this.pill.update(head.state, isLossNaN(head), head.detail);
@@ -142,7 +143,7 @@ export class Header {
     this.refresh();
   }
 
-  /** A stop that could not save was refused: the next one is offered without. */
+  /** If a stop was refused because saving failed, offer to stop without saving. */
   noteMarks(marks) {
     for (const mark of marks) {
       if (mark.kind === "command" && mark.name === "stop" && !mark.accepted) this.savesOnStop = false;
@@ -168,7 +169,7 @@ export class Header {
     if ([...this.select.options].some((option) => option.value === chosen)) this.select.value = chosen;
   }
 
-  /** The step to resume from; null is the newest. */
+  /** The step to resume from; null for the latest checkpoint. */
   chosenStep() {
     return this.state === "paused" || this.select.value === "" ? null : Number(this.select.value);
   }
@@ -184,29 +185,30 @@ export class Header {
     ];
   }
 
-  /** The ranks to resume with and what becomes of the batch; null is as before. */
+  /** The number of ranks to resume with (null for the same number) and how the batch changes. */
   chosenRanks() {
     return this.state === "paused" || this.numRanks.value === ""
       ? [null, "keep"]
       : [Number(this.numRanks.value), this.batch.value];
   }
 
-  /** Whether Resume would go on from the end of a finished run. */
+  /** True if Resume would continue from the end of a finished run. */
   isAtEnd() {
     return this.state === "finished" && this.checkpoints.length > 0 && this.select.value === "";
   }
 
-  /** The epochs to train after the end of the run; null where Resume only does what was asked for. */
+  /** The epochs to train after the end of the run; null if Resume only completes the configured run. */
   moreEpochs() {
     return this.isAtEnd() ? this.epochs.valueAsNumber : null;
   }
 
   refresh() {
     const isLive = LIVE_STATES.has(this.state);
-    // Its room is kept, so that nothing moves when the run ends.
+    // Its space is reserved, so that the layout does not shift when the run ends.
     this.more.style.visibility = this.isAtEnd() ? "visible" : "hidden";
     show(this.batch, this.numRanks.value !== "");
-    // Always there, so that nothing moves under the pointer. Other ranks need a new start, too.
+    // Always visible, so that the layout does not shift under the pointer. Ranks can be changed only by a
+    // restart.
     for (const select of [this.select, this.numRanks]) {
       setAttribute(select, "disabled", isLive || this.checkpoints.length === 0);
       setAttribute(select, "title", isLive ? "Can be chosen when the run has ended." : null);
@@ -245,7 +247,10 @@ export class Header {
     );
   }
 
-  /** A button pressed by a key that does nothing any more loses the focus: what is likely next takes it. */
+  /**
+   * Moves the focus from a button that was pressed by keyboard and is now disabled to the most likely next
+   * button.
+   */
   keepFocus() {
     if (!this.keyed?.disabled || document.activeElement !== document.body) return;
     const { resume, pause, checkpoint, stop } = this.buttons;
@@ -262,7 +267,10 @@ export class Header {
       : "Ends the run; what was not saved is lost.";
   }
 
-  /** Why a button that needs a training run does nothing now; `whileStopping` says it of a run that stops. */
+  /**
+   * The reason why a button that needs a training run is disabled; `whileStopping` is the reason while
+   * stopping.
+   */
   whyNotNow(whileStopping) {
     if (this.state === "queued") return "The run is in the queue.";
     if (this.state === "starting") return "The run has not begun to train yet.";
@@ -290,8 +298,8 @@ export class Header {
     if (LIVE_STATES.has(this.state)) return "The run is going on.";
     if (this.checkpoints.length === 0) return "There is no checkpoint to resume from.";
     const number = this.moreEpochs();
-    return number === null || (Number.isInteger(number) && number >= 1 && number <= MOST_MORE_EPOCHS)
+    return number === null || (Number.isInteger(number) && number >= 1 && number <= MAX_MORE_EPOCHS)
       ? ""
-      : `More epochs: a whole number from 1 to ${count(MOST_MORE_EPOCHS)}.`;
+      : `More epochs: a whole number from 1 to ${count(MAX_MORE_EPOCHS)}.`;
   }
 }

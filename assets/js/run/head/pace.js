@@ -1,4 +1,4 @@
-// What a whole step takes and the samples per second that this makes: always of the same steps.
+// Step time and throughput, always computed from the same steps.
 
 import { count, shortTime, LIVE_STATES, number, UNKNOWN } from "../../shared/format.js";
 
@@ -12,7 +12,7 @@ import { count, shortTime, LIVE_STATES, number, UNKNOWN } from "../../shared/for
  */
 
 /**
- * The value and the note below it, of each tile.
+ * The value and the note of both tiles.
  * @param {{ state: string, step: number, pace: Pace | null }} head
  * @returns {{ samples: [string, string], step: [string, string] }}
  */
@@ -23,7 +23,8 @@ export function paceInWords({ state, step, pace }) {
   }
   const samples = number(pace.samples_per_s, 3);
   const time = shortTime(pace.step_time_s);
-  // All steps with a full global batch; the ranks further down sample about one a second.
+  // The number of steps with a full global batch; the cards of the ranks sample only about one step per
+  // second.
   const steps = `${count(pace.num_steps)} steps`;
   if (!pace.is_whole_run) {
     return { samples: [samples, "all ranks together"], step: [time, `mean of the newest ${steps}`] };

@@ -1,4 +1,4 @@
-// How far the run is, what went wrong with it, and its numbers now.
+// The progress of a run, its error, and its current values.
 
 import { term } from "../../shared/terms.js";
 import { paceInWords } from "./pace.js";
@@ -14,7 +14,7 @@ import {
   UNKNOWN,
 } from "../../shared/format.js";
 
-// What takes a while beside training, as the `ranks` event calls it.
+// Activities besides training, by their names in the `ranks` event.
 const DOING = {
   evaluating: "Evaluating on the whole validation set.",
   "making a sample": "Asking the model for a sample.",
@@ -96,7 +96,7 @@ export class Progress {
   }
 }
 
-/** The part of a run's time that it was paused; shorter than half a second is none. */
+/** The paused part of a run's time, if it is at least half a second. */
 const pausedWords = (seconds) => (seconds >= 0.5 ? `, of which ${duration(seconds)} paused` : "");
 
 class Problem {

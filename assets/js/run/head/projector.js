@@ -1,4 +1,4 @@
-// Projector mode: the curves large, nothing to press, the whole screen. And the view for phones, which only looks.
+// Projector mode (large curves, no buttons, full screen) and the read-only view for phones.
 
 import { setAttribute } from "../../shared/dom.js";
 import { inform } from "../../shared/toast.js";
@@ -7,7 +7,10 @@ const QUERY = "projector";
 const LARGE = "ddp-projector";
 const page = document.documentElement;
 
-/** Follows the address, a button and the key F, and says when it changed something; returns a function that ends it. */
+/**
+ * Follows the URL, a button and the key F; calls `onChange()` after a change. Returns a function that ends
+ * it.
+ */
 export function projector(button, onChange) {
   const isOn = () => page.classList.contains(LARGE);
   const set = (isWanted) => {
@@ -20,7 +23,8 @@ export function projector(button, onChange) {
     onChange();
   };
   let isSettling = false;
-  // Brings the browser's screen to what was pressed last, one request at a time: keys are faster than browsers.
+  // Requests full screen until it matches the last click, one request at a time: clicks can be faster than
+  // the browser.
   const settle = async () => {
     if (isSettling) return;
     isSettling = true;
@@ -40,7 +44,7 @@ export function projector(button, onChange) {
   };
   const toggle = () => turn(!isOn());
   const leave = () => turn(false);
-  // Escape ends the browser's full screen without a key that the page could hear.
+  // Escape ends the browser's full screen without a key event.
   const onFullScreen = () => !isSettling && !isFull() && leave();
   button.addEventListener("click", toggle);
   document.addEventListener("fullscreenchange", onFullScreen);
@@ -55,7 +59,7 @@ export function projector(button, onChange) {
   };
 }
 
-/** Large as long as the page is open: a button and the key F fill the screen; returns a function that ends it. */
+/** Keeps the page large; a button and the key F toggle full screen. Returns a function that reverts this. */
 export function alwaysLarge(button) {
   const toggle = () => (isFull() ? document.exitFullscreen() : fillScreen());
   page.classList.add(LARGE);
@@ -71,7 +75,7 @@ function isFull() {
   return document.fullscreenElement !== null;
 }
 
-/** Returns whether the browser did it. */
+/** Returns true if the browser allowed full screen. */
 async function fillScreen() {
   try {
     await page.requestFullscreen();
@@ -82,7 +86,7 @@ async function fillScreen() {
   }
 }
 
-/** Calls what belongs to a key, but not where somebody writes; returns a function that ends it. */
+/** Calls the action of a key, except in input fields; returns a function that removes the listener. */
 function onKeys(acts) {
   const onKey = (event) => {
     if (event.target.closest?.("input, textarea, select, [contenteditable]")) return;

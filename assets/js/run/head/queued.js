@@ -1,4 +1,4 @@
-// On the page of a run that waits: its place in the line, when it will be its turn, the way out.
+// On the page of a queued run: its place in the queue, its expected start, and the Remove button.
 
 import { el, icon, setText, show } from "../../shared/dom.js";
 import { act } from "../../shared/toast.js";
@@ -8,7 +8,7 @@ import { askEvery } from "../../shared/polling.js";
 const REFRESH_EVERY_MS = 2000;
 
 export class QueuedPanel {
-  /** `afterAction()` is called when a click did something. */
+  /** `afterAction()` is called after a click was processed. */
   constructor(runId, afterAction) {
     this.runId = runId;
     this.end = null;
@@ -41,7 +41,7 @@ export class QueuedPanel {
     return button;
   }
 
-  /** Asks only while the run waits. */
+  /** Polls only while the run is queued. */
   update(state) {
     const waits = state === "queued";
     if (waits && this.end === null) {

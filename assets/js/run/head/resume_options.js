@@ -1,8 +1,8 @@
-// What Resume starts from and with; on a phone it unfolds from a button.
+// The options of Resume; on a phone a button shows them.
 
 import { el, freeId, setAttribute } from "../../shared/dom.js";
 
-/** Returns the button, which only phones show, and the box of these controls. */
+/** Returns the button, which is visible only on phones, and the box of these controls. */
 export function resumeOptions(...controls) {
   const id = freeId("ddp-resume-options");
   const options = el("div", { class: "ddp-resume-options", id }, controls);

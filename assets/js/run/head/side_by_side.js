@@ -1,11 +1,11 @@
-// Two runs on one screen, for a projector: the frame around both.
+// Two runs side by side, for a projector: the frame around both.
 
 import { el, setAttribute } from "../../shared/dom.js";
 import { comparePage } from "../../shared/net.js";
 import { alwaysLarge } from "./projector.js";
 import { tool } from "./tools.js";
 
-/** Returns the frame, a place for each run, and a function that ends it. */
+/** Returns the frame, a container for each run, and a function that leaves the view. */
 export function sideBySide(runIds) {
   const titleBefore = document.title;
   document.title = "Side by side · DDP, live";
@@ -27,7 +27,7 @@ export function sideBySide(runIds) {
   return { element, places, end };
 }
 
-/** Adds the run's name to those of its parts: both runs have the same. */
+/** Adds the run's name to the accessible names of its parts, because both runs have the same parts. */
 export function nameParts(place) {
   for (const part of place.querySelectorAll("section[aria-labelledby]")) {
     part.setAttribute("aria-labelledby", `${part.getAttribute("aria-labelledby")} ${place.id}`);

@@ -1,4 +1,4 @@
-// The browser's tab: its title shows how far the run is; a message when it has ended, for who wants it.
+// The browser tab: progress in its title, and an optional notification when the run has ended.
 
 import { LIVE_STATES, metric, metricLabel, state as stateWords } from "../../shared/format.js";
 import { preference } from "../../shared/prefs.js";
@@ -42,7 +42,7 @@ export class Tab {
   }
 }
 
-/** Whether this browser may and should tell of a run's end. */
+/** True if this browser may and should show a notification. */
 export function wantsNotifications() {
   return "Notification" in window && Notification.permission === "granted" && preference("notify", false);
 }

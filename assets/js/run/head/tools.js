@@ -1,10 +1,10 @@
-// The quiet buttons of a run's page: projector, a message at the end, a link for those who only watch.
+// The secondary buttons of a run's page: projector, notification, read-only link.
 
 import { el, icon, setAttribute } from "../../shared/dom.js";
 import { prefer, preference } from "../../shared/prefs.js";
 import { complain, inform } from "../../shared/toast.js";
 
-/** Returns the row of buttons, and the projector's, which the page itself listens to. */
+/** Returns the row of buttons, and the projector button, which the page handles. */
 export function headerTools() {
   const projectorButton = tool(
     "screen",

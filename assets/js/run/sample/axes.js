@@ -1,15 +1,15 @@
-// @ts-nocheck: what a drawing adds to its base class is not told to the compiler yet.
-// What drawn samples share: axes, points told apart by shape and colour, and a legend.
+// @ts-nocheck: subclasses of Drawing add members that the type checker does not know.
+// The common part of drawn samples: axes, points with a shape and a colour per class, and a legend.
 
 import { el } from "../../shared/dom.js";
 import { number } from "../../shared/format.js";
 import { textSize } from "../../charts/style.js";
 import { chartColors, color, onThemeChange } from "../../shared/theme.js";
 
-// For text of 12 pixels, and as much more as it is larger.
+// For a text size of 12 pixels; scaled with the text.
 const PADDING = { left: 46, right: 10, top: 8, bottom: 34 };
 
-// Shapes of radius 1 around (0, 0): classes are told apart by them as much as by their colour.
+// Shapes of radius 1 around (0, 0), one per class, so that colour is not the only difference.
 const SHAPES = [
   polygon(12, 0.9),
   [
@@ -67,8 +67,8 @@ function plus(arm) {
 /**
  * A canvas with two axes that is drawn again when its size or the theme changes.
  *
- * A drawing of its own says what it is of: `axes()` (ranges and names), `drawInside(context)` between the
- * axes, where `xAt` and `yAt` turn values into places, and `writeLegend()`.
+ * A subclass implements `axes()` (ranges and names), `drawInside(context)`, where `xAt` and `yAt` convert
+ * values to pixels, and `writeLegend()`.
  */
 export class Drawing {
   constructor() {
@@ -146,7 +146,7 @@ export class Drawing {
   }
 }
 
-/** Round numbers within a range, three to seven of them. */
+/** Three to seven round numbers within a range. */
 function ticks([low, high]) {
   const rough = (high - low) / 4;
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -158,7 +158,7 @@ function ticks([low, high]) {
   );
 }
 
-/** Adds a shape to the context's path. */
+/** Sets the context's path to a shape. */
 function trace(context, shape, x, y, radius) {
   context.beginPath();
   shape.forEach(([dx, dy], index) => {
@@ -169,7 +169,7 @@ function trace(context, shape, x, y, radius) {
   context.closePath();
 }
 
-/** Draws a point of the n-th class, in its shape and colour. */
+/** Draws a point of the n-th class. */
 export function drawPoint(context, index, [x, y], radius, outline) {
   trace(context, SHAPES[index % SHAPES.length], x, y, radius);
   context.fillStyle = color(index);
@@ -179,7 +179,7 @@ export function drawPoint(context, index, [x, y], radius, outline) {
   context.stroke();
 }
 
-/** Returns a small canvas for a legend, 32 pixels a side, and draws on it. */
+/** Returns a legend canvas of 32 × 32 pixels with a drawing. */
 export function legendMark(draw) {
   const canvas = el("canvas", { class: "ddp-legend-mark", width: 32, height: 32, "aria-hidden": true });
   draw(canvas.getContext("2d"));

@@ -1,4 +1,4 @@
-// Which class is taken for which: the counts of the newest evaluation.
+// The confusion matrix of the latest evaluation.
 
 import { el, section, setText, show } from "../../shared/dom.js";
 import { count, percent } from "../../shared/format.js";

@@ -1,5 +1,5 @@
-// @ts-nocheck: what a drawing adds to its base class is not told to the compiler yet.
-// Samples that are drawn: the plane as the model divides it, and the curve it has learnt.
+// @ts-nocheck: subclasses of Drawing add members that the type checker does not know.
+// Drawn samples: the decision regions of a classifier, and the curve of a regression.
 
 import { el } from "../../shared/dom.js";
 import { count } from "../../shared/format.js";
@@ -74,7 +74,7 @@ export class SurfaceView extends Drawing {
     }
   }
 
-  /** The model's answers as a small image, one pixel a cell. */
+  /** The predictions as an image with one pixel per cell. */
   ground() {
     const { size, predictions, confidence, class_names: names } = this.content;
     const canvas = el("canvas", { width: size, height: size });
@@ -83,7 +83,7 @@ export class SurfaceView extends Drawing {
     const colours = names.map((_, index) =>
       [1, 3, 5].map((start) => parseInt(color(index).slice(start, start + 2), 16)),
     );
-    const chance = 255 / names.length; // no answer is less sure than that
+    const chance = 255 / names.length; // the lowest possible confidence
     predictions.forEach((label, index) => {
       const sure = Math.max(0, (confidence[index] - chance) / (255 - chance));
       picture.data.set([...colours[label], 30 + 110 * sure], index * 4);
@@ -133,7 +133,7 @@ export class CurveView extends Drawing {
       drawPoint(context, 1, [this.xAt(value), this.yAt(pointY[index])], 3.5, hover),
     );
     context.beginPath();
-    let isDrawing = false; // a number that is none leaves a gap
+    let isDrawing = false; // a NaN leaves a gap
     x.forEach((value, index) => {
       if (Number.isFinite(y[index])) {
         context[isDrawing ? "lineTo" : "moveTo"](this.xAt(value), this.yAt(y[index]));

@@ -1,19 +1,19 @@
-// Samples that are lists: images, texts and rows of a table, each with what the model says of it.
+// Samples shown as lists: images, texts and table rows, each with the model's prediction.
 
 import { el, icon, setText } from "../../shared/dom.js";
 import { count, number, percent } from "../../shared/format.js";
 
 const SURE = "The percentage says how sure the model is.";
 
-/** "9 of 12 right" */
+/** "9 of 12 right". */
 function score(answers) {
   const numRight = answers.filter((answer) => answer.prediction === answer.label).length;
   return `${numRight} of ${answers.length} right`;
 }
 
-/** A mark and words for one answer: right or wrong, what was said, how sure, what it really is. */
+/** The verdict on a prediction: right or wrong, the predicted class, its probability, and the truth. */
 class Verdict {
-  /** @param {boolean} isNarrow there is no room for the percentage beside the answer */
+  /** @param {boolean} isNarrow puts the percentage on the second line */
   constructor(isNarrow = false) {
     this.isNarrow = isNarrow;
     this.mark = el("span", { class: "ddp-verdict" });
@@ -22,7 +22,7 @@ class Verdict {
     this.elements = [el("span", { class: "ddp-says" }, this.mark, this.prediction), this.truth];
   }
 
-  /** Returns whether the answer is right, for the element around it. */
+  /** Returns "true" or "false", for the `data-right` attribute of the surrounding element. */
   set(answer) {
     const isRight = answer.prediction === answer.label;
     if (this.isRight !== isRight) {
@@ -38,7 +38,7 @@ class Verdict {
   }
 }
 
-/** Keeps one child a value, made when it is first needed. */
+/** Keeps one child per value, created on first use. */
 class Children {
   constructor(parent, make) {
     this.parent = parent;
@@ -89,7 +89,7 @@ class Picture {
   }
 
   paint({ pixels, width, height, channels = 1 }) {
-    // The same images come every time: nothing to paint again.
+    // The images are the same each time: paint them once.
     if (this.painted === pixels) return;
     this.painted = pixels;
     const values = Uint8Array.from(atob(pixels), (character) => character.charCodeAt(0));

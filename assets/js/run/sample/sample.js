@@ -1,4 +1,5 @@
-// What the model predicts now, in the form that suits its task: text, images, a table, a plane or a curve.
+// The model's current predictions, in the form of its task: text, images, table rows, decision regions or a
+// curve.
 
 import { el, section, setText, show } from "../../shared/dom.js";
 import { count } from "../../shared/format.js";

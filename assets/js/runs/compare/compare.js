@@ -1,4 +1,4 @@
-// Several runs beside each other: their curves in one chart, their results, and what differs in their configurations.
+// Compares several runs: their curves in one chart, their results, and the configuration fields that differ.
 
 import { Chart, loadPlotly } from "../../charts/chart.js";
 import { select } from "../../charts/controls.js";
@@ -16,17 +16,17 @@ import { titleWithWayBack } from "../title.js";
 import { Traces } from "../../charts/traces.js";
 
 const ASK_EVERY_MS = 3000;
-// In steps; over another axis it is as much of that as so many steps.
+// In steps; converted to the unit of the other axes.
 const SMOOTHINGS = [0, 30, 300];
 const SMOOTHED_OVER = { step: "steps", samples: "samples", epochs: "samples", time: "s" };
-const USUAL = { axis: "step", smoothing: 30, curves: ["loss"], isLogarithmic: false };
+const DEFAULTS = { axis: "step", smoothing: 30, curves: ["loss"], isLogarithmic: false };
 
 export class CompareView {
-  /** `onLink(event)` follows a link inside the page. */
+  /** `onLink(event)` follows a link without reloading the page. */
   constructor(runIds, onLink) {
     document.title = "Compare · DDP, live";
     this.runIds = runIds;
-    this.look = { ...USUAL, ...preference("compare", {}) };
+    this.look = { ...DEFAULTS, ...preference("compare", {}) };
     this.traces = new Map();
     this.runs = [];
     this.fields = [];
@@ -79,7 +79,7 @@ export class CompareView {
     this.load();
   }
 
-  /** Asks what the runs are and for their curves; again after a while, as long as one of them goes on. */
+  /** Fetches the runs and their curves; repeats every 3 s while one of the runs is live. */
   async load() {
     clearTimeout(this.timer);
     try {
@@ -111,7 +111,7 @@ export class CompareView {
       wanted.map(async (run) => {
         const query = { since: -1, ...asked({ axis: this.look.axis, smoothing: span }) };
         const payload = await fetchJson(runAddress(run.run_id, "poll", query));
-        // Something else has been chosen meanwhile, and its answer may have come first.
+        // The user chose another axis or smoothing since the request was sent.
         if (this.asks().key !== look) return;
         const traces = new Traces();
         traces.apply(payload);
@@ -124,29 +124,29 @@ export class CompareView {
     this.nameSmoothings();
     this.updateTable();
     this.draw();
-    // Only now it is known how many samples, or seconds, a step is.
+    // The conversion from steps to samples or seconds is known only after the first answer.
     const isLate = this.runs.some((run) => this.traces.get(run.run_id)?.look !== this.asks().key);
     if (isLate && this.asks().key !== look) await this.loadCurves();
   }
 
-  /** What the chosen look needs from the server. */
+  /** The parameters of the request for the current axis and smoothing, and a key that identifies them. */
   asks() {
     const { axis } = this.look;
     const span = this.spanOf(this.look.smoothing);
     return { span, key: `${axis}:${span}` };
   }
 
-  /** How much of the axis a smoothing is. */
+  /** The length of a smoothing window in the unit of the axis. */
   spanOf(steps) {
     const heads = this.runs.map((run) => this.traces.get(run.run_id)?.head ?? null);
     return spanOn(this.look.axis, steps, heads);
   }
 
-  /** Says of each smoothing how much of the axis it is. */
+  /** Labels each smoothing option with its length in the unit of the axis. */
   nameSmoothings() {
     SMOOTHINGS.forEach((steps, index) => {
       const span = this.spanOf(steps);
-      // How many samples, or seconds, a step is, is known when the curves have come.
+      // The conversion is known only after the curves have arrived.
       const over = span > 0 ? `${number(span)} ${SMOOTHED_OVER[this.look.axis]}` : `${steps} steps’ length`;
       this.smoothing.options[index].textContent = steps === 0 ? "not smoothed" : `smoothed over ${over}`;
     });
@@ -157,7 +157,7 @@ export class CompareView {
     this.table.update(this.runs, this.fields, heads);
   }
 
-  /** One button for each curve that there is; those that are pressed are drawn. */
+  /** Creates one toggle button per available curve; pressed ones are drawn. */
   offerCurves() {
     const names = curveNames([...this.traces.values()]);
     const chosen = this.look.curves.filter((name) => names.includes(name));
@@ -186,7 +186,7 @@ export class CompareView {
     );
   }
 
-  /** One chart for each chosen curve. */
+  /** Creates one chart per chosen curve. */
   layOutCharts() {
     const { curves } = this.look;
     for (const [name, chart] of this.charts) {

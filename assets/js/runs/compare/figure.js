@@ -1,11 +1,11 @@
-// The chart of several runs: one curve each, in the colour and dash of the run's column below.
+// The chart of several runs: one curve each, in the colour and dash pattern of its column in the table.
 
 import { DAY_ZERO_MS, timeTicks } from "../../charts/style.js";
 import { metricLabel, SHARES } from "../../shared/format.js";
 import { line } from "../../shared/theme.js";
 import { placeOf } from "./scaling.js";
 
-/** What curves are drawn over, and what stands below the axis. */
+/** The horizontal axes and their titles. */
 export const AXES = {
   step: "optimizer step",
   samples: "samples trained with, all ranks together",
@@ -13,13 +13,16 @@ export const AXES = {
   time: "time since the start",
 };
 
-/** Samples and epochs are counted from the steps; a run that does not say how many has no place there. */
+/**
+ * The x values on an axis. Samples and epochs are computed from steps; null if the run's batch size is
+ * unknown.
+ */
 export function placesOn(axis, x, head) {
   if (axis === "time") return x.map((seconds) => DAY_ZERO_MS + seconds * 1000);
   return axis === "step" ? x : x.map((step) => head && placeOf(head, step, axis));
 }
 
-/** What can be drawn of runs: the training loss, the pace, and what their evaluations measure. */
+/** The curves that can be drawn: training loss, throughput, and the evaluation metrics. */
 export function curveNames(held) {
   const found = new Set(["loss", "throughput"]);
   for (const traces of held) {
@@ -30,7 +33,7 @@ export function curveNames(held) {
   return [...found];
 }
 
-/** What is measured of each step, and what it is called. */
+/** Metrics measured at each step, and their labels. */
 const OF_STEPS = {
   loss: "training loss",
   throughput: "throughput",
@@ -38,7 +41,7 @@ const OF_STEPS = {
   grad_norm: "gradient norm",
 };
 
-/** What a curve is called. */
+/** The label of a curve. */
 export function curveWords(name) {
   if (name in OF_STEPS) return OF_STEPS[name];
   return name === "validation_loss"
@@ -46,7 +49,7 @@ export function curveWords(name) {
     : `validation ${metricLabel(name.slice("metric:".length))}`;
 }
 
-/** The figure of one kind of curve of all runs. */
+/** The Plotly figure of one curve of all runs. */
 export function compareFigure(runs, traces, { axis, smoothing, isLogarithmic }, curve) {
   const isOfSteps = curve in OF_STEPS;
   const canBeSmooth = curve === "loss" || curve === "throughput";
@@ -56,7 +59,7 @@ export function compareFigure(runs, traces, { axis, smoothing, isLogarithmic }, 
     return {
       type: "scatter",
       mode: isOfSteps ? "lines" : "lines+markers",
-      // Plotly takes tags in a name for its own.
+      // Plotly interprets tags in a name as markup.
       name: run.name.replaceAll("<", "‹"),
       x: placesOn(axis, x, traces.get(run.run_id)?.head),
       y,

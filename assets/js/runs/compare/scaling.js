@@ -1,4 +1,4 @@
-// What runs have seen and how fast they were, and what more ranks bought.
+// Samples seen, throughput, and speed-up through more ranks.
 
 /**
  * @typedef {object} Measured
@@ -8,13 +8,14 @@
  * @property {{ samples_per_s: number, step_time_s: number, mean_step_time_s: number } | null} pace
  */
 
-// Two runs that differ in nothing else did the same work on other ranks.
+// Runs that differ only in these fields do the same work on different ranks.
 const FIELDS_OF_RANKS = new Set(["nproc_per_node", "num_nodes", "batch_size"]);
-// What a cluster needs to know of a job. Another partition or type of GPU is another machine: that counts.
+// Fields that only concern the job scheduler. Partition and GPU type are not among them: they change the
+// hardware.
 const FIELDS_OF_A_JOB = new Set(["time_limit", "memory_gb", "account", "qos", "extra_lines"]);
 
 /**
- * The samples that all ranks together have trained with after a step; null where that is not known.
+ * The number of samples that all ranks together have trained with after a step; null if unknown.
  * @param {Measured} head
  * @param {number} step
  */
@@ -25,7 +26,7 @@ export function samplesAt({ global_batch: batch, num_train: numTrain }, step) {
 }
 
 /**
- * The place of a step on an axis; null where it is not known.
+ * The position of a step on an axis; null if unknown.
  * @param {Measured} head
  * @param {number} step
  * @param {string} axis
@@ -37,8 +38,10 @@ export function placeOf(head, step, axis) {
 }
 
 /**
- * What the server is asked for, so that a run's curves are averaged over as much of the axis as those of other runs.
- * @param {{ axis: string, smoothing: number }} look the smoothing in the unit of the axis; over epochs in samples
+ * The query parameters that make the server smooth a run's curves over the same window as those of other
+ * runs.
+ * @param {{ axis: string, smoothing: number }} look `smoothing` is in the unit of the axis; for epochs in
+ * samples
  */
 export function asked({ axis, smoothing }) {
   const over = axis === "epochs" ? "samples" : axis;
@@ -46,10 +49,11 @@ export function asked({ axis, smoothing }) {
 }
 
 /**
- * How much of an axis is that many steps of the runs: one, two or five times a power of ten; over epochs in samples.
+ * The length of a number of steps in the unit of an axis (for epochs in samples), rounded down to 1, 2 or 5
+ * times a power of ten.
  * @param {string} axis
  * @param {number} steps
- * @param {any[]} heads of the runs; one whose steps are not known yet does not count
+ * @param {any[]} heads current values of the runs; runs whose steps are still unknown are ignored
  */
 export function spanOn(axis, steps, heads) {
   if (axis === "step" || steps === 0) return steps;
@@ -61,8 +65,8 @@ export function spanOn(axis, steps, heads) {
 }
 
 /**
- * How many times as many samples per second a run trains with as another; null where either is unknown. The same
- * ratio as `speed_up` in `ddp_gui/events/analysis/pace.py`.
+ * The ratio of the samples per second of two runs; null if either is unknown. Must equal `speed_up` in
+ * `ddp_gui/events/analysis/pace.py`.
  * @param {Measured | null} run
  * @param {Measured | null} base
  */
@@ -71,10 +75,10 @@ export function speedUp(run, base) {
 }
 
 /**
- * How many times faster each run is than the one with the fewest ranks, and the share of the ranks' number that
- * this is; null where anything but the ranks differs, or a run was too short to measure.
+ * The speed-up of each run over the run with the fewest ranks, and the parallel efficiency. Null if anything
+ * but the ranks differs, or if a run was too short to measure.
  * @param {Measured[]} heads
- * @param {{ field: string }[]} differing the fields in which the runs differ
+ * @param {{ field: string }[]} differing fields in which the runs differ
  * @returns {{ speedUp: number, efficiency: number }[] | null}
  */
 export function scaling(heads, differing) {

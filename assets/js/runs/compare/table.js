@@ -1,4 +1,4 @@
-// The table below the curves: the results of the runs, and the settings in which they differ.
+// The table below the curves: the results of the runs and the settings that differ.
 
 import { brokenBadge } from "../broken.js";
 import { el, section } from "../../shared/dom.js";
@@ -21,8 +21,9 @@ import { term } from "../../shared/terms.js";
 import { runAgainPage } from "../actions.js";
 import { lineSample } from "../../charts/line_sample.js";
 
-// As in `ddp_gui/learn/measures.py`: half of the samples may fit a cache better.
-const MOST_EFFICIENCY = 1.1;
+// Equal to the limit in `ddp_gui/learn/measures.py`: slightly more than 1 is possible, because half of the
+// samples may fit a cache better.
+const MAX_EFFICIENCY = 1.1;
 
 export class CompareTable {
   constructor() {
@@ -35,7 +36,7 @@ export class CompareTable {
     this.element = section("Results, and what differs", "compare", this.box);
   }
 
-  /** `heads`: the current values of each run, null where they have not come yet. */
+  /** `heads`: the current values of each run, null while unknown. */
   update(runs, fields, heads) {
     const text = JSON.stringify([runs.map((run) => ({ ...run, curve: null })), fields, heads]);
     if (text === this.drawn) return;
@@ -81,7 +82,7 @@ export class CompareTable {
     );
   }
 
-  /** The colours have changed. */
+  /** Redraws the table after the colours changed. */
   redraw() {
     this.drawn = null;
     if (this.held) this.update(...this.held);
@@ -131,7 +132,7 @@ function results(runs) {
   ];
 }
 
-/** How much each run has seen in which time, and what more ranks bought where nothing else differs. */
+/** Rows with the samples and the throughput of each run, and the speed-up if only the ranks differ. */
 function speeds(heads, fields) {
   const each = (words) => heads.map((head) => (head ? words(head) : UNKNOWN));
   const rows = [
@@ -155,8 +156,8 @@ function speeds(heads, fields) {
     tableRow(
       term("speed-up", "Speed-up"),
       gains.map(({ speedUp, efficiency }) => {
-        // Beyond that it is not the ranks that made it faster.
-        const note = efficiency > MOST_EFFICIENCY ? ", more than so many ranks can give" : "";
+        // Above this limit the speed-up cannot come from the ranks alone.
+        const note = efficiency > MAX_EFFICIENCY ? ", more than so many ranks can give" : "";
         return `${number(speedUp, 3)} ×${note}`;
       }),
     ),

@@ -1,19 +1,19 @@
-// The places at an axis of a report's chart and what is written there, as `ddp_gui/learn/report/charts.py` has them.
+// Ticks and labels of the report's charts; must equal `ddp_gui/learn/report/charts.py`.
 
 import { count, number, percent } from "../../../shared/format.js";
 
 const FACTORS = [1, 2, 5, 10];
 
 /**
- * Places at an axis, and how far one is from the next; 0 on a logarithmic axis.
- * @param {number} low
- * @param {number} high of a logarithmic axis the logarithms
+ * Ticks with their distance to the next one; the distance is 0 on a logarithmic axis.
+ * @param {number} low a logarithm if the axis is logarithmic
+ * @param {number} high like `low`
  * @param {number} most
  * @param {boolean} isLogarithmic
  * @returns {{ place: number, step: number }[]}
  */
 export function ticks(low, high, most, isLogarithmic) {
-  // Between two powers of ten that are seen at once the places are as on any other axis.
+  // A logarithmic axis of less than about one decade gets linear ticks.
   if (isLogarithmic && high - low > 0.7) return powers(low, high, most);
   const wanted = (high - low) / most;
   const power = 10 ** Math.floor(Math.log10(wanted));
@@ -37,7 +37,7 @@ function powers(low, high, most) {
 }
 
 /**
- * A number at an axis, with as many decimals as tell it from its neighbours.
+ * A tick label with enough decimals to differ from its neighbours.
  * @param {number} value
  * @param {number} step
  * @param {boolean} isShare
@@ -55,7 +55,7 @@ function decimals(step) {
 }
 
 /**
- * A value where it is read out: four digits.
+ * A value as hover text: four significant digits.
  * @param {number} value
  * @param {boolean} isShare
  */

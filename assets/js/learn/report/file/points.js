@@ -1,9 +1,9 @@
-// The points of a report's curves, read from what is drawn.
+// The points of a report's curves, read from their SVG paths.
 
 /** @typedef {[number, number]} Point */
 
 /**
- * The points of a path of pieces, each `M` and its first point, then `l` and the steps from one to the next.
+ * Parses a path of pieces: `M` with the first point, then `l` with relative steps.
  * @param {string} drawn
  * @returns {Point[]}
  */
@@ -24,7 +24,7 @@ export function pointsOf(drawn) {
 }
 
 /**
- * The point whose place is nearest; points are in the order of their places.
+ * The point nearest to `x`; points must be sorted by x.
  * @param {Point[]} points
  * @param {number} x
  * @returns {Point | undefined}
@@ -42,7 +42,7 @@ export function nearestTo(points, x) {
 }
 
 /**
- * The lowest and the highest of the points between two places; null where there is none.
+ * The minimum and the maximum of the points between two x values; null without points.
  * @param {Point[][]} curves
  * @param {number} from
  * @param {number} to

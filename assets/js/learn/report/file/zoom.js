@@ -1,5 +1,5 @@
-// The script of a lab report: zooms its charts and reads their values out. It stands in the file itself, together with
-// the modules that it imports (`ddp_gui/learn/report/document.py`); without it all is there to be read.
+// The script of a lab report: zooms its charts and shows values under the pointer. It is embedded in the file
+// with the modules it imports (`ddp_gui/learn/report/document.py`); the report can be read without it.
 
 import { readWords, ticks, tickWords } from "./axis.js";
 import { nearestTo, pointsOf, rangeOf } from "./points.js";
@@ -82,7 +82,7 @@ class Chart {
     this.plot.addEventListener("pointerleave", () => this.readNothing());
     this.plot.addEventListener("pointerdown", (event) => this.begin(event));
     this.plot.addEventListener("dblclick", () => this.show(WHOLE));
-    // Whoever scrolls past it scrolls the page: the wheel zooms what was clicked on, or with Ctrl.
+    // Scrolling past a chart must scroll the page: the wheel zooms only a focused chart, or with Ctrl.
     const onWheel = (event) => {
       if (!event.ctrlKey && document.activeElement !== this.frame) return;
       event.preventDefault();
@@ -107,7 +107,7 @@ class Chart {
     does[event.key]();
   }
 
-  /** Where a pointer is, in units of the picture. */
+  /** The position of a pointer in units of the picture. */
   placeOf(event) {
     const box = this.plot.getBoundingClientRect();
     const { x, y, width, height } = this.view;
@@ -117,7 +117,7 @@ class Chart {
     };
   }
 
-  /** A box is drawn: a flat one zooms along the axis alone, and fits the other to what is seen. */
+  /** Zooms to a dragged box; a flat box zooms only the x-axis and fits the y-axis to the curves. */
   begin(event) {
     if (event.button !== 0) return;
     this.frame.focus({ preventScroll: true });
@@ -156,7 +156,7 @@ class Chart {
     if (width < UNITS) this.show(this.fitted(x + share * width, width));
   }
 
-  /** A range of the axis, with the range of the curves in it. */
+  /** A range of the x-axis with the y range of the curves in it. */
   fitted(from, wanted) {
     const width = Math.max(wanted, UNITS * DEEPEST);
     const x = Math.min(Math.max(from, 0), UNITS - width);
@@ -168,7 +168,7 @@ class Chart {
     return { x, width, y: (top + bottom) / 2 - height / 2, height };
   }
 
-  /** Each curve's name and points. */
+  /** The name and the points of each curve. */
   get curves() {
     this.known ??= [...this.plot.querySelectorAll(".line")].map((path) => ({
       name: path.dataset.name,
@@ -186,7 +186,7 @@ class Chart {
     return this.x.low + (across / UNITS) * (this.x.high - this.x.low);
   }
 
-  /** Says what each curve is at the pointer. */
+  /** Shows the value of each curve at the pointer. */
   read(event) {
     const { x } = this.placeOf(event);
     const found = this.curves
@@ -262,7 +262,7 @@ class Chart {
   }
 }
 
-/** Where an axis begins and ends, as its chart says. */
+/** Parses the ends of an axis from a data attribute. */
 function endsOf(written = "0 1") {
   const [low, high] = written.split(" ").map(Number);
   return { low, high };

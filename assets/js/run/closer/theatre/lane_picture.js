@@ -1,4 +1,4 @@
-// Draws the lanes of one step: for each rank what it computes and what it communicates, over one axis of time.
+// Draws the lanes of a step: the computation and the communication of each rank over a common time axis.
 
 import { svg } from "../../../shared/dom.js";
 import { bytes, shortTime } from "../../../shared/format.js";
@@ -8,7 +8,7 @@ const LANE_HEIGHT = 1.7;
 const GAP = 0.35;
 const RANK_GAP = 0.9;
 const AXIS_HEIGHT = 1.8;
-/** A name is written into a piece that has at least this room for each of its letters. */
+/** The minimum width per letter, in rem, for a label inside a block. */
 const LETTER = 0.56;
 const TEXT = 0.82;
 export const MOST_RANKS = 16;
@@ -22,7 +22,7 @@ export class LanePicture {
   }
 
   /**
-   * Draws anew.
+   * Draws the picture from scratch.
    * @param {{ ranks: import("./lanes.js").RankLanes[], length: number }} lanes `length` in seconds
    * @param {number} width pixels
    * @param {number} rem pixels
@@ -90,14 +90,14 @@ function drawRank({ rank, compute, collectives }, top, place, rem, { left, room 
       "ddp-theatre-soft",
     ),
     ...compute.map((piece) => drawPiece(piece, top, high, place, rem)),
-    ...besideEachOther(collectives, second, high).map(({ piece, y, height }) =>
+    ...placePieces(collectives, second, high).map(({ piece, y, height }) =>
       drawPiece(piece, y, height, place, rem),
     ),
   ];
 }
 
-/** Where each piece of a lane lies: in two halves where some run at the same time. */
-function besideEachOther(pieces, y, high) {
+/** Positions the blocks of a lane; overlapping ones use the upper and the lower half. */
+function placePieces(pieces, y, high) {
   const half = high / 2;
   let [upperEnded, isHalved] = [-1, false];
   const placed = pieces.map((piece) => {
@@ -115,7 +115,7 @@ function besideEachOther(pieces, y, high) {
 
 function drawPiece(piece, y, height, place, rem) {
   const x = place(piece.began);
-  // What is too short to be seen is drawn as a line, not left out.
+  // Very short blocks are drawn at least one pixel wide.
   const width = Math.max(1, place(piece.ended) - x);
   const words = wordsOn(piece, (some) => some.length * LETTER * TEXT * rem + 8 < width);
   const title = svg("title", {}, `${piece.words}, ${shortTime(piece.ended - piece.began)}`);
@@ -130,14 +130,14 @@ function drawPiece(piece, y, height, place, rem) {
   });
   const group = svg("g", {}, title, block);
   if (words) {
-    // Above the waiting, where there is some.
+    // Above the hatched waiting time, if there is any.
     const high = piece.kind === "reduce" && height > 1.2 * rem ? 0.46 : 0.7;
     group.append(text(words, x + 5, y + height * high, rem, `ddp-theatre-on ddp-theatre-on-${piece.kind}`));
   }
   return group;
 }
 
-/** What is written into a piece: the longest that fits, or nothing. */
+/** The label of a block: the longest that fits, or nothing. */
 function wordsOn({ kind, bucket, words, size }, fits) {
   if (kind === "wait") return "";
   const all = kind === "reduce" ? [`bucket ${bucket}, ${bytes(size)}`, `bucket ${bucket}`, bucket] : [words];
@@ -148,7 +148,7 @@ function text(words, x, y, rem, className) {
   return svg("text", { x, y, "font-size": TEXT * rem, class: className }, words);
 }
 
-/** A round number of seconds between two marks, so that there are about five. */
+/** A round tick distance in seconds, for about `most` ticks. */
 export function tickEvery(length, most = 5) {
   const rough = length / most;
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -160,7 +160,7 @@ function axis(length, place, y, rem, room) {
   const marks = [];
   for (let moment = 0; moment <= length; moment += every) {
     const x = place(moment);
-    // The last one's words stay within the picture.
+    // Keep the last label inside the picture.
     const isLast = x > place(length) - 2 * rem;
     const anchor = isLast ? "end" : "middle";
     marks.push(

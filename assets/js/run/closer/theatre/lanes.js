@@ -1,14 +1,14 @@
-// What happens when in a recorded step: the pieces of each rank's lanes, and what each rank does at a moment.
+// The timeline of a recorded step: the blocks of each rank's lanes, and each rank's activity at a moment.
 
 /**
- * A piece of a lane: `kind` is a part of the step, "reduce", "wait" or "collective".
+ * A block of a lane: `kind` is a part of the step, "reduce", "wait" or "collective"; times in seconds.
  * @typedef {{ kind: string, words: string, began: number, ended: number, bucket?: number, size?: number }} Piece
  */
 /**
  * @typedef {{ rank: number, host: string, compute: Piece[], collectives: Piece[] }} RankLanes
  */
 
-/** Moments that are nearer, as a share of the whole, are one: nobody could tell them apart. */
+/** Moments closer than this fraction of the step are merged: they look the same. */
 export const TOO_NEAR = 1 / 500;
 
 /** @type {Record<string, string>} */
@@ -22,7 +22,7 @@ export const PART_WORDS = {
 };
 
 /**
- * The lanes of all ranks in one step, in seconds from the moment at which the first of them began it.
+ * The lanes of all ranks in a step, in seconds since the first rank began it.
  * @param {any} recording
  * @param {number} index
  * @returns {{ length: number, ranks: RankLanes[] }}
@@ -42,7 +42,7 @@ export function lanesOf(recording, index) {
   };
 }
 
-/** Where the computing thread averages gradients itself, backward stands still meanwhile. */
+/** If the computing thread does the all-reduces itself, they interrupt the backward pass. */
 function computing(step, origin, isBlocking) {
   const pauses = isBlocking ? step.all_reduces.map((each) => [each.began_s, each.ended_s]) : [];
   return step.parts.flatMap(([name, began, ended]) =>
@@ -56,7 +56,7 @@ function computing(step, origin, isBlocking) {
 }
 
 /**
- * What is left of a span when others are taken out of it.
+ * The parts of a span that no other span covers.
  * @param {number} began
  * @param {number} ended
  * @param {number[][]} others
@@ -111,7 +111,7 @@ export function shortName(name) {
 }
 
 /**
- * The moments at which something begins or ends, in order; those that nobody could tell apart are one.
+ * The moments at which a block begins or ends, in order; moments that look the same are merged.
  * @param {{ length: number, ranks: RankLanes[] }} lanes
  * @returns {number[]}
  */
@@ -131,7 +131,7 @@ export function bordersOf({ length, ranks }) {
 }
 
 /**
- * What a rank does at a moment, in words: its computing, and what is under way beside it.
+ * Describes a rank's activity at a moment: its computation and any concurrent communication.
  * @param {RankLanes} lanes
  * @param {number} moment
  */

@@ -1,4 +1,4 @@
-// Plays a picture, scrubs through it and steps from border to border, by pointer and keyboard.
+// A player: plays, scrubs and steps between borders, by pointer and keyboard.
 
 import { el, icon, setAttribute, setText } from "../../../shared/dom.js";
 
@@ -7,7 +7,7 @@ const TICKS = 1000;
 export class Player {
   /**
    * @param {{ name: string, seconds: number, onMove: (share: number, isPlaying: boolean) => void }} about
-   *   `seconds`: how long it plays; `onMove` is told the share of the whole that is over.
+   * `seconds`: the duration; `onMove` receives the elapsed fraction.
    */
   constructor({ name, seconds, onMove }) {
     this.seconds = seconds;
@@ -46,7 +46,7 @@ export class Player {
     );
   }
 
-  /** The shares at which something changes, in order. */
+  /** Sets the fractions at which something changes, in ascending order. */
   setBorders(borders) {
     this.borders = borders;
   }
@@ -86,7 +86,7 @@ export class Player {
     this.show();
   }
 
-  /** Goes to the next border, or the one before. */
+  /** Moves to the next or the previous border. */
   step(direction) {
     const apart = 1e-9;
     const ahead = this.borders.find((border) => border > this.share + apart) ?? 1;
@@ -94,7 +94,10 @@ export class Player {
     this.goTo(direction > 0 ? ahead : behind);
   }
 
-  /** Arrows go from border to border, Space plays; Page Up and Down, Home and End are the slider's own. */
+  /**
+   * Arrow keys move between borders, Space plays or pauses; Page Up, Page Down, Home and End keep the
+   * slider's behaviour.
+   */
   onKey(event) {
     const directions = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 };
     const direction = directions[event.key];
@@ -115,7 +118,7 @@ export class Player {
     this.onMove(this.share, isPlaying);
   }
 
-  /** What the slider's place is called. */
+  /** Sets the text of the slider's value for screen readers. */
   say(words) {
     setAttribute(this.slider, "aria-valuetext", words);
   }

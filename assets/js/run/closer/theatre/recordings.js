@@ -1,22 +1,22 @@
-// The recordings of a run: which there are, a button that makes one, and the one that is looked at.
+// The recordings of a run: a button to record steps, a select, and the shown recording.
 
 import { el, setAttribute, setText, show } from "../../../shared/dom.js";
 import { ago, bytes, count, LIVE_STATES } from "../../../shared/format.js";
 import { fetchJson, runAddress } from "../../../shared/net.js";
 import { act } from "../../../shared/toast.js";
 
-const USUAL_STEPS = 3;
-const MOST_STEPS = 20;
-// The event can come before the file where a host shares no folder with this machine.
+const DEFAULT_STEPS = 3;
+const MAX_STEPS = 20;
+// If a host shares no folder with this machine, the event can arrive before the file.
 const ASK_AGAIN_MS = 1000;
-const MOST_TRIES = 30;
+const MAX_TRIES = 30;
 
 export class Recordings {
   /**
    * @param {string} runId
    * @param {any} summary
    * @param {{ name: string, onChange: (recording: any, problem: string) => void }} about
-   *   `onChange` is told the recording that is looked at, or null and why there is none.
+   * `onChange` receives the shown recording, or null and a reason.
    */
   constructor(runId, summary, { name, onChange }) {
     this.runId = runId;
@@ -34,8 +34,8 @@ export class Recordings {
       type: "number",
       class: "ddp-input ddp-recordings-number",
       min: 1,
-      max: MOST_STEPS,
-      value: USUAL_STEPS,
+      max: MAX_STEPS,
+      value: DEFAULT_STEPS,
       "aria-label": `${name}: steps to record`,
     });
     this.button = el(
@@ -65,14 +65,14 @@ export class Recordings {
     this.refresh();
   }
 
-  /** Called when the fold is opened. */
+  /** Called when the section is opened. */
   async open() {
     if (this.isOpen) return;
     this.isOpen = true;
     await this.look();
   }
 
-  /** Each message of the run's stream. */
+  /** Applies a message of the run's stream. */
   update({ head, marks }) {
     if (head) this.state = head.state;
     let newest = null;
@@ -117,7 +117,7 @@ export class Recordings {
     if (this.isOpen) this.look(step);
   }
 
-  /** Asks which there are, and looks at the newest, or at one that must be there by now. */
+  /** Fetches the list of recordings and shows the latest one, or waits for the recording of step `wanted`. */
   async look(wanted = null, tries = 0) {
     clearTimeout(this.timer);
     try {
@@ -127,7 +127,7 @@ export class Recordings {
       return;
     }
     const isThere = wanted === null || this.list.some(({ step }) => step === wanted);
-    if (!isThere && tries < MOST_TRIES) {
+    if (!isThere && tries < MAX_TRIES) {
       this.timer = setTimeout(() => this.look(wanted, tries + 1), ASK_AGAIN_MS);
       return;
     }
@@ -156,7 +156,7 @@ export class Recordings {
     } catch (error) {
       problem = error.message;
     }
-    if (this.chosen !== step) return; // another one was chosen meanwhile
+    if (this.chosen !== step) return; // the user chose another one
     show(this.trace, recording !== null);
     this.onChange(recording, problem);
   }
@@ -174,7 +174,7 @@ export class Recordings {
     setAttribute(this.button, "title", this.button.disabled ? why : "All ranks record their next steps.");
   }
 
-  /** How to get a recording where there is none. */
+  /** Instructions for a run without recordings. */
   howTo() {
     if (!LIVE_STATES.has(this.state)) {
       return "No step of this run was recorded. Steps can be recorded only while a run trains.";

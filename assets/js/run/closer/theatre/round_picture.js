@@ -1,4 +1,5 @@
-// Draws ranks with the chunks of a bucket, and who sends which to whom: round a ring, or through shared memory.
+// Draws ranks with the chunks of a bucket and the sends between them: along a ring, a tree, or through shared
+// memory.
 
 import { svg } from "../../../shared/dom.js";
 
@@ -8,7 +9,10 @@ const NAME_HEIGHT = 1.5;
 const TEXT = 0.82;
 export const MOST_RANKS = 8;
 
-/** Boxes in two rows: the ring goes along the first and back along the second; two ranks are beside each other. */
+/**
+ * Positions the boxes in two rows: the ring runs along the first row and back along the second. Two ranks
+ * share a row.
+ */
 function placesOf(num, width, boxWidth, boxHeight, rem) {
   const inFirst = num <= 2 ? num : Math.ceil(num / 2);
   return Array.from({ length: num }, (_, rank) => {
@@ -28,7 +32,7 @@ export class RoundPicture {
   }
 
   /**
-   * The state of a ring or a tree, and what is on its way.
+   * Draws the state of a ring or a tree and the chunks in transit.
    * @param {{ counts: number[][], sends: any[], progress: number, isAdding: boolean }} state
    * @param {number} width
    * @param {number} rem
@@ -79,9 +83,9 @@ export class RoundPicture {
   }
 
   /**
-   * One round through shared memory: which third of it is under way.
-   * @param {{ num: number, phase: number, progress: number, notes: string[] }} state phase 0: write, 1: wait, 2: add
-   *   up, 3: over; `notes`: what each rank's phase took
+   * Draws one phase of a round through shared memory.
+   * @param {{ num: number, phase: number, progress: number, notes: string[] }} state `phase` is 0: write, 1:
+   * wait, 2: add, 3: done; `notes`: a text per rank with the duration of the phase
    * @param {number} width
    * @param {number} rem
    * @param {string} label
@@ -131,7 +135,7 @@ export class RoundPicture {
         );
       }
       if (phase !== 2) return [];
-      // Each rank reads the parts of all, in the order of the ranks.
+      // Each rank adds the pieces of all ranks in rank order.
       return Array.from({ length: num }, (_, from) => {
         const at = {
           x: x(from) + (x(rank) - x(from)) * progress + 0.15 * cell,
@@ -167,7 +171,7 @@ function box({ x, y }, width, height, words, rem) {
   );
 }
 
-/** A chunk: the more ranks it is the sum of, the darker; the number says how many. */
+/** A chunk with the number of ranks it is the sum of; complete sums have another colour. */
 function cellOf({ x, y }, size, { count, num, motion = "" }, rem) {
   const isWhole = count === num && num > 1;
   return [

@@ -1,10 +1,10 @@
-// What the all-reduce theatre says: which way a bucket really went, what was measured of it and what is computed.
+// The texts of the all-reduce theatre: the algorithm, the measurements, and the computed values.
 
 import { el } from "../../../shared/dom.js";
 import { bytes, count, shortTime } from "../../../shared/format.js";
 import { table } from "./step_numbers.js";
 
-/** How gradients were averaged, in words; null where there is no rule to draw. */
+/** How gradients were averaged. */
 export function wayWords(allReduce, algorithm, num) {
   if (allReduce === "shared_memory") {
     return "Through shared memory: each rank writes a piece of its gradients into memory that all can read, waits until everybody has, and adds all parts up in the order of the ranks. Every round was measured.";
@@ -22,7 +22,7 @@ export function wayWords(allReduce, algorithm, num) {
   return `Over NCCL, which chooses between rings and trees for each size and does not say which: what is drawn is a ring, ${rule}, computed from its rule. Only the whole was measured.`;
 }
 
-/** The measured time of a bucket's all-reduce, on each rank and as a whole. */
+/** The measured time of a bucket's all-reduce, per rank and in total. */
 export function wholeWords({ ranks, began, lastBegan, ended }) {
   const each = ranks
     .map(({ rank, reduced }) => `rank ${rank} ${shortTime(reduced.ended_s - reduced.began_s)}`)
@@ -31,7 +31,7 @@ export function wholeWords({ ranks, began, lastBegan, ended }) {
   return `Measured: ${shortTime(ended - began)} from the first rank's beginning to the last one's end (${each}). ${shortTime(late)} of it the first rank waited until the last one had its gradients ready; the averaging itself took ${shortTime(ended - lastBegan)}.`;
 }
 
-/** One round of the ring. */
+/** Describes a round of the ring. */
 export function ringWords({ round, rounds, chunkBytes, roundSeconds }) {
   const { phase, sends } = rounds[round];
   const { from, to, chunk } = sends[0];
@@ -48,7 +48,7 @@ const PHASES = [
   ["add", "every rank adds the pieces of all up, in the order of the ranks"],
 ];
 
-/** One round of the tree. */
+/** Describes a round of the tree. */
 export function treeWords({ round, rounds, total, roundSeconds }) {
   const { phase, sends } = rounds[round];
   const what = phase === "up" ? "which adds it to its own" : "which keeps it: it is the sum of all";
@@ -56,7 +56,7 @@ export function treeWords({ round, rounds, total, roundSeconds }) {
   return `Round ${round + 1} of ${rounds.length} (${phase}): ${bytes(total)} go from ${who}, ${what}. About ${shortTime(roundSeconds)}, computed: an even share of the averaging.`;
 }
 
-/** One phase of a round through shared memory. */
+/** Describes a phase of a round through shared memory. */
 export function memoryWords({ round, phase, rounds }) {
   const measured = rounds[round];
   const [name, words] = PHASES[phase];
@@ -66,13 +66,13 @@ export function memoryWords({ round, phase, rounds }) {
 
 const DOES = ["writes", "waits", "adds up"];
 
-/** What a phase took on each rank, short enough to stand beside it in the picture. */
+/** The duration of a phase on each rank, short enough for the picture. */
 export function memoryNotes({ round, phase, rounds }) {
   const name = PHASES[phase][0];
   return rounds[round].ranks.map((each) => `${DOES[phase]}: ${shortTime(each[name])}`);
 }
 
-/** All measured rounds, a row a round and rank. */
+/** The measured rounds, a row per round and rank. */
 export function roundsTable(rounds) {
   const head = el(
     "tr",
@@ -94,7 +94,7 @@ export function roundsTable(rounds) {
   return table("The rounds, measured", "ddp-theatre-table", head, rows);
 }
 
-/** What the rule of the ring or the tree gives, as a table; `chunkBytes` is null for a tree. */
+/** The values computed from the rule of the ring or the tree; `chunkBytes` is null for a tree. */
 export function ringTable({ num, numRounds, chunkBytes, total, roundSeconds }) {
   const isRing = chunkBytes !== null;
   const rule = isRing

@@ -1,13 +1,13 @@
-// How a bucket goes round: the rule of the ring, and the rounds through shared memory as they were measured.
+// The rounds of an all-reduce: by the rule of the ring or the tree, or as measured through shared memory.
 
 /**
- * One send of a ring's round.
+ * A send within a round.
  * @typedef {{ from: number, to: number, chunk: number }} Send
  */
 
 /**
- * The rounds of a ring all-reduce of n ranks, by its rule: n−1 rounds in which chunks are added up, and n−1 in
- * which they are handed on; `counts[rank][chunk]` says of how many ranks a chunk is the sum, before the round.
+ * The rounds of a ring all-reduce of n ranks: n−1 rounds of reduce-scatter, then n−1 of all-gather.
+ * `counts[rank][chunk]` is the number of ranks a chunk is the sum of, before the round.
  * @param {number} n
  * @returns {{ phase: "reduce-scatter" | "all-gather", sends: Send[], counts: number[][] }[]}
  */
@@ -37,7 +37,7 @@ export function ringRounds(n) {
 }
 
 /**
- * The state after the last round: every chunk of every rank is the sum of all.
+ * The state after the last round: every chunk on every rank is the sum of all ranks.
  * @param {number} n
  */
 export function ringEnd(n) {
@@ -45,7 +45,7 @@ export function ringEnd(n) {
 }
 
 /**
- * The rounds of an all-reduce along a binary tree: the sums go up to rank 0 and come down again, whole.
+ * The rounds of a binary-tree all-reduce: partial sums move up to rank 0, the total moves down again.
  * @param {number} n
  * @returns {{ phase: "up" | "down", sends: Send[], counts: number[][] }[]}
  */
@@ -71,7 +71,7 @@ export function treeRounds(n) {
 }
 
 /**
- * One bucket's all-reduce in one step, over all ranks: begin and end of the whole, and of each rank.
+ * The all-reduce of a bucket in a step: its begin and end in total and per rank, in seconds.
  * @param {any} recording
  * @param {number} stepIndex
  * @param {number} bucket
@@ -91,7 +91,7 @@ export function allReduceOf(recording, stepIndex, bucket) {
 }
 
 /**
- * The rounds through shared memory as each rank measured them: seconds to write, wait and add up.
+ * The rounds through shared memory as measured by each rank, in seconds.
  * @param {{ ranks: any[] }} reduced
  * @returns {{ bytes: number, ranks: { rank: number, write: number, wait: number, add: number }[] }[]}
  */

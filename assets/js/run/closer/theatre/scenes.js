@@ -1,4 +1,5 @@
-// What is drawn and said while a bucket is averaged: the rounds of a ring or a tree, or the measured ones through memory.
+// The scene of a bucket in the all-reduce theatre: rounds of a ring or a tree, or measured rounds through
+// shared memory.
 
 import { count } from "../../../shared/format.js";
 import { MOST_RANKS } from "./round_picture.js";
@@ -8,23 +9,23 @@ import { measuredRounds, ringEnd, ringRounds, treeRounds } from "./rounds.js";
 const PHASES = 3;
 const OVER =
   "Every rank has the whole sum: the average, for each had divided its gradients by the number of ranks.";
-/** Which of `num` acts a share of the whole is in, and how far; at the end: `num`, 0. */
+/** Returns the index of the act (0 to `num`) at a fraction of the whole, and the progress within that act. */
 function actOf(share, num) {
   const act = Math.min(num, Math.floor(share * num + 1e-6));
   return { act, progress: Math.max(0, share * num - act) };
 }
 
 /**
- * What is played for a bucket; null where nothing was measured of it.
+ * The scene of a bucket; null if no round was measured.
  * @param {any} recording
- * @param {any} reduced the all-reduce, as `allReduceOf` gives it
+ * @param {any} reduced an all-reduce, as returned by `allReduceOf`
  * @param {number} bucket
  */
 export function sceneOf(recording, reduced, bucket) {
   return recording.is_blocking ? memoryScene(reduced) : ruledScene(recording, reduced, bucket);
 }
 
-/** Along a ring, or a tree where that was used: what is drawn follows the rule. */
+/** A ring or a tree: the rounds are computed by the rule of the algorithm. */
 function ruledScene({ world_size: worldSize, buckets, algorithm }, reduced, bucket) {
   const total = buckets[bucket].bytes;
   const isTree = algorithm === "tree";

@@ -1,4 +1,4 @@
-// The numbers of a recording in words and tables: the same as the lanes, for who cannot see them.
+// The measurements of a recording as text and tables, with the same content as the lanes.
 
 import { el } from "../../../shared/dom.js";
 import { bytes, count, percent, shortTime, UNKNOWN } from "../../../shared/format.js";
@@ -17,7 +17,7 @@ const COLUMNS = [
 ];
 const NAMES_SHOWN = 4;
 
-/** What overlaps, in a sentence and a number. */
+/** The overlap of communication and computation, as a percentage and a sentence. */
 export function overlapWords({ numbers, is_blocking: isBlocking, world_size: worldSize }) {
   if (typeof numbers.overlap !== "number") {
     return [UNKNOWN, worldSize === 1 ? "There is one rank: nothing is averaged." : "Not measured here."];
@@ -34,7 +34,7 @@ export function overlapWords({ numbers, is_blocking: isBlocking, world_size: wor
   ];
 }
 
-/** How well the ranks' clocks agree, in a sentence with the number. */
+/** How well the ranks' clocks agree, with the error in seconds or less. */
 export function clockWords({ clock, world_size: worldSize }) {
   if (worldSize === 1) return "One rank, one clock.";
   const how =
@@ -51,7 +51,7 @@ function checkWords({ num_checked: number, worst_contradiction_s: worst }) {
     : ` Checked by ${count(number)} all-reduces: none ends on one rank before it has begun on all.`;
 }
 
-/** A table of the mean seconds of each part, a row a rank; columns that nobody measured are left out. */
+/** The mean duration of each part, a row per rank; columns without measurements are omitted. */
 export function rankTable({ numbers, num_steps: numSteps }) {
   const columns = COLUMNS.filter(([name]) => numbers.ranks.some((rank) => typeof rank[name] === "number"));
   const head = el(
@@ -73,7 +73,7 @@ export function rankTable({ numbers, num_steps: numSteps }) {
   return table(caption, "ddp-theatre-table", head, rows);
 }
 
-/** A table of the buckets: which gradients travel together, and their bytes. */
+/** The buckets: the gradients in each, and their bytes. */
 export function bucketTable({ buckets }) {
   const total = buckets.reduce((sum, bucket) => sum + bucket.bytes, 0);
   const head = el(

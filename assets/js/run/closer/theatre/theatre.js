@@ -1,4 +1,5 @@
-// What both theatres are: a recording to choose, a stage to play it on, and what is said while there is none.
+// The common part of both theatres: the choice of a recording, the stage, and the message without a
+// recording.
 
 import { el, guarded, setText, show } from "../../../shared/dom.js";
 import { Player } from "./player.js";
@@ -9,13 +10,13 @@ export class Theatre {
    * @param {string} runId
    * @param {any} summary
    * @param {object} theatre
-   * @param {string} theatre.name in addresses
-   * @param {string} theatre.title what it is called, a colon, and what it shows
-   * @param {boolean} theatre.isOffered whether this run has anything for it
-   * @param {number} theatre.seconds how long it plays
-   * @param {any} theatre.picture what is on its stage
-   * @param {(recording: any) => string} [theatre.lacks] what a recording lacks for this theatre, in words
-   * @param {() => void} theatre.onRecording another recording is to be shown
+   * @param {string} theatre.name as used in URLs
+   * @param {string} theatre.title name, colon, description
+   * @param {boolean} theatre.isOffered true if this run has something to show
+   * @param {number} theatre.seconds playing time
+   * @param {any} theatre.picture the content of the stage
+   * @param {(recording: any) => string} [theatre.lacks] the reason why a recording cannot be shown, or ""
+   * @param {() => void} theatre.onRecording called when another recording was chosen
    * @param {(share: number, isPlaying: boolean) => void} theatre.onMove
    * @param {() => void} theatre.onResize
    */
@@ -46,7 +47,7 @@ export class Theatre {
 
   /**
    * @param {any[]} caption
-   * @param {any[]} shown what is there with a recording only
+   * @param {any[]} shown elements that are visible only with a recording
    */
   arrange(caption, shown) {
     this.shown.append(...shown);
@@ -59,7 +60,7 @@ export class Theatre {
   }
 
   /**
-   * The bar over the stage: what is played, and the player.
+   * The controls above the stage: a select and the player.
    * @param {string} label
    * @param {(index: number) => void} onChoose
    */
@@ -105,7 +106,7 @@ export class Theatre {
     setText(this.nothing, this.problem || this.recordings.howTo());
   }
 
-  /** How much room the picture has: none while the section is closed. */
+  /** The size available for the picture, in pixels; the width is 0 while the section is closed. */
   get room() {
     const rem = Number.parseFloat(getComputedStyle(this.stage).fontSize);
     return { width: this.stage.clientWidth, rem };
