@@ -209,15 +209,13 @@ class TrainPage:
         machine = self.api.machine(planned.config)
         return (
             words.machine(machine),
-            words.equation(planned)
-            + words.expectation(planned)
-            + words.offer(faster_precision(planned, machine)),
+            words.equation(planned) + words.expectation(planned),
             words.warnings(warnings_before_start(planned, machine)),
             words.memory(planned, machine, self._predicted(planned)),
             "",
             words.command(planned, self.store.runs_dir, self.engine),
             words.script(planned, self.store.runs_dir, self.engine),
-            words.pick(self.form.catalogue, raw, planned.num_parameters),
+            words.pick(self.form.catalogue, raw, planned.num_parameters, faster_precision(planned, machine)),
             changed,
         )
 

@@ -59,11 +59,6 @@ def expectation(plan: Plan) -> str:
     return f'<p class="ddp-expectation" id="expectation"><span>{steps}: {reached}{took}</span></p>'
 
 
-def offer(sentence: str | None) -> str:
-    """State what would make the run faster; empty where nothing is known."""
-    return "" if sentence is None else f'<p class="ddp-rate" id="offer"><span>{as_html(sentence)}</span></p>'
-
-
 def _seconds(seconds: float) -> str:
     """Return a time to one or two digits: 7 s, 20 s, 2 min."""
     if seconds >= 90:
@@ -230,8 +225,14 @@ def script(plan: Plan, runs_dir: Path, engine: Engine) -> str:
         return f"# no script: {error}"
 
 
-def pick(catalogue: Catalogue, raw: dict[str, Any], num_parameters: int | None = None) -> str:
-    """Say in Markdown what the picked data set and model are; nothing of a person's own data is in it."""
+def pick(
+    catalogue: Catalogue, raw: dict[str, Any], num_parameters: int | None = None, offer: str | None = None
+) -> str:
+    """Return the picked data set and model in Markdown; nothing of a user's own data is in it.
+
+    Args:
+        offer: a sentence about what would make the run faster.
+    """
     dataset = catalogue.datasets.get(str(raw["dataset"]))
     model = catalogue.models.get(str(raw["model"]))
     said = []
@@ -245,4 +246,6 @@ def pick(catalogue: Catalogue, raw: dict[str, Any], num_parameters: int | None =
             said.append(
                 f"It needs {packages}: `{plan_module.INSTALL_FINE_TUNING}`, then start the page again."
             )
+    if offer:
+        said.append(offer)
     return "\n\n".join(said)
