@@ -72,11 +72,6 @@ def expectation(plan: Plan) -> str:
     return f'<p class="ddp-expectation" id="expectation"><span>{steps}: {reached}{took}</span></p>'
 
 
-def offer(sentence: str | None) -> str:
-    """Render advice to make the run faster; empty without advice."""
-    return "" if sentence is None else f'<p class="ddp-rate" id="offer"><span>{as_html(sentence)}</span></p>'
-
-
 def _seconds(seconds: float) -> str:
     """Format a duration with one or two digits: 7 s, 20 s, 2 min."""
     if seconds >= 90:
@@ -243,8 +238,14 @@ def script(plan: Plan, runs_dir: Path, engine: Engine) -> str:
         return f"# no script: {error}"
 
 
-def pick(catalogue: Catalogue, raw: dict[str, Any], num_parameters: int | None = None) -> str:
-    """Describe the selected data set and model in Markdown, without details of own data."""
+def pick(
+    catalogue: Catalogue, raw: dict[str, Any], num_parameters: int | None = None, offer: str | None = None
+) -> str:
+    """Describe the selected data set and model in Markdown, without details of own data.
+
+    Args:
+        offer: a sentence about what would make the run faster.
+    """
     dataset = catalogue.datasets.get(str(raw["dataset"]))
     model = catalogue.models.get(str(raw["model"]))
     paragraphs = []
@@ -258,6 +259,8 @@ def pick(catalogue: Catalogue, raw: dict[str, Any], num_parameters: int | None =
             paragraphs.append(
                 f"It needs {packages}: `{plan_module.INSTALL_FINE_TUNING}`, then start the page again."
             )
+    if offer:
+        paragraphs.append(offer)
     return "\n\n".join(paragraphs)
 
 

@@ -289,15 +289,15 @@ class TrainPage:
         machine = self.api.machine(planned.config)
         return (
             choices.machine(machine),
-            choices.equation(planned)
-            + choices.expectation(planned)
-            + choices.offer(faster_precision(planned, machine)),
+            choices.equation(planned) + choices.expectation(planned),
             choices.warnings(warnings_before_start(planned, machine)),
             choices.memory(planned, machine, self._predicted(planned)),
             "",
             choices.command(planned, self.store.runs_dir, self.engine),
             choices.script(planned, self.store.runs_dir, self.engine),
-            choices.pick(self.form.catalogue, raw, planned.num_parameters),
+            choices.pick(
+                self.form.catalogue, raw, planned.num_parameters, faster_precision(planned, machine)
+            ),
             changed,
         )
 

@@ -276,7 +276,7 @@ def test_own_data_is_inspected_by_itself_and_what_helps_is_a_click(
 
     path.fill(str(tmp_path / "pets"))
     path.press("Enter")
-    expect(seen.locator(".ddp-fatal")).to_have_count(3)
+    expect(seen.locator(".ddp-fatal")).to_have_count(1)
     expect(problems.locator(".ddp-wrong")).to_have_count(1)
     seen.get_by_role("button", name="Leave out 3 of 40 samples").click()
     expect(seen).to_contain_text("It is left out.")
