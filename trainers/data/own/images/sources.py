@@ -14,6 +14,7 @@ from typing import BinaryIO
 from trainers.data.own.common import limits
 from trainers.data.own.common.problems import Problems, quoted
 from trainers.data.own.common.reading import guess_names
+from trainers.machine import os_errors
 
 MAX_FILES = 2_000_000
 MAX_NAME_CHARACTERS = 1024
@@ -98,7 +99,7 @@ class ZipSource:
             struct.error,
         ) as error:
             hint = "It may be incomplete or no zip at all: copy or create it again."
-            problems.fault(path.name, f"the zip cannot be opened ({error}).", hint)
+            problems.fault(path.name, f"the zip cannot be opened ({os_errors.explain(error)}).", hint)
             return
         self._pid = os.getpid()
         infos = self._zip.infolist()
