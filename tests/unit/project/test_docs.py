@@ -34,7 +34,7 @@ def test_every_command_and_endpoint_is_described() -> None:
     page = (DOCS / "commands.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE)) == set(commands.COMMAND_NAMES)
     endpoints = (DOCS / "endpoints.md").read_text(encoding="utf-8")
-    modules = (REPOSITORY / "ddp_gui").rglob("*api.py")
+    modules = (REPOSITORY / "ddp_gui").rglob("*.py")
     calls = "\n".join(re.findall(r"register\(([^()]+)\)", "".join(path.read_text() for path in modules)))
     registered = set(re.findall(r"self\.(\w+)", calls))
     assert registered

@@ -62,7 +62,7 @@ def test_numbers_for_people_are_written_in_one_place(repository: Path) -> None:
 
 
 # Texts and not numbers, and a file for another program.
-NO_STEP_NUMBERS = {"when", "tenths[lowest]", "tenths[-1]", "number_words.count(best['step'])", "step['step']"}
+NO_STEP_NUMBERS = {"when", "tenths[lowest]", "tenths[-1]", "markup.count(best['step'])", "step['step']"}
 
 
 def test_a_step_number_in_a_sentence_has_separators_for_thousands(repository: Path) -> None:

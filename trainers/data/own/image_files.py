@@ -29,6 +29,7 @@ from trainers.data.dataset import NotInstalledError
 from trainers.data.own import HEIF_REQUIREMENT, processes
 from trainers.data.own.problems import Problems, quoted
 from trainers.data.own.reading import guess_names
+from trainers.machine import os_errors
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PilImage
@@ -116,7 +117,7 @@ class ZipSource:
             struct.error,
         ) as error:
             hint = "It may be incomplete or no zip at all: copy or create it again."
-            problems.fault(path.name, f"the zip cannot be opened ({error}).", hint)
+            problems.fault(path.name, f"the zip cannot be opened ({os_errors.explain(error)}).", hint)
             return
         self._pid = os.getpid()
         infos = self._zip.infolist()

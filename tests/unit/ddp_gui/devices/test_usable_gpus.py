@@ -185,7 +185,9 @@ def test_the_form_plans_cpu_ranks_and_says_why(unusable: capacity.Machine, catal
     assert planned.device_kind == "cpu"
     with pytest.raises(ConfigError, match=r"device.*no GPU here can be used.*too old.*580 or newer"):
         plan.make(plan.parse({"device": "cuda", "nproc_per_node": 1}, unusable), catalogue, unusable)
-    label, words = Form(catalogue, unusable)._words("nproc_per_node", plan.config_module.settings()["name"])
+    label, words = Form(catalogue, unusable)._label_and_help(
+        "nproc_per_node", plan.config_module.settings()["name"]
+    )
     assert label.startswith("CPU ranks") and words.startswith("The GPUs here cannot be used")
 
 

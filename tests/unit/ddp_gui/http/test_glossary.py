@@ -13,7 +13,7 @@ from ddp_gui.http import shell
 from trainers.contract import config
 
 IN_A_SCRIPT = re.compile(r'\bterm(?:\(\s*|: )"([^"]+)"')
-IN_PYTHON = re.compile(r"""glossary\.term\(\s*["']([^"']+)["']""")
+IN_PYTHON = re.compile(r"""glossary_term\(\s*["']([^"']+)["']""")
 MOST_CHARACTERS = 180
 
 

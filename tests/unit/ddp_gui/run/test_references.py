@@ -62,7 +62,7 @@ def view_of(run: RunDirectory, *, state: str = "finished", seconds: float = 10.0
 def fitted(monkeypatch: pytest.MonkeyPatch, answer: Any = ANSWER) -> Process:
     """Let the fitting be done at once, by a stand-in."""
     process = Process(answer)
-    monkeypatch.setattr(references.low_priority, "printed_by", process)
+    monkeypatch.setattr(references.workers, "printed_by", process)
     monkeypatch.setattr(references.FITTING, "submit", lambda call: call())
     return process
 

@@ -65,7 +65,7 @@ def test_settings_that_mean_nothing_here_are_left_out(tmp_path: Path, catalogue)
 def test_a_summary_knows_the_plan_of_a_run_nobody_has_read_yet(tmp_path: Path, catalogue) -> None:  # noqa: F811
     run = make_run(tmp_path)
     plan = {"num_train": 77, "num_parameters": 5, "global_batch": 1, "steps_per_epoch": 77, "num_steps": 770}
-    line = events.encode({"seq": 0, "time_unix_s": 1.0, "kind": "plan", "num_validation": 1, **plan})
+    line = events.encode_event({"seq": 0, "time_unix_s": 1.0, "kind": "plan", "num_validation": 1, **plan})
     run.events.write_bytes(line + b"\n" + run.events.read_bytes())
     view = RunView(run, 1)
     summary = summarise(view, store_of(tmp_path, catalogue))

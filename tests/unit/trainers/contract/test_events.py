@@ -127,7 +127,7 @@ def test_last_state_is_that_of_the_newest_state_event(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_number_json_has_no_word_for_becomes_null(value: float) -> None:
-    line = events.encode({"loss": value, "metrics": {"accuracy": [value, 0.5]}})
+    line = events.encode_event({"loss": value, "metrics": {"accuracy": [value, 0.5]}})
     assert json.loads(line) == {"loss": None, "metrics": {"accuracy": [None, 0.5]}}
     assert b"NaN" not in line and b"Infinity" not in line
 

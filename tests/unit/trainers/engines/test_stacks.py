@@ -404,8 +404,8 @@ def test_py_spys_words_are_read() -> None:
 SLEEPS = """
 import os, sys, threading, time
 os.environ["RANK"] = "0"
-from trainers.engines.heartbeats import beats as heartbeat
-heartbeat.begin()
+from trainers.engines import heartbeats
+heartbeats.begin_heartbeats()
 
 def stands_here():
     time.sleep(600)

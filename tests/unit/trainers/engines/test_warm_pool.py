@@ -33,7 +33,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def code(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the state of the code, to be changed."""
     now = ["first"]
-    monkeypatch.setattr(warm_pool.fingerprint, "of_code", lambda: now[0])
+    monkeypatch.setattr(warm_pool.plain_files, "fingerprint_of_code", lambda: now[0])
     return now
 
 

@@ -13,7 +13,7 @@ from trainers.machine import hardware
 
 GET_READY = """
 from trainers.warm import warm_worker as standing_by
-gpu_signs.may_have_gpu = lambda: sys.argv[1] == "a GPU"
+hardware.may_have_gpu = lambda: sys.argv[1] == "a GPU"
 standing_by.get_ready()
 """
 # What a rank does with its order, and then in its first step.

@@ -17,10 +17,10 @@ from trainers.machine import processes
 
 CALLED = """
 import os, sys
-from trainers.machine import process_title
+from trainers.machine import processes
 os.dup2(os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT), 1)
 for run_id in sys.stdin.readline().strip().split(","):
-    process_title.show_rank(run_id or None, 3)
+    processes.show_rank(run_id or None, 3)
 print("called", file=sys.stderr, flush=True)
 sys.stdin.readline()
 """

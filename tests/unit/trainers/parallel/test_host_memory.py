@@ -16,10 +16,10 @@ from trainers.parallel import devices
 STEPS = """
 import resource, statistics, sys, torch
 from torch import nn
-from trainers.parallel import host_memory
+from trainers.parallel import devices
 torch.set_num_threads(1)
 if sys.argv[1] == "keep":
-    host_memory.keep_what_is_freed()
+    devices.keep_what_is_freed()
 pairs = [(nn.Linear(128, 512), nn.GELU(), nn.Linear(512, 128)) for _ in range(4)]
 network = nn.Sequential(*[layer for pair in pairs for layer in pair])
 inputs = torch.randn(4096, 128)

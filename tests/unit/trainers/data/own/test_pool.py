@@ -31,12 +31,12 @@ GONE_WITHIN_S = 60.0
 # Prints the process ids of its workers, then works for ever.
 FOREVER = """
 import os, time
-from trainers.data.own.common import pool
-pool.PROCESSES_FROM = 1
+from trainers.data.own import processes
+processes.PROCESSES_FROM = 1
 def work(*_):
     print(os.getpid(), file=open(os.environ["WORKERS"], "a"), flush=True)
     time.sleep(600)
-list(pool.in_chunks(work, 8, 1))
+list(processes.in_chunks(work, 8, 1))
 """
 
 

@@ -1,1 +1,0 @@
-"""Files that take a run elsewhere."""

@@ -1,1 +1,0 @@
-"""Tests of progress that is kept with accounts."""

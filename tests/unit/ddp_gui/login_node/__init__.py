@@ -1,1 +1,0 @@
-"""The parts of showing a login node's page here: its port, its lifeline, its options."""

@@ -1,1 +1,0 @@
-"""Tests of `ddp_gui/exports`."""
