@@ -15,8 +15,8 @@ import yaml
 from ddp_gui.launch import elsewhere
 from ddp_gui.launch.elsewhere import TARGETS, Job
 from tests import hostile_words
-from tests.unit.ddp_gui.launch.elsewhere import schemas
-from tests.unit.ddp_gui.launch.elsewhere.schema_check import problems
+from tests.unit.ddp_gui.launch import schemas
+from tests.unit.ddp_gui.launch.schema_check import problems
 from trainers.contract import config as config_module
 from trainers.contract.rundir import RunDirectory
 

@@ -10,7 +10,7 @@ import pytest
 from ddp_gui.launch import launcher
 from tests.harness import all_events
 from tests.unit.checkpoints import leave_checkpoint
-from tests.unit.trainers.engines.local.stopping.test_run_guard import FakeTorchrun, FakeTree, pass_time
+from tests.unit.trainers.engines.local.test_run_guard import FakeTorchrun, FakeTree, pass_time
 from trainers.contract import rundir
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
