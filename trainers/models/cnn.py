@@ -29,7 +29,9 @@ def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
     """Map (batch, channels, height, width) to (batch, num_classes) scores."""
     channels, height, width = spec.input_shape
     first, second, hidden = WIDTHS[options.size or "small"]
-    rows, columns = max(1, height // 4), max(1, width // 4)
+    # Two poolings; of a side below 4 pixels nothing would be left without rounding up.
+    rounds_up = min(height, width) < 4
+    rows, columns = (-(-side // 4) if rounds_up else side // 4 for side in (height, width))
     shrink: list[nn.Module] = []
     if rows > LARGEST_GRID or columns > LARGEST_GRID:
         shrink.append(_shrink((rows, columns)))
@@ -37,10 +39,10 @@ def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
     # ReLU after pooling, not before: the result is the same, with a quarter of the values.
     return nn.Sequential(
         nn.Conv2d(channels, first, kernel_size=3, padding=1),
-        nn.MaxPool2d(2, ceil_mode=height < 4 or width < 4),
+        nn.MaxPool2d(2, ceil_mode=rounds_up),
         nn.ReLU(),
         nn.Conv2d(first, second, kernel_size=3, padding=1),
-        nn.MaxPool2d(2, ceil_mode=height < 4 or width < 4),
+        nn.MaxPool2d(2, ceil_mode=rounds_up),
         nn.ReLU(),
         *shrink,
         nn.Flatten(),

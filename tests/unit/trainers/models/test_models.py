@@ -137,8 +137,11 @@ def test_gpt_of_124_million_has_about_that_many() -> None:
     assert without_scores == pytest.approx(124e6, rel=0.01)
 
 
+IMAGE_SHAPES = [(1, 8, 8), (3, 32, 48), (3, 100, 70), (1, 5, 30), (1, 3, 30), (3, 128, 128)]
+
+
 @pytest.mark.parametrize("name", [entry.name for entry in OWN if IMAGE_CLASSIFICATION in entry.tasks])
-@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 48), (3, 100, 70), (1, 5, 30), (3, 128, 128)])
+@pytest.mark.parametrize("shape", IMAGE_SHAPES)
 def test_image_models_take_any_size_and_colour(name: str, shape: tuple[int, int, int]) -> None:
     spec = spec_of(IMAGE_CLASSIFICATION, shape)
     model = make(name, spec).eval()
