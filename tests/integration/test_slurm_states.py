@@ -331,8 +331,10 @@ def test_a_suspended_run_can_be_stopped(
     engine.stop(run, save=True)
     wait_until("the stop", lambda: liveness.read_status(run).state == "stopped", STEPS_S)
     said = [event["reason"] for event in all_events(run) if event["kind"] == "state"]
-    # Slurm wakes what it cancels: a quick rank then reads the Stop and saves.
-    assert said[-1] == SUSPENDED_MESSAGE or said[-1].startswith("Stopped after step"), said
+    # Slurm wakes a job before it cancels it. A rank that is quick enough then reads the Stop and saves, and
+    # a launcher that is quick enough notes SIGTERM, whose cause is the cancellation.
+    is_saved = any(reason.startswith("Stopped after step") for reason in said)
+    assert said[-1] == SUSPENDED_MESSAGE or is_saved, said
     wait_until("no process being left", lambda: not processes_of(run), STEPS_S)
 
 

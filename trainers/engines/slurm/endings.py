@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from trainers.contract import events
 from trainers.contract import status as status_file
 from trainers.contract.events import State
 from trainers.contract.rundir import RunDirectory
@@ -331,7 +332,9 @@ def settled(run: RunDirectory, status: Status, ending: Ending, ended_unix_s: flo
         run.write_status(found)  # first: then the event is never appended twice
         if recorded.ended_unix_s is None:
             cause = None if is_good else Cause(code=CODE, message=ending.message, hint=hint)
-            words = diagnosis.causes_of_end(ending.state, ending.message, cause, (), is_said=False)
+            # A rank may have recorded the end although its launcher was killed before it could.
+            is_said = events.last_state(run.events) in events.ENDED_STATES
+            words = diagnosis.causes_of_end(ending.state, ending.message, cause, (), is_said=is_said)
             diagnosis.append_within_limits(run, words)
     except (OSError, ValueError) as error:
         print(f"the end of run {run.run_id} could not be written: {explain(error)}", flush=True)

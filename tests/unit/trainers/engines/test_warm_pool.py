@@ -55,7 +55,7 @@ def kept(
 
     monkeypatch.setattr(warm_pool.subprocess, "Popen", listen)
     monkeypatch.setattr(warm_pool, "BEGIN_AFTER_S", 0.0)
-    monkeypatch.setattr(warm_pool.processor, "num_cores", lambda: 8)
+    monkeypatch.setattr(warm_pool.host, "num_cores", lambda: 8)
     monkeypatch.setattr(warm_pool, "POLL_EVERY_S", 0.02)
     made = WarmPool(tmp_path / "runs")
     look_after, made.looks = made._maintain, []  # type: ignore[attr-defined]

@@ -11,6 +11,7 @@ import pytest
 
 from tests.harness import all_events, create_run, wait_until
 from tests.unit.trainers.engines.slurm.test_slurm import put
+from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.engines import liveness, registry
 from trainers.engines.local import diagnosis
@@ -110,6 +111,23 @@ def test_each_end_of_a_job_has_its_state_and_its_reason(
         (tmp_path / "asked").unlink()
         assert liveness.read_status(run) == found
         assert "sacct" not in ((tmp_path / "asked").read_text() if (tmp_path / "asked").exists() else "")
+
+
+def test_an_end_that_a_rank_has_recorded_is_not_followed_by_another(
+    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(run, has_begun=True)
+    file = EventFile(run.events)
+    warning = {"code": "late", "message": "The launcher was killed.", "hint": ""}
+    stopped = {"state": "stopped", "reason": "Stopped after step 46, saved."}
+    file.append([(1.0, "state", stopped), (2.0, "warning", warning)])
+    file.close()
+    accounts = f"echo 'CANCELLED|0:9|n1|1700000000|ddp-{run.run_id}'"
+    engine_with(tmp_path, monkeypatch, squeue="true", sacct=accounts, scontrol="exit 1")
+    found = liveness.read_status(run)
+    assert (found.state, found.error) == ("stopped", "Its Slurm job was cancelled.")
+    reasons = [event["reason"] for event in all_events(run) if event["kind"] == "state"]
+    assert reasons == ["Stopped after step 46, saved."]
 
 
 def test_of_a_job_that_slurm_has_forgotten_no_cause_is_made_up(
