@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from benchmarks import made_up_runs
 from ddp_gui.events.tables import moving_average
 from tests.ui.conftest import Watched
 from tests.ui.run.test_charts import assert_nothing_is_cut_or_covered
-from tools import page_driver
+from tools import made_up_runs, page_driver
 
 NUM_STEPS = 6000
 CURVE = """(name) => document.querySelector(`[data-chart=compare-${name}] .js-plotly-plot`)?.data?.[0]"""

@@ -209,7 +209,7 @@ def test_hostile_words_are_text_and_the_policy_lets_nothing_in(source: Source, t
 
 
 def test_twelve_lessons_with_two_runs_each_stay_below_three_megabytes(source: Source, tmp_path: Path) -> None:
-    """Of 2,000 steps as many points are drawn as of 100,000, which benchmarks/lab_report.py reads."""
+    """2,000 steps give as many points as 100,000: the number of points per curve is limited."""
     folder = tmp_path / "lessons"
     lesson = (folder / "01-chosen.md").read_text()
     for number in range(12):

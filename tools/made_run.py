@@ -1,7 +1,7 @@
 """Make up a run: a directory with the real files in it and invented, noisy numbers.
 
-    python -m benchmarks.made_run RUN_DIR --steps 1000000
-    python -m benchmarks.made_run RUN_DIR --steps 100000 --live
+    python -m tools.made_run RUN_DIR --steps 1000000
+    python -m tools.made_run RUN_DIR --steps 100000 --live
 
 The first writes a run that has finished. With `--live` the process then stays, owns the run as a supervisor
 would, and appends one step event four times a second (or --per-second), as well as devices and ranks once a

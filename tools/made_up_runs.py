@@ -1,6 +1,6 @@
 """Run directories that were never trained, in the real file formats: for measuring the list of runs.
 
-    python -m benchmarks.made_up_runs FOLDER [--runs 5000] [--steps 300]
+    python -m tools.made_up_runs FOLDER [--runs 5000] [--steps 300]
 
 Each is named as made up. No process stands behind any of them.
 """
