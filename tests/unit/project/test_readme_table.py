@@ -21,8 +21,10 @@ def test_what_was_not_measured_has_no_row() -> None:
     spread = {"median": 0.913, "min": 0.755, "max": 1.048}
     held = {"watching": {"figures": {"ratio": spread}, "measured": "2026-11-22"}}
     assert table(held).splitlines()[2:] == [
-        "| Five viewers and all that is measured, against neither | 0.913 × (0.755–1.048) "
-        "| watching, 2026-11-22 |"
+        (
+            "| Five viewers and all that is measured, against neither | 0.913 × (0.755–1.048) "
+            "| watching, 2026-11-22 |"
+        )
     ]
 
 
