@@ -35,7 +35,7 @@ const NUM_OPEN = { predict: 1, run: 3 };
 export class LessonView {
   /** @param {any} lesson the server's description */
   constructor(lesson) {
-    document.title = `${lesson.title} · DDP, live`;
+    document.title = `${lesson.title} · Rankscope`;
     this.lesson = lesson;
     this.progress = progressOf(lesson.name);
     this.runs = lesson.runs.map(

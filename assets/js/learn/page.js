@@ -15,7 +15,7 @@ import { reportButton } from "./report/report.js";
 export function mountLearn(root) {
   const query = new URLSearchParams(window.location.search);
   const [name, pollId] = [query.get("lesson"), query.get("poll")];
-  document.title = "Learn · DDP, live";
+  document.title = "Learn · Rankscope";
   const waiting = el("p", { class: "ddp-loading", role: "status" }, "Reading the lessons …");
   const page = el("div", { class: "ddp ddp-learn-page" }, waiting);
   root.replaceChildren(page);

@@ -49,7 +49,7 @@ export class BinView {
       this.table,
       this.empty,
     );
-    document.title = "Bin · DDP, live";
+    document.title = "Bin · Rankscope";
     this.who = null;
     /** @type {Record<string, any>[]} */
     this.items = [];

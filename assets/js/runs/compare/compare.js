@@ -24,7 +24,7 @@ const DEFAULTS = { axis: "step", smoothing: 30, curves: ["loss"], isLogarithmic:
 export class CompareView {
   /** `onLink(event)` follows a link without reloading the page. */
   constructor(runIds, onLink) {
-    document.title = "Compare · DDP, live";
+    document.title = "Compare · Rankscope";
     this.runIds = runIds;
     this.look = { ...DEFAULTS, ...preference("compare", {}) };
     this.traces = new Map();
