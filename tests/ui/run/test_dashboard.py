@@ -418,13 +418,14 @@ def test_the_rate_of_a_live_run_is_set_on_its_page(
     expect(page.locator(".ddp-toast-error")).to_have_text(refusal)
     rate.fill("0.5")
     page.get_by_role("button", name="Set", exact=True).click()
+    toast = page.locator(".ddp-toast").filter(has_text="Full learning rate is 0.5 from step")
+    expect(toast).to_be_visible()  # before anything else: it disappears after some seconds
     answer: dict[str, Any] = wait_until(
         "the answer",
         lambda: next((e for e in all_events(run) if e["kind"] == "command"), None),
         ANSWER_TIMEOUT_S,
     )
     assert answer["accepted"] and answer["arguments"] == {"learning_rate": 0.5}
-    expect(page.locator(".ddp-toast").filter(has_text=answer["message"])).to_be_visible()
     expect(page.locator(".ddp-events-list")).to_contain_text(answer["message"])
     page.wait_for_function(f"() => ({NAMES})().includes('command')")
 
