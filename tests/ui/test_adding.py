@@ -14,7 +14,7 @@ from tests import adding
 from tests.ui.conftest import Watched, kill_runs
 from tools import page_driver
 from tools.page_driver import Server
-from trainers.contract.config import options as options_module
+from trainers.contract.config import settings
 
 SENTENCE = "When backward is over, gradients are averaged piece by piece; nobody computes meanwhile."
 
@@ -37,11 +37,11 @@ def test_the_form_has_the_strategys_own_option_where_it_is_picked(copied: Server
     watched.wait_until_answered()
     page.get_by_role("button", name=TOPIC_TITLES["parallel"]).click()
     expect(page.get_by_label("Piece, MB")).to_be_hidden()
-    expect(page.get_by_label(options_module()["bucket_cap_mb"].label)).to_be_visible()
+    expect(page.get_by_label(settings()["bucket_cap_mb"].label)).to_be_visible()
     page.get_by_label("Strategy", exact=True).click()
     page.get_by_role("option", name="Averaging by hand").click()
     expect(page.get_by_label("Piece, MB")).to_be_visible()
-    expect(page.get_by_label(options_module()["bucket_cap_mb"].label)).to_be_hidden()
+    expect(page.get_by_label(settings()["bucket_cap_mb"].label)).to_be_hidden()
     watched.wait_until_answered()
     page.get_by_label("Piece, MB").fill("0")
     page.get_by_label("Piece, MB").blur()
