@@ -61,7 +61,7 @@ function table({ best, came, costs, unexplained }) {
       {},
       row(`${number(best, 3)} times as fast`, bar(0, best / widest, { "data-kind": "whole" }), `${number(best, 3)} ×`),
       rows,
-      row(el("strong", {}, "what came"), bar(0, came / widest, { "data-kind": "whole" }), el("strong", {}, `${number(came, 3)} ×`)),
+      row(el("strong", {}, "measured"), bar(0, came / widest, { "data-kind": "whole" }), el("strong", {}, `${number(came, 3)} ×`)),
     ),
   );
 } // prettier-ignore
