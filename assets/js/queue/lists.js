@@ -205,7 +205,7 @@ export class Handed {
     this.cpuNumbers = el("span", {});
     this.cpu = el("p", {}, term("CPU rank", "CPU ranks"), ": ", this.cpuNumbers);
     this.note = el("p", {});
-    this.element = section("What runs can use", "handed-out", this.gpus, this.cpu, this.note);
+    this.element = section("Available to runs", "handed-out", this.gpus, this.cpu, this.note);
   }
 
   update({ gpus, cpu_ranks: cpuRanks, cpu_ranks_used: used, note }) {

@@ -185,7 +185,7 @@ def _hash_note(run: Measured) -> Html:
 # Labels of a choice, by (is right, was chosen).
 _OUTCOMES = {(True, True): "my answer, right", (True, False): "the right answer", (False, True): "my answer"}
 # By the mean distance of a drawn curve, as a share of the axis; as in `assets/js/learn/prediction.js`.
-_CLOSENESS = ((0.06, "Very close"), (0.15, "The right shape"), (float("inf"), "It went another way"))
+_CLOSENESS = ((0.06, "Very close"), (0.15, "The right shape"), (float("inf"), "A different shape"))
 
 _COMPARED_IN_LESSON = ("loss", "validation", "num_steps", "throughput", "took")
 
@@ -354,9 +354,7 @@ def _outcome_sentence(lesson: Lesson, own: Sequence[Shown]) -> str:
         if right is None:
             return "These runs do not show which prediction was right."
         return (
-            "I predicted what happened."
-            if predicted == right
-            else "Something else happened than I predicted."
+            "My prediction was correct." if predicted == right else "The result differs from my prediction."
         )
     wanted = lesson["runs"][asked["run"]]["run_id"]
     run = next((shown.run for shown in own if shown.run.about["run_id"] == wanted), None)
@@ -372,7 +370,7 @@ def _outcome_sentence(lesson: Lesson, own: Sequence[Shown]) -> str:
         if (value := measured.value_at(float(x))) is not None
     ]
     if not pairs:
-        return "Nothing was measured to compare the prediction with."
+        return "There is no measurement to compare the prediction with."
     distance = sum(abs(y - value) for y, value in pairs) / len(pairs)
     share = distance / (asked["high"] - asked["low"])
     words = next(words for most, words in _CLOSENESS if share < most or most == float("inf"))

@@ -38,7 +38,7 @@ def test_resume_on_one_rank_with_the_batch_of_each_kept(
     expect(page.locator(".ddp-pill")).to_have_text("stopped")
     expect(page.locator(".ddp-rank-head strong")).to_have_text(["rank 0", "rank 1"])
     expect(page.locator(".ddp-device strong")).to_have_text(["rank 0", "rank 1"])
-    batch = page.get_by_label("What becomes of the batch")
+    batch = page.get_by_label("How the batch changes")
     expect(batch).to_be_hidden()
     page.get_by_label("Number of ranks to resume with").select_option(label="1 rank")
     batch.select_option(label="same batch per rank")

@@ -56,12 +56,12 @@ def test_a_lesson_is_reported_with_prediction_outcome_answers_and_curves(source:
     page = report(source, name="Ada", lessons=[done("chosen", prediction=0, answers=[0, 0])])
     words = words_of(page)
     assert "Lab report · Ada" in words and "1 lesson and 2 runs" in words
-    assert "Something else happened than I predicted. 1 of 2 questions right." in words
+    assert "The result differs from my prediction. 1 of 2 questions right." in words
     assert "the firstmy answer" in words and "neitherthe right answer" in words
     assert "Both see the same." in words and "The all-reduce averages." in words
     assert page.count('class="line c0 d0" data-name="one rank"') == 1, "the lesson's own chart and no other"
     assert "here they part" in words and "The losses." in words
-    assert "samples trained with, all ranks together" in words
+    assert "samples trained on, all ranks together" in words
     assert 'data-name="my prediction"' not in page
 
 
@@ -101,8 +101,8 @@ def test_a_run_keeps_its_number_where_another_one_was_deleted(source: Source, tm
         text.replace("right = 1\n", 'right = 1\nmeasured = ["num_steps(1) > 1e6", "num_steps(1) == 80"]\n', 1)
     )
     for runs, words in (
-        (["a-1", "b-1"], "I predicted what happened."),
-        (["gone-1", "b-1"], "I predicted what happened."),
+        (["a-1", "b-1"], "My prediction was correct."),
+        (["gone-1", "b-1"], "My prediction was correct."),
         (["a-1", "gone-1"], "These runs do not show which prediction was right."),
     ):
         assert words in words_of(report(source, lessons=[done("chosen", runs=runs)]))
