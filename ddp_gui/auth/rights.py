@@ -140,7 +140,7 @@ class ClassSettingsFile:
         except FileNotFoundError:
             return ClassSettings()
         except private_files.ForeignFileError as error:
-            print(f"{error}. Until then nobody sees the runs of others.", flush=True)
+            print(f"{error}. Until then users see only their own runs.", flush=True)
             return STRICTEST
         except (OSError, ValueError, TypeError):
             return STRICTEST
@@ -194,7 +194,7 @@ def require_change(run_id: str, owner: str | None) -> None:
         NotAllowedError: for all other users.
     """
     if not may_change(owner):
-        whose = f"belongs to {owner}: only {owner}" if owner else "is nobody's: only"
+        whose = f"belongs to {owner}: only {owner}" if owner else "has no owner: only"
         raise NotAllowedError(f"run {run_id} {whose}{' or' if owner else ''} a teacher can change it")
 
 

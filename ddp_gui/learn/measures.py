@@ -95,7 +95,7 @@ def doubts(run: RunNumbers) -> list[str]:
     """Return reasons why a run's times are unreliable, as sentences; only observed reasons."""
     if run.pace is None or run.pace.num_steps < FEWEST_STEPS:
         num_steps = 0 if run.pace is None else run.pace.num_steps
-        return [f"Only {num_steps} whole steps of “{run.name}” were measured."]
+        return [f"Only {num_steps} complete steps of “{run.name}” were measured."]
     found = []
     active_s = run.series.active_s()
     contended_s = sum(span.seconds for span in run.contended)
@@ -243,7 +243,7 @@ QUANTITIES: Mapping[str, Quantity] = {
         words="optimizer steps", unit="count", read=lambda run: run.series.last_step.get("step")
     ),
     "global_batch": Quantity(words="global batch", unit="count", read=_of_plan("global_batch")),
-    "samples": Quantity(words="samples trained with", unit="count", read=_samples),
+    "samples": Quantity(words="samples trained on", unit="count", read=_samples),
     "late_learning_rate": Quantity(
         words="highest learning rate in the last three eighths", unit="number", read=_late_learning_rate
     ),
@@ -257,7 +257,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "wait": Quantity(
         words="wait for the others in a step, mean", unit="seconds", read=_wait, has_rank=True, is_timed=True
     ),
-    "held_bytes": Quantity(words="most that a rank holds", unit="bytes", read=_held_bytes),
+    "held_bytes": Quantity(words="maximum held by a rank", unit="bytes", read=_held_bytes),
     "weight_distance": Quantity(
         words="distance between the ranks’ weights", unit="number", read=_weight_distance
     ),

@@ -212,7 +212,7 @@ class Api:
                 launcher.resume_paused(run)
                 return _answer(run, "Going on.")
             if state == "queued":
-                raise ValueError(f"run {run_id} is already in the queue: it starts by itself")
+                raise ValueError(f"run {run_id} is already in the queue: it starts automatically")
             if state in events.LIVE_STATES:
                 can = (
                     "a paused or an ended run can be resumed"

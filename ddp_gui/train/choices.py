@@ -202,7 +202,7 @@ def memory(plan: Plan, machine: Machine, predicted: Prediction | None) -> str:
         if total > available:
             problem = "it will not fit"
         elif free is not None and total > free:
-            problem = "it will not fit beside what uses the GPU now"
+            problem = "it will not fit next to the programs that use the GPU now"
         of = f" {text}" if problem is None else f' <span class="ddp-memory-over">{text}: {problem}</span>'
     rest = "" if predicted.process_bytes else ", besides the process itself"
     holds = f"<p>Each {word} will hold at least <b>{in_bytes(total)}</b>{of}{rest}.</p>"

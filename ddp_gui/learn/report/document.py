@@ -51,7 +51,7 @@ def draw_run(run: Measured) -> Html:
         tag("h4", "What differs from the defaults"),
         _changes(about["fields"]),
         tag("details", tag("summary", "The whole configuration"), _configuration(about["fields"])),
-        tag("h4", "The command that trains the same"),
+        tag("h4", "The equivalent command"),
         tag("pre", tag("code", about["command"])),
         tag("p", _hash_note(run), class_="hash"),
         class_="card run",
@@ -337,7 +337,7 @@ def _prediction(lesson: Lesson, own: Sequence[Shown], *, is_revealed: bool) -> H
     if predicted is None:
         parts.append(tag("p", "No prediction was locked.", class_="soft"))
     elif not is_revealed:
-        parts.append(tag("p", "The lesson's runs have not all come to their end.", class_="soft"))
+        parts.append(tag("p", "Not all runs of the lesson have ended.", class_="soft"))
     else:
         parts.append(tag("p", _outcome_sentence(lesson, own), class_="outcome"))
         if not is_drawn:
@@ -473,7 +473,7 @@ def _question(lesson: Lesson, number: int, found: Outcome) -> Html:
         _choices(question, answer, right if answer is not None else None),
     ]
     if tried:
-        parts.append(tag("p", "What I ran to find out: ", joined(_listed(tried)), ".", class_="soft"))
+        parts.append(tag("p", "My experiment: ", joined(_listed(tried)), ".", class_="soft"))
     if answer is None:
         parts.append(tag("p", "Not answered.", class_="soft"))
     else:
@@ -526,7 +526,9 @@ def made(gathered: Mapping[str, Any]) -> Iterator[bytes]:
     yield tag("h2", "The runs", id="runs").encode()
     yield tag("div", [draw_run(run) for run in runs.values()], class_="runs").encode()
     if unread:
-        yield tag("p", "No longer there, or not readable: ", ", ".join(unread), ".", class_="soft").encode()
+        yield tag(
+            "p", "No longer available, or not readable: ", ", ".join(unread), ".", class_="soft"
+        ).encode()
     yield _hashes(list(runs.values())).encode()
     yield _made_with(gathered).encode()
     yield f"</main><script type=module>{_script()}</script></body></html>\n".encode()
@@ -607,15 +609,16 @@ def _others(runs: Sequence[Measured], max_points: int) -> Html:
         part = shown[first : first + _MAX_OTHERS_IN_A_CHART]
         parts.append(charts.usual_charts(part, max_points))
         parts.append(charts.numbers_table(part, _COMPARED))
-    return tag("section", tag("h2", "Runs beside each other" if len(runs) > 1 else "Curves"), parts)
+    return tag("section", tag("h2", "Runs side by side" if len(runs) > 1 else "Curves"), parts)
 
 
 def _hashes(runs: Sequence[Measured]) -> Html:
     lines = [hash_line(run, run.hashed) for run in runs if run.hashed is not None]
     live = [run.about["run_id"] for run in runs if run.is_live]
     words = (
-        "All that is said of a run here was read from its events.jsonl. Whoever has the folders of the runs "
-        "can check that these are the events: save the lines below as hashes.txt beside the folders, and run "
+        "Everything about a run in this report was read from its events.jsonl. Anyone with the folders of "
+        "the runs can check that these are the events: save the lines below as hashes.txt next to the "
+        "folders, and run "
     )
     note = f" Of a run that went on ({', '.join(live)}) the file has grown since." if live else ""
     return tag(
@@ -666,7 +669,7 @@ def _program_version() -> str:
             check=True,
         )
     except (OSError, subprocess.SubprocessError):
-        return "unknown: it is no checkout of git"
+        return "unknown: not a git checkout"
     return f"commit {answer.stdout.strip()}".replace("-dirty", ", changed since")
 
 

@@ -297,7 +297,7 @@ def _fingerprints(run: Measured) -> Html:
                 role="group",
                 aria_label="Hashes of the last steps",
             ),
-            tag("p", f"{words} The same letter in a column is the same hash.", class_="soft"),
+            tag("p", f"{words} Equal letters in a column mean equal hashes.", class_="soft"),
         ]
     )
 

@@ -101,7 +101,7 @@ def test_it_holds_what_was_predicted_run_and_answered(opened: Watched, report: P
     expect(page.get_by_text("Ada <b>Lovelace</b>")).to_be_visible()
     chosen = page.get_by_role("region", name="To choose")
     expect(chosen).to_contain_text("The result differs from my prediction.")
-    expect(chosen).to_contain_text("What I ran to find out: seed 1.")
+    expect(chosen).to_contain_text("My experiment: seed 1.")
     expect(chosen.get_by_role("row", name="Global batch")).to_contain_text("64")
     drawn = page.get_by_role("region", name="To draw")
     expect(drawn).to_contain_text(re.compile(r"my curve is [\d.]+ away on average"))

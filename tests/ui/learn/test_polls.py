@@ -155,7 +155,7 @@ def test_a_class_predicts_together_and_watches_one_run(
     assert "cannot be changed" in ask(bob, school, "answer_poll", poll_id, 0, "")
     eve.get_by_role("button", name="Close the poll").click()
     expect(ann.get_by_text("The poll is closed.")).to_be_visible()
-    assert "takes no more" in ask(eve, school, "answer_poll", poll_id, 0, "")
+    assert "accepts no more" in ask(eve, school, "answer_poll", poll_id, 0, "")
     eve.get_by_role("button", name="Start the runs for everybody").click()
     for page in (eve, ann, bob, projector):
         rows = page.locator(".ddp-lesson-runs").first.locator(".ddp-lesson-run-row")

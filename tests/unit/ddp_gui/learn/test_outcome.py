@@ -95,7 +95,7 @@ def test_a_reveal_is_what_this_run_measured(step_time_s: float, verdict: str, ha
             run("two", [0.006] * 60 + [0.02] * 60, num_ranks=2),
             "The steps of “two” took 6 ms in its first half and 20 ms in its second half.",
         ),
-        (run("one", [0.01] * 12), run("two", [0.009] * 100, num_ranks=2), "Only 12 whole steps of “one”"),
+        (run("one", [0.01] * 12), run("two", [0.009] * 100, num_ranks=2), "Only 12 complete steps of “one”"),
         (run("one", [0.01] * 3), run("two", [0.009] * 100, num_ranks=2), "was not measured"),
     ],
 )

@@ -79,14 +79,14 @@ def test_a_drawn_prediction_lies_over_the_measured_curve(source: Source) -> None
     ("more", "words"),
     [
         ({"prediction": None}, "No prediction was locked."),
-        ({"runs": ["a-1", None]}, "runs have not all come to their end."),
+        ({"runs": ["a-1", None]}, "Not all runs of the lesson have ended."),
         ({"runs": []}, "None of its runs was started, or they were deleted."),
         ({"answers": [0]}, "1 of 2 questions right, 1 not answered"),
         ({"answers": [7, 1]}, "1 of 2 questions right, 1 not answered"),
         ({"prediction": 5}, "No prediction was locked."),
         (
             {"attempts": [{"question": 1, "choice": "seed 1", "run_id": "a-1"}]},
-            "What I ran to find out: seed 1.",
+            "My experiment: seed 1.",
         ),
     ],
 )
@@ -244,7 +244,7 @@ def test_the_file_is_a_download_made_by_another_process(asking: TestClient) -> N
         r'attachment; filename="lab-report-[\d-]{10}\.html"', answer.headers["content-disposition"]
     )
     plain = asking.get(PLACE, params={"runs": "a-1,b-1"})
-    assert "Runs beside each other" in plain.text and "a-1/events.jsonl" in plain.text
+    assert "Runs side by side" in plain.text and "a-1/events.jsonl" in plain.text
 
 
 def test_a_report_of_nothing_is_not_found(asking: TestClient) -> None:
@@ -265,7 +265,7 @@ def test_a_report_of_nothing_is_not_found(asking: TestClient) -> None:
         ({"lessons": [done("chosen", attempts=[{"question": -1}])]}, "no text"),
         ({"lessons": "x"}, "lessons is no list"),
         ({"runs": ["a-1"] * 200}, "runs is no list of at most"),
-        ({"runs": ["a-1"], "name": "x" * 500}, "name is no text"),
+        ({"runs": ["a-1"], "name": "x" * 500}, "name is not a text"),
         ({"runs": ["a-1"], "more": 1}, "no object of name, lessons, runs"),
     ],
 )
