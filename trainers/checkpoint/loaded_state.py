@@ -116,12 +116,12 @@ def load_tensors(path: Path) -> Any:
             return torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         found = _CLASS_THAT_IS_NO_DATA.search(str(error))
-        what = f"holds {found[1][:80]}, which is no data" if found else "is no file of tensors"
-        raise CheckpointError(f"{path.name} {what} (damaged or altered); nothing of it was run") from None
+        what = f"holds {found[1][:80]}, which is not data" if found else "is not a file of tensors"
+        raise CheckpointError(f"{path.name} {what} (damaged or altered); none of it was executed") from None
     except OSError as error:
         raise CheckpointError(f"{path.name} cannot be read ({error.strerror})") from None
     except (RuntimeError, ValueError, LookupError, TypeError, AttributeError, EOFError, OverflowError):
-        raise CheckpointError(f"{path.name} is no file of tensors (damaged or altered)") from None
+        raise CheckpointError(f"{path.name} is not a file of tensors (damaged or altered)") from None
 
 
 def check_weights(network: nn.Module, weights: Mapping[str, Tensor], name: str) -> None:

@@ -293,4 +293,4 @@ class _MetadataUnpickler(pickle.Unpickler):
         is_metadata = module == "torch.distributed.checkpoint.metadata" and name in self._METADATA
         if is_kind_of_number or is_metadata or (module, name) in self._OTHERS:
             return super().find_class(module, name)
-        raise CheckpointError(f"the checkpoint's description holds {module}.{name}, which is no data")
+        raise CheckpointError(f"the checkpoint's description holds {module}.{name}, which is not data")

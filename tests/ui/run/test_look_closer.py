@@ -122,7 +122,7 @@ def test_rank_is_slowed_down_then_killed_and_the_run_goes_on(
     expect(dialog).to_contain_text("so the run fails")
     dialog.get_by_role("button", name="Kill rank 1").click()
     expect(page.locator(".ddp-pill").first).to_have_text("failed")
-    expect(page.locator(".ddp-run-page")).to_contain_text("Rank 1 was killed (SIGKILL), as somebody asked")
+    expect(page.locator(".ddp-run-page")).to_contain_text("Rank 1 was killed (SIGKILL), as requested")
     expect(slider).to_be_disabled()
     fold.get_by_role("button", name="Resume").click()
     expect(page.locator(".ddp-pill").first).to_have_text("running")

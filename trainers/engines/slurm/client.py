@@ -80,7 +80,7 @@ _STATES = {
     "REQUEUE_HOLD": "is held",
     "SPECIAL_EXIT": "is held",
     "RESIZING": "changes its size",
-    "SIGNALING": "is told something",
+    "SIGNALING": "receives a signal",
     "STAGE_OUT": "its files are copied back",
 }
 
@@ -551,7 +551,7 @@ class Slurm:
         try:
             return read_partitions([cell.strip() for cell in row.split(SEPARATOR)] for row in rows)
         except ValueError as error:
-            raise SlurmError(f"sinfo said what is not known here: {error}") from error
+            raise SlurmError(f"sinfo gave unexpected output: {error}") from error
 
     def _ask_for_jobs(self) -> Mapping[str, SlurmJob]:
         form = SEPARATOR.join(("%A", "%T", "%r", "%N"))

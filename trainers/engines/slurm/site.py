@@ -130,7 +130,7 @@ class LinesRule:
             if found is None or not line.isprintable() or len(line) > MAX_LINE:
                 raise ValueError(f"{line!r} is no option: one such as --constraint=ib is allowed")
             if found[1] in OWN_OPTIONS:
-                raise ValueError(f"{line!r} is not possible: the page says --{found[1]} itself")
+                raise ValueError(f"{line!r} is not possible: the page sets --{found[1]} itself")
         for line in self.default:
             if line not in self.allowed:
                 raise ValueError(f"default has {line!r}, but allowed is: {', '.join(self.allowed) or 'none'}")
@@ -186,7 +186,7 @@ def is_name(text: str) -> bool:
 
 def _check_choice(default: Any, fixed: Any, allowed: tuple[str, ...]) -> None:
     if fixed is not None and (default or allowed):
-        raise ValueError("fixed stands alone: there is nothing to choose, and so no default")
+        raise ValueError("fixed excludes default and allowed: there is nothing to choose")
     for value in filter(None, (default,)):
         if allowed and value not in allowed:
             listed = ", ".join(json.dumps(each) for each in allowed)

@@ -398,7 +398,7 @@ class SshEngine(Engine):
         start = Start.of(status.handle)
         assert start is not None, "a live run of this engine has a start"
         if silent := self.reap(start):
-            message += f" {'; '.join(silent)}: what is left there ends by itself, when it hears no other."
+            message += f" {'; '.join(silent)}: processes there end when they hear from no other host."
         restarts.say_stopped(run, status, message)
 
     def _take(self, num_hosts: int) -> list[str]:

@@ -84,7 +84,7 @@ def load_tokenizer(path: str, model: str, *, offline: bool, is_padded: bool) -> 
         raise ValueError(f"the tokenizer in {folder} cannot be read: {in_short(error)}") from error
     fillers = [token for token in (tokenizer.pad_token_id, tokenizer.eos_token_id) if token is not None]
     if is_padded and not fillers:
-        raise ValueError(f"the tokenizer in {folder} has no token to fill up short texts with (pad_token)")
+        raise ValueError(f"the tokenizer in {folder} has no padding token (pad_token)")
     return HubTokenizer(tokenizer, padding=(fillers or [0])[0], adds_marks=is_padded)
 
 

@@ -101,9 +101,9 @@ def test_only_gpus_that_nobody_computes_on_are_taken(monkeypatch: pytest.MonkeyP
     assert found.free == (FREE, DESKTOP), "a desktop leaves room"
     assert found.in_use == (
         "GPU 2 is in use",
-        "GPU 3 does not say who uses it",
-        "GPU 4 has memory in use by somebody who cannot be seen from here",
-        "A part (MIG) of GPU 9 (NVIDIA A30) cannot be asked who uses it",
+        "GPU 3 does not report who uses it",
+        "GPU 4 has memory in use by a process that is not visible from here",
+        "A part (MIG) of GPU 9 (NVIDIA A30) cannot be queried",
         "GPU 6 is divided (MIG), and its instances are not known",
     )
     on = devices.choose("auto", None, found, None)
@@ -129,7 +129,7 @@ def test_with_no_gpu_free_or_usable_ranks_are_on_the_cpu_and_it_says_why(
     with_one = devices.choose("auto", 3, GpusNow(free=(FREE,), in_use=("GPU 2 is in use",)), None)
     assert (with_one.kind, with_one.words) == (
         "cpu",
-        "3 CPU ranks, because so many were asked for and only 1 GPU can be used: GPU 2 is in use",
+        "3 CPU ranks, because that many were requested and only 1 GPU can be used: GPU 2 is in use",
     )
     with pytest.raises(ValueError, match="1 GPU wanted, but 0 can be used: GPU 2 is in use"):
         devices.choose("cuda", None, devices.sample(), None)
@@ -150,7 +150,7 @@ def test_a_gpu_that_was_granted_to_a_job_which_has_not_opened_it_is_left_alone(
 ) -> None:
     use_gpus(monkeypatch, FREE, DESKTOP)
     found = devices.sample(("GPU-a", "GPU-elsewhere"))
-    assert (found.free, found.in_use) == ((DESKTOP,), ("GPU 0 is kept for somebody else",))
+    assert (found.free, found.in_use) == ((DESKTOP,), ("GPU 0 is reserved for another job",))
 
 
 def test_gpus_to_be_left_alone_are_named_by_uuid(
@@ -237,7 +237,7 @@ ONE_CARD = Nvidia(num_cards=1, problem=None, driver="580.65", cuda="13.1")
     ("nvidia", "probe", "num_free", "fits", "words"),
     [
         (ONE_CARD, GOOD, 1, True, "Torch can use the one that is free"),
-        (ONE_CARD, GOOD, 0, True, "are in use and were left alone"),
+        (ONE_CARD, GOOD, 0, True, "are in use and were skipped"),
         (Nvidia(num_cards=0, problem="no_driver", driver=None, cuda=None), GOOD, 0, None, "No NVIDIA card"),
         (
             Nvidia(num_cards=1, problem="no_driver", driver=None, cuda=None),

@@ -106,7 +106,7 @@ def test_each_key_removed_or_of_another_kind_is_named(run: RunDirectory, folder:
         if words is None and not MAY_DIFFER.search(what):
             unexplained.append(f"{what} was taken")
         names_file = words is not None and (
-            name in words or "no whole checkpoint" in words or "it has format" in words
+            name in words or "no complete checkpoint" in words or "it has format" in words
         )
         if words is not None and (BARE.search(words) or not (names_file or MAY_DIFFER.search(what))):
             unexplained.append(f"{what}: {words}")
@@ -152,7 +152,7 @@ def test_a_pickle_that_would_run_something_is_refused_without_torchs_advice(
         torch.save({"state": nn.Linear(2, 2)}, folder / name)
         reseal(folder)
         words = str(load_and_step(run))
-        assert f"{name} holds torch.nn.modules.linear.Linear, which is no data" in words
+        assert f"{name} holds torch.nn.modules.linear.Linear, which is not data" in words
         (folder / name).write_bytes(kept)
 
 

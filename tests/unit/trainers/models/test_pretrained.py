@@ -133,7 +133,7 @@ def test_pointer_of_git_lfs(folder: Path) -> None:
 def test_index_that_names_files_elsewhere(folder: Path, named: object) -> None:
     index = {"weight_map": {"weight": named}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert "do not lie beside it" in refusal(folder)
+    assert "are not next to it" in refusal(folder)
 
 
 LYING_TABLES = {

@@ -122,7 +122,7 @@ def test_what_is_no_time_limit_is_refused(text: str) -> None:
 
 
 def test_an_answer_of_sinfo_that_is_not_known_is_an_error_in_words(make: MakeEngine) -> None:
-    with pytest.raises(SlurmError, match="sinfo said what is not known here"):
+    with pytest.raises(SlurmError, match="sinfo gave unexpected output"):
         make(rows=("lab*|up|many|idle|8|16000|1:00|1|(null)||",)).capacity()
     with pytest.raises(SlurmError, match="the cluster has no partition"):
         make(rows=()).capacity()
@@ -146,16 +146,16 @@ def test_what_a_partition_cannot_give_is_refused_in_words(make: MakeEngine) -> N
     assert engine.check(one) == [] and engine.check(replace(one, partition="gpu", num_nodes=2)) == []
     assert allowed(engine, replace(one, partition="GPU")) == {"partition": "one of lab, gpu, old"}
     assert allowed(engine, replace(one, num_nodes=5)) == {
-        "num_nodes": "1 to 4: as many nodes may a job of partition lab have"
+        "num_nodes": "1 to 4: the most nodes of a job of partition lab"
     }
     assert "num_nodes" in allowed(engine, replace(one, partition="gpu", num_nodes=3))
     four = Config(partition="gpu", num_nodes=2, nproc_per_node=5)
     assert allowed(engine, four) == {
-        "nproc_per_node": "at most 4: so many GPUs partition gpu has on each of 2 nodes"
+        "nproc_per_node": "at most 4: partition gpu has no more GPUs on each of 2 nodes"
     }
     assert engine.check(replace(four, device="cpu")) == []
     assert allowed(engine, Config(nproc_per_node=9)) == {
-        "nproc_per_node": "at most 8: so many cores partition lab has"
+        "nproc_per_node": "at most 8: partition lab has no more cores"
     }
     assert allowed(engine, replace(one, device="cuda")) == {
         "device": "auto or cpu: partition lab has no GPUs"
@@ -165,7 +165,7 @@ def test_what_a_partition_cannot_give_is_refused_in_words(make: MakeEngine) -> N
         "so many v100 GPUs" in allowed(engine, replace(four, num_nodes=1, gpu_type="v100"))["nproc_per_node"]
     )
     assert allowed(engine, replace(one, memory_gb=16)) == {
-        "memory_gb": "at most 15: so much partition lab has"
+        "memory_gb": "at most 15: partition lab has no more memory"
     }
     for limit, words in {
         "2-0": "at most 24 h: the partition's limit",
