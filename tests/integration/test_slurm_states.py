@@ -146,7 +146,7 @@ ROWS: Mapping[str, Row] = {
         words="Slurm reports that a node of its job failed (NODE_FAIL: node2).",
         has_begun=True,
     ),
-    "cancelled while nobody looked, and forgotten": Row(
+    "cancelled while no page was open, and forgotten": Row(
         options=HELD,
         act=cancel,
         is_forgotten=True,
