@@ -166,7 +166,9 @@ def settings_of(values: Any) -> ClassSettings:
     known = {field.name for field in fields(ClassSettings)}
     for name, value in values.items():
         if name not in known:
-            raise ValueError(f"{str(name)[:80]!r} is no setting, but allowed is: {', '.join(sorted(known))}")
+            raise ValueError(
+                f"{str(name)[:80]!r} is not a setting, but allowed is: {', '.join(sorted(known))}"
+            )
         if not isinstance(value, bool):
             raise ValueError(f"{name} is {str(value)[:80]!r}, but allowed is: true or false")
     return ClassSettings(**values)

@@ -329,11 +329,11 @@ def check_condition(text: str, num_runs: int, attempts: Collection[str] = ()) ->
         for name in each.runs:
             if isinstance(name, str) and name not in attempts:
                 allowed = ", ".join(attempts) or "none: only a question with an attempt has them"
-                raise ValueError(f"{name!r} is no choice of the attempt; allowed is: {allowed}")
+                raise ValueError(f"{name!r} is not a choice of the attempt; allowed is: {allowed}")
             if isinstance(name, int) and not 0 <= name < num_runs:
                 raise ValueError(f"there is no run {name}; allowed is: 0 to {num_runs - 1}")
     if not any(True for _ in _measurements(tree)):
-        raise ValueError(f"{text!r} names no quantity; there are: {', '.join(QUANTITIES)}")
+        raise ValueError(f"{text!r} names no quantity; the quantities are: {', '.join(QUANTITIES)}")
 
 
 def measurements(text: str) -> list[Measurement]:
@@ -356,7 +356,7 @@ def _parsed(text: str) -> ast.expr:
     try:
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, RecursionError, MemoryError) as error:
-        raise ValueError(f"{text!r} is no condition") from error
+        raise ValueError(f"{text!r} is not a condition") from error
 
 
 def _is_not(node: ast.expr) -> bool:
@@ -395,7 +395,9 @@ def _measurement(call: ast.Call) -> Measurement:
     name = call.func.id if isinstance(call.func, ast.Name) else ""
     about = QUANTITIES.get(name)
     if about is None:
-        raise ValueError(f"{ast.unparse(call.func)!r} is no quantity; there are: {', '.join(QUANTITIES)}")
+        raise ValueError(
+            f"{ast.unparse(call.func)!r} is not a quantity; the quantities are: {', '.join(QUANTITIES)}"
+        )
     values = [each.value if isinstance(each, ast.Constant) else None for each in call.args]
     *_, last = values or [None]
     runs = [value for value in values[: about.num_runs] if type(value) in (int, str)]

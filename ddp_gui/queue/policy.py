@@ -190,7 +190,7 @@ def parse_limits(raw: Any) -> Limits:
         raise ValueError(f"limits is {raw!r:.80}, but allowed is: an object with {', '.join(names)}")
     unknown = sorted(set(raw) - set(names))
     if unknown:
-        raise ValueError(f"{unknown[0]!r:.80} is no limit; allowed is: {', '.join(names)}")
+        raise ValueError(f"{unknown[0]!r:.80} is not a limit; allowed is: {', '.join(names)}")
     minutes = _number("minutes_per_run", raw.get("minutes_per_run"))
     whole = {name: _number(name, raw.get(name)) for name in names if name != "minutes_per_run"}
     for name, value in whole.items():

@@ -496,7 +496,7 @@ class WhereGroup:
             # Hidden if there is a single type, because the first option means any type.
             info = "Which kind each rank trains on."
             return gr.update(choices=offered, info=info, visible=len(offered) > 2 or "hidden")
-        return gr.update(choices=offered, info="Nodes that the job may run on, and what is free of them now.")
+        return gr.update(choices=offered, info="Nodes that the job may run on, with their free resources.")
 
     def _fit_ranks(self, *values: Any) -> Any:
         config = self._config(values)

@@ -70,7 +70,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--job-limit", type=float, default=JOB_LIMIT_S, help="seconds after which a job counts as hung"
     )
-    parser.add_argument("--json", action="store_true", help="print the whole state, a line at each change")
+    parser.add_argument(
+        "--json", action="store_true", help="print the complete state as a line at each change"
+    )
     parser.add_argument("--check-id", default=uuid.uuid4().hex[:12], help="under which it is kept")
     options = parser.parse_args()
     most = max(FEWEST_RANKS_ANYWHERE, host.num_cores(), hardware.num_gpus())
@@ -93,7 +95,9 @@ def _uuids(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
         if not name.startswith((cuda_environment.GPU, cuda_environment.MIG)):
-            raise argparse.ArgumentTypeError(f"{name!r} is no UUID of a GPU, such as `nvidia-smi -L` lists")
+            raise argparse.ArgumentTypeError(
+                f"{name!r} is not a UUID of a GPU, such as `nvidia-smi -L` lists"
+            )
     return names
 
 

@@ -150,7 +150,7 @@ def check_optimizer(optimizer: torch.optim.Optimizer, state: Any, name: str) -> 
     state = _object(state, name)
     for key in live:
         if not isinstance(state.get(key), type(live[key])):
-            raise CheckpointError(f"{name} lacks {key!r}, or it is no {type(live[key]).__name__}")
+            raise CheckpointError(f"{name} lacks {key!r}, or it is not a {type(live[key]).__name__}")
     if len(state["param_groups"]) != len(live["param_groups"]):
         groups = len(state["param_groups"])
         raise CheckpointError(
@@ -232,7 +232,7 @@ def _check_entry(values: dict[str, Any], expected: Mapping[str, bool], parameter
 def _check_tensor(value: Any, shape: torch.Size, where: str, *, dtype: torch.dtype) -> None:
     are_floats = isinstance(value, Tensor) and value.is_floating_point() and dtype.is_floating_point
     if not isinstance(value, Tensor) or not (are_floats or value.dtype == dtype):
-        raise CheckpointError(f"{where} is no tensor of the kind that was saved")
+        raise CheckpointError(f"{where} is not a tensor of the saved kind")
     if value.shape != shape:
         sizes = [" × ".join(map(str, size)) or "1" for size in (value.shape, shape)]
         raise CheckpointError(f"{where} has {sizes[0]} numbers, and the model {sizes[1]}")

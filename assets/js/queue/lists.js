@@ -20,7 +20,7 @@ export class KeptTable {
         "tr",
         {},
         titles.map((title) =>
-          el("th", { scope: "col" }, title || el("span", { class: "ddp-unseen" }, "What to do")),
+          el("th", { scope: "col" }, title || el("span", { class: "ddp-unseen" }, "Actions")),
         ),
       ),
     );

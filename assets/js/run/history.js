@@ -71,7 +71,7 @@ export class CheckpointTable {
         el(
           "tr",
           {},
-          ["step", "size", "saved", el("span", { class: "ddp-unseen" }, "What to do")].map((title) =>
+          ["step", "size", "saved", el("span", { class: "ddp-unseen" }, "Actions")].map((title) =>
             el("th", { scope: "col" }, title),
           ),
         ),

@@ -23,7 +23,7 @@ export class BinView {
           "tr",
           {},
           ["Run", "Deleted", "Size", ""].map((title) =>
-            el("th", { scope: "col" }, title || el("span", { class: "ddp-unseen" }, "What to do")),
+            el("th", { scope: "col" }, title || el("span", { class: "ddp-unseen" }, "Actions")),
           ),
         ),
       ),

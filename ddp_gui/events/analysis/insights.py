@@ -386,7 +386,7 @@ def _others_use_the_processor(series: Series, _config: Config) -> Insight | None
         code="others_use_the_processor",
         message=f"For {taken_s:.0f} of {all_s:.0f} s other programs took {share:.0f}% of the processor: "
         "do not compare this run's times with those of other runs.",
-        evidence="the processor's load beside this run; that time is grey in the throughput chart",
+        evidence="the processor's load by other programs; that time is grey in the throughput chart",
     )
 
 

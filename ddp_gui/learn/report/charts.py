@@ -511,7 +511,7 @@ def numbers_table(runs: Sequence[Shown], names: Sequence[str], caption: Html | N
             class_="scroll",
             tabindex="0",
             role="group",
-            aria_label="What was measured of each run",
+            aria_label="Measurements of each run",
         ),
         tag("p", caption, class_="caption") if caption else None,
         class_="numbers",

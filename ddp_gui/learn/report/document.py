@@ -173,7 +173,7 @@ def _value(value: Any) -> str:
 def _hash_note(run: Measured) -> Html:
     if run.hashed is None:
         return joined("It has no events yet.")
-    note = " that there were, while it went on" if run.is_live else ""
+    note = " available at that time" if run.is_live else ""
     return joined(
         [
             f"SHA-256 of the {run.hashed.num_bytes:,} bytes of events.jsonl{note}: ",
@@ -209,7 +209,7 @@ def draw_lesson(lesson: Lesson, runs: Runs, max_points: int) -> Html:
         tag("h2", number, name_of(lesson["title"]), id=lesson_id(lesson)),
         tag("p", lesson["summary"], class_="soft"),
         _prediction(lesson, own, is_revealed=is_revealed),
-        tag("h3", "What was measured"),
+        tag("h3", "Measurements"),
         _measured(lesson, [*own, *tried], max_points),
         tag("h3", "Questions"),
         [
@@ -620,7 +620,7 @@ def _hashes(runs: Sequence[Measured]) -> Html:
         "the runs can check that these are the events: save the lines below as hashes.txt next to the "
         "folders, and run "
     )
-    note = f" Of a run that went on ({', '.join(live)}) the file has grown since." if live else ""
+    note = f" The file of a live run ({', '.join(live)}) has grown since." if live else ""
     return tag(
         "section",
         tag("h2", "Where the numbers come from"),
@@ -648,8 +648,8 @@ def _made_with(gathered: Mapping[str, Any]) -> Html:
         tag("h2", "Machine and versions"),
         tag(
             "p",
-            "Of the machine that the page is on, when this report was made: runs do not record versions. "
-            "What each run trained on is said with the run, as its events have it.",
+            "Of the page's machine when this report was made: runs do not record versions. "
+            "The devices of each run are listed with the run, from its events.",
             class_="soft",
         ),
         tag("dl", rows, class_="facts"),

@@ -149,25 +149,25 @@ def _attempt(raw: Any) -> AttemptRun:
 
 def _whole(field: str, raw: Any) -> int:
     if isinstance(raw, bool) or not isinstance(raw, int) or not 0 <= raw < MAX_WORDS:
-        raise ValueError(f"{field} holds what is no whole number from 0 to {MAX_WORDS - 1}")
+        raise ValueError(f"{field} holds a value that is not a whole number from 0 to {MAX_WORDS - 1}")
     return raw
 
 
 def _run_id(field: str, raw: Any) -> str:
     if not is_run_id(raw):
-        raise ValueError(f"{field} holds what is no run_id")
+        raise ValueError(f"{field} holds a value that is not a run_id")
     return raw
 
 
 def _list(field: str, raw: Any, most: int) -> Sequence[Any]:
     if not isinstance(raw, list) or len(raw) > most:
-        raise ValueError(f"{field} is no list of at most {most}")
+        raise ValueError(f"{field} is not a list of at most {most}")
     return raw
 
 
 def _table(field: str, raw: Any, allowed: Sequence[str]) -> Mapping[str, Any]:
     if not isinstance(raw, dict) or not set(raw) <= set(allowed):
-        raise ValueError(f"{field} is no object of {', '.join(allowed)}")
+        raise ValueError(f"{field} is not an object of {', '.join(allowed)}")
     return raw
 
 

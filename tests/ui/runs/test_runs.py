@@ -326,7 +326,7 @@ def test_the_keyboard_reaches_everything(page: Page) -> None:
         page.keyboard.press("Tab")
         seen.add(page.evaluate("() => document.activeElement.ariaLabel || document.activeElement.innerText"))
     assert {"Select all runs shown", "Started", "State"} <= {words.rstrip("▼▲").strip() for words in seen}
-    assert any(words.startswith("What to do with") for words in seen)
+    assert any(words.startswith("Actions for") for words in seen)
     page.locator(".ddp-more-button").first.focus()
     page.keyboard.press("Enter")
     expect(page.locator(".ddp-menu button").first).to_be_focused()

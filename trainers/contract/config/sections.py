@@ -653,7 +653,7 @@ class Where:
     partition: str = setting(
         "",
         label="Partition",
-        help="The cluster's nodes that the job may run on, and what is free of them. Empty: the default.",
+        help="The cluster's nodes that the job may run on, with their free resources. Empty: the default.",
         topic="where",
         max_length=MAX_NAME,
     )

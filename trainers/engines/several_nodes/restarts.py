@@ -79,7 +79,7 @@ def silence_of_first_node(run: RunDirectory) -> str | None:
     silent_s = 0.0 if known is None else now - known.heard_at
     if known is None or silent_s < SILENT_AFTER_S:
         return None
-    return f"Node 0 ({known.host}) has not been heard for {silent_s:.0f} s; what is shown here is older."
+    return f"Node 0 ({known.host}) has not been heard for {silent_s:.0f} s; the state shown here is older."
 
 
 def _newest_report(run: RunDirectory) -> tuple[str | None, NodeReport | None]:

@@ -42,7 +42,7 @@ def parse_duration(text: str) -> float:
             if third is not None:
                 return (int(first) * 60.0 + int(second)) * 60 + int(third)
             return int(first) * 60.0 + int(second or 0)
-    raise ValueError(f"{text!r} is no time limit: {FORM}")
+    raise ValueError(f"{text!r} is not a time limit: {FORM}")
 
 
 def duration_text(limit_s: float) -> str:

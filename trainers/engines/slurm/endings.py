@@ -279,13 +279,13 @@ def of_run(end: JobEnd, status: Status, run: RunDirectory) -> Ending:
     if not has_run_before:
         message = f"Its Slurm job ended{code} on {end.nodes or 'no node'}, and the run had not started."
         hint = (
-            "logs/slurm.log has what the job printed. If there is none, see whether its nodes have the run's "
-            f"folder and the interpreter: srun --nodelist={end.nodes or 'NODE'} "
+            "logs/slurm.log has the output of the job. If it is missing, check that its nodes have the "
+            f"run's folder and the interpreter: srun --nodelist={end.nodes or 'NODE'} "
             f"ls -d {shlex.join([str(run.path), sys.executable])}."
         )
         return Ending(state="failed", message=message, hint=hint)
     message = f"Its Slurm job ended{code} ({end.state}), but the run recorded no end."
-    return Ending(state="lost", message=message, hint="logs/slurm.log has what the job printed.")
+    return Ending(state="lost", message=message, hint="logs/slurm.log has the output of the job.")
 
 
 def unknown(job_id: str, name: str = "") -> Ending:

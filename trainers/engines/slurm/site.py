@@ -45,7 +45,7 @@ class NameRule:
     def __post_init__(self) -> None:
         for value in (self.default, self.fixed or "", *self.allowed):
             if value and not is_name(value):
-                raise ValueError(f"{value!r} is no name: letters, digits, and . _ @ + - are allowed")
+                raise ValueError(f"{value!r} is not a name: letters, digits, and . _ @ + - are allowed")
         _check_choice(self.default, self.fixed, self.allowed)
 
 
@@ -128,7 +128,7 @@ class LinesRule:
         for line in (*self.fixed, *self.allowed):
             found = _LINE.fullmatch(line)
             if found is None or not line.isprintable() or len(line) > MAX_LINE:
-                raise ValueError(f"{line!r} is no option: one such as --constraint=ib is allowed")
+                raise ValueError(f"{line!r} is not an option: one such as --constraint=ib is allowed")
             if found[1] in OWN_OPTIONS:
                 raise ValueError(f"{line!r} is not possible: the page sets --{found[1]} itself")
         for line in self.default:

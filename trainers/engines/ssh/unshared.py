@@ -479,7 +479,7 @@ class Mirror:
             except UnreachableError as error:
                 if self.silent_since_unix_s is None:
                     self.silent_since_unix_s = now_unix_s()
-                    log.warning("%s goes on, and is not seen: %s", self._run.run_id, error)
+                    log.warning("%s continues, but cannot be followed: %s", self._run.run_id, error)
             except (OSError, ValueError) as error:
                 log.warning("what %s has written did not come back: %s", self._run.run_id, error)
             took_s = time.monotonic() - began

@@ -129,7 +129,7 @@ def model_folder(path: str, model: str) -> Path:
     if not (folder / "config.json").is_file():
         nearby = sorted(found.parent for found in folder.glob("*/config.json"))
         hint = f"Did you mean {nearby[0]}?" if nearby else "Give the folder that contains config.json."
-        raise ValueError(f"{folder} has no config.json, so it is no model in Hugging Face format. {hint}")
+        raise ValueError(f"{folder} has no config.json, so it is not a model in Hugging Face format. {hint}")
     check_weights(folder)
     return folder
 
@@ -152,7 +152,7 @@ def check_weights(folder: Path) -> None:
                 f"{folder} has its weights only as {pickled[0]}. Such files can execute code when they are "
                 "loaded, so they are refused: get the model as model.safetensors (docs/fine-tuning.md)"
             )
-        raise ValueError(f"{folder} lacks its weights: {', '.join(missing)} is not there. Copy them again")
+        raise ValueError(f"{folder} lacks its weights: {', '.join(missing)} is missing. Copy them again")
     for file in files:
         with file.open("rb") as opened:
             is_pointer = opened.read(32).startswith(b"version https://git-lfs")

@@ -97,7 +97,7 @@ def transformers_config(folder: Path, model: str) -> dict[str, Any]:
     config = read_config(folder)
     if "model_type" not in config:
         hint = ": choose model timm_image" if "architecture" in config else ""
-        raise ValueError(f"{folder} is no model of transformers (config.json has no model_type){hint}")
+        raise ValueError(f"{folder} is not a model of transformers (config.json has no model_type){hint}")
     if "auto_map" in config:
         log.warning("%s brings code of its own, which is not run", folder)
     if config.get("is_encoder_decoder"):

@@ -103,7 +103,7 @@ export class Header {
       { class: "ddp-actions" },
       el(
         "div",
-        { class: "ddp-buttons", role: "group", "aria-label": "What to do with this run" },
+        { class: "ddp-buttons", role: "group", "aria-label": "Actions for this run" },
         this.buttons.stop,
         this.buttons.checkpoint,
         this.buttons.pause,

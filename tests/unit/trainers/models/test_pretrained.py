@@ -181,7 +181,7 @@ def test_models_of_the_wrong_format_lead_to_the_right_choice(tmp_path: Path) -> 
     (of_timm / "config.json").write_text('{"architecture": "resnet18"}')
     with pytest.raises(ValueError, match="choose model timm_image"):
         hf_text.build(spec(), ModelOptions(pretrained_path=str(of_timm)))
-    with pytest.raises(ValueError, match=r"no model in timm's format.*bert, a model of transformers"):
+    with pytest.raises(ValueError, match=r"not a model in timm's format.*bert, a model of transformers"):
         timm_image.build(spec(input_shape=(1, 8, 8)), ModelOptions(pretrained_path=str(of_transformers)))
     translator = write_folder(tmp_path / "c", model_type="t5", is_encoder_decoder=True)
     with pytest.raises(ValueError, match="hf_causal cannot use a model of type t5"):

@@ -117,7 +117,7 @@ def test_time_limits_are_read_as_slurm_does(text: str, limit_s: float) -> None:
 
 @pytest.mark.parametrize("text", ["1h", "1-", "-1", "1:2:3:4", "1.5", "٣", "9" * 400, "1 2"])
 def test_what_is_no_time_limit_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no time limit"):
+    with pytest.raises(ValueError, match="is not a time limit"):
         client.parse_duration(text)
 
 
@@ -256,13 +256,13 @@ def test_the_form_asks_for_what_the_site_leaves_open(make: MakeEngine) -> None:
         ("[slurm.account]\nfixed = 'a'\ndefault = 'b'", "[slurm.account]: fixed stands alone"),
         ("[slurm.account]\nfixed = 'a b'", "[slurm.account]: 'a b' is no name"),
         ("[slurm.qos]\nallowed = ['a']\ndefault = 'b'", "[slurm.qos]: default is 'b', but allowed is: \"a\""),
-        ("[slurm.time_limit]\nmaximum = '1h'", "[slurm.time_limit]: '1h' is no time limit"),
+        ("[slurm.time_limit]\nmaximum = '1h'", "[slurm.time_limit]: '1h' is not a time limit"),
         ("[slurm.time_limit]\nmaximum = '1'\ndefault = '2'", "default is '2', but allowed is: at most 1"),
         ("[slurm.memory_gb]\nmaximum = 0", "[slurm.memory_gb]: 0 is not possible"),
         ("[slurm.num_nodes]\nmaximum = 0", "[slurm.num_nodes]: maximum is 0"),
-        ("[slurm.extra_lines]\nallowed = ['constraint=ib']", "'constraint=ib' is no option"),
+        ("[slurm.extra_lines]\nallowed = ['constraint=ib']", "'constraint=ib' is not an option"),
         ("[slurm.extra_lines]\nfixed = ['--output=x']", "the page says --output itself"),
-        ("[slurm.extra_lines]\nfixed = ['--x=a\\nb']", "is no option"),
+        ("[slurm.extra_lines]\nfixed = ['--x=a\\nb']", "is not an option"),
         ("[slurm.extra_lines]\ndefault = ['--exclusive']", "default has '--exclusive', but allowed is: none"),
     ],
 )
