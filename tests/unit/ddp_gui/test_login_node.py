@@ -25,10 +25,10 @@ PATIENCE_S = 20.0
         ("--ssh hpc", "add --engine slurm"),
         ("--ssh -oProxyCommand=x --engine slurm", "expected one argument"),
         ("--ssh= --engine slurm", "--ssh is '', but allowed is: a host"),
-        ("--ssh hpc --engine slurm --host 0.0.0.0", "--host does not go with --ssh"),
-        ("--ssh hpc --engine slurm --auth-file a.json", "--auth-file does not go with --ssh"),
-        ("--ssh hpc --engine slurm --insecure", "--insecure does not go with --ssh"),
-        ("--ssh hpc --engine slurm --root-path /x", "--root-path does not go with --ssh"),
+        ("--ssh hpc --engine slurm --host 0.0.0.0", "--host cannot be combined with --ssh"),
+        ("--ssh hpc --engine slurm --auth-file a.json", "--auth-file cannot be combined with --ssh"),
+        ("--ssh hpc --engine slurm --insecure", "--insecure cannot be combined with --ssh"),
+        ("--ssh hpc --engine slurm --root-path /x", "--root-path cannot be combined with --ssh"),
     ],
 )
 def test_what_does_not_go_with_a_login_node_is_refused_in_words(

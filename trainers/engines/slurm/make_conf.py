@@ -84,7 +84,7 @@ def main() -> None:
         description="Write the configuration of a Slurm cluster out of a few PCs."
     )
     parser.add_argument("folder", type=Path, help="where the files are written to")
-    parser.add_argument("hosts", nargs="+", metavar="HOST", help="as one types it behind ssh")
+    parser.add_argument("hosts", nargs="+", metavar="HOST", help="as typed after ssh")
     parser.add_argument("--controller", metavar="HOST", help="the controller (default: the first)")
     parser.add_argument(
         "--name", default="lab", help="of the cluster and its partition (default: %(default)s)"

@@ -73,7 +73,7 @@ def test_what_is_not_served_says_what_to_do(words: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--port 99999", "'99999' is no port: use a whole number from 1 to 65535"),
+        ("--port 99999", "'99999' is not a port: use a whole number from 1 to 65535"),
         ("--port -1", "'-1' is no port"),
         ("--port abc", "'abc' is no port"),
         ("--port TAKEN", "(Address already in use): is the page running already? Try another one: --port "),
@@ -85,7 +85,7 @@ def test_what_is_not_served_says_what_to_do(words: str, said: str) -> None:
         ("--port FREE --auth-file FOLDER", "cannot be read: "),
         ("--port FREE --auth-file FILE", "cannot be read: "),
         ("--port FREE --auth-file LIST", "it is not an accounts file"),
-        ("--port FREE --auth-file NOBODY", "has no account, so nobody could log in: python -m"),
+        ("--port FREE --auth-file NOBODY", "has no account, so no one could log in: python -m"),
         ("--port FREE --engine slurm --site FILE.none", "--site: there is no file"),
         ("--port FREE --data-dir FILE", "--data-dir: there is no folder"),
         ("--port FREE --insecure --proxy-from lab", "--proxy-from is 'lab', but allowed is"),
