@@ -191,7 +191,7 @@ def _add_class_options(parser: argparse.ArgumentParser) -> None:
         help="without logins: open lessons as polls; phones can open these with a QR code, and nothing else",
     )
     group.add_argument(
-        "--root-path", default="", metavar="/PREFIX", help="path prefix that a proxy adds to the page"
+        "--root-path", default="", metavar="/PREFIX", help="path prefix at which a proxy serves the page"
     )
     group.add_argument(
         "--allow-host", action="append", default=[], metavar="NAME",
