@@ -74,8 +74,8 @@ def test_what_is_not_served_says_what_to_do(words: str, said: str) -> None:
     ("words", "said"),
     [
         ("--port 99999", "'99999' is not a port: use a whole number from 1 to 65535"),
-        ("--port -1", "'-1' is no port"),
-        ("--port abc", "'abc' is no port"),
+        ("--port -1", "'-1' is not a port"),
+        ("--port abc", "'abc' is not a port"),
         ("--port TAKEN", "(Address already in use): is the page running already? Try another one: --port "),
         ("--port FREE --host nonsense.invalid --insecure", "--host needs an address of this machine"),
         ("--port FREE --host 192.0.2.7 --insecure", "--host needs an address of this machine"),

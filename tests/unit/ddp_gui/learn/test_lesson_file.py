@@ -150,7 +150,7 @@ def test_a_run_may_be_meant_to_fail() -> None:
             'numbers = ["loss", "took"]',
             'finding = "They differ."\nwhen = "luck(0) < 1"\nnumbers = ["loss"]',
             "when",
-            "when: 'luck' is no quantity",
+            "when: 'luck' is not a quantity",
         ),
         ("minutes = 5", "minutes = 0", "minutes", "minutes: it is 0, but allowed is: a whole number from 1"),
         ("minutes = 5", "minutes = true", "minutes", "minutes: it is True"),

@@ -109,7 +109,7 @@ def test_only_gpus_that_nobody_computes_on_are_taken(monkeypatch: pytest.MonkeyP
     on = devices.choose("auto", None, found, None)
     assert (on.kind, on.num_ranks, on.uuids) == ("cuda", 2, ("GPU-a", "GPU-b"))
     assert on.environment["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
-    assert "left alone: GPU 2 is in use" in on.words
+    assert "skipped: GPU 2 is in use" in on.words
 
 
 def test_with_no_gpu_free_or_usable_ranks_are_on_the_cpu_and_it_says_why(
@@ -162,7 +162,7 @@ def test_gpus_to_be_left_alone_are_named_by_uuid(
     monkeypatch.setattr("sys.argv", [*command, "GPU-a,1"])
     with pytest.raises(SystemExit):
         check_machine._options()
-    assert "'1' is no UUID" in capsys.readouterr().err
+    assert "'1' is not a UUID" in capsys.readouterr().err
 
 
 def test_a_gpu_that_somebody_took_between_two_jobs_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +185,7 @@ def test_a_job_is_not_started_on_a_gpu_that_was_taken_but_waits_for_its_last_one
     monkeypatch.setattr("trainers.check_machine.checks.bench.TEARDOWN_S", 0.0)
     monkeypatch.setattr(devices, "sample", lambda: GpusNow(in_use=("GPU 0 is in use",)))
     found = checks.guarded(lambda: pytest.fail("a job was started on somebody's GPU"))
-    assert (found.state, found.words) == ("not_checked", "Left alone: GPU 0 is in use.")
+    assert (found.state, found.words) == ("not_checked", "Skipped: GPU 0 is in use.")
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ ONE_CARD = Nvidia(num_cards=1, problem=None, driver="580.65", cuda="13.1")
             Probe(torch="2.11.0", cuda="13.0", left_out=("H100 (compute capability 9.0)",)),
             1,
             False,
-            "no programs for H100 (compute capability 9.0)",
+            "no kernels for H100 (compute capability 9.0)",
         ),
         (ONE_CARD, Probe(error="No module named torch"), 1, False, "torch cannot be used at all"),
     ],
@@ -284,7 +284,7 @@ def test_a_gpu_that_torch_has_no_programs_for_is_left_alone_beside_one_that_it_c
     gpus = devices.usable(GpusNow(free=(FREE, DESKTOP)), probe.uuids)
     on = devices.choose("auto", None, gpus, verdict.why_no_gpu)
     assert on.uuids == ("GPU-a",)
-    assert "left alone: GPU 1 cannot be used by this torch" in on.words
+    assert "skipped: GPU 1 cannot be used by this torch" in on.words
 
 
 @pytest.mark.parametrize(

@@ -262,11 +262,11 @@ def test_a_report_of_nothing_is_not_found(asking: TestClient) -> None:
         ({"lessons": [done("chosen", prediction=True)]}, "prediction holds"),
         ({"lessons": [done("chosen", runs=["../a"])]}, "runs holds a value that is not a run_id"),
         ({"lessons": [done("chosen", answers=["<b>"])]}, "answers holds"),
-        ({"lessons": [done("chosen", attempts=[{"question": -1}])]}, "no text"),
-        ({"lessons": "x"}, "lessons is no list"),
+        ({"lessons": [done("chosen", attempts=[{"question": -1}])]}, "not a text"),
+        ({"lessons": "x"}, "lessons is not a list"),
         ({"runs": ["a-1"] * 200}, "runs is not a list of at most"),
         ({"runs": ["a-1"], "name": "x" * 500}, "name is not a text"),
-        ({"runs": ["a-1"], "more": 1}, "no object of name, lessons, runs"),
+        ({"runs": ["a-1"], "more": 1}, "not an object of name, lessons, runs"),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(asking: TestClient, body: Any, words: str) -> None:

@@ -253,8 +253,11 @@ def test_the_form_asks_for_what_the_site_leaves_open(make: MakeEngine) -> None:
     [
         ("partitions = 1", "has 'partitions' in [slurm], but allowed is: partition, num_nodes"),
         ("account = 'x'", "slurm.account is 'x', but allowed is: a table"),
-        ("[slurm.account]\nfixed = 'a'\ndefault = 'b'", "[slurm.account]: fixed stands alone"),
-        ("[slurm.account]\nfixed = 'a b'", "[slurm.account]: 'a b' is no name"),
+        (
+            "[slurm.account]\nfixed = 'a'\ndefault = 'b'",
+            "[slurm.account]: fixed excludes default and allowed",
+        ),
+        ("[slurm.account]\nfixed = 'a b'", "[slurm.account]: 'a b' is not a name"),
         ("[slurm.qos]\nallowed = ['a']\ndefault = 'b'", "[slurm.qos]: default is 'b', but allowed is: \"a\""),
         ("[slurm.time_limit]\nmaximum = '1h'", "[slurm.time_limit]: '1h' is not a time limit"),
         ("[slurm.time_limit]\nmaximum = '1'\ndefault = '2'", "default is '2', but allowed is: at most 1"),
