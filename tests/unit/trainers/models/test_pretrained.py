@@ -104,7 +104,7 @@ def test_folder_above_the_model_leads_to_it(folder: Path) -> None:
 
 def test_folder_without_weights(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
-    assert "lacks its weights: model.safetensors is not there" in refusal(folder)
+    assert "lacks its weights: model.safetensors is missing" in refusal(folder)
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.ckpt"])
@@ -121,7 +121,7 @@ def test_pickled_weights_are_refused_and_never_opened(folder: Path, name: str) -
 def test_half_copied_weights(folder: Path) -> None:
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4])
-    assert "is not whole" in refusal(folder)
+    assert "is incomplete" in refusal(folder)
 
 
 def test_pointer_of_git_lfs(folder: Path) -> None:
@@ -150,7 +150,7 @@ LYING_TABLES = {
 @pytest.mark.parametrize("header", LYING_TABLES.values(), ids=LYING_TABLES)
 def test_weights_whose_own_table_lies(folder: Path, header: bytes) -> None:
     (folder / "model.safetensors").write_bytes(header + b"\0\0\0\0")
-    assert "is not whole" in refusal(folder)
+    assert "is incomplete" in refusal(folder)
 
 
 def test_settings_that_are_too_deep_to_be_read(folder: Path) -> None:
@@ -163,7 +163,7 @@ def test_missing_part_of_weights_in_several_files(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "model-1-of-2.safetensors")
     index = {"weight_map": {"weight": "model-1-of-2.safetensors", "bias": "model-2-of-2.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert "lacks its weights: model-2-of-2.safetensors is not there" in refusal(folder)
+    assert "lacks its weights: model-2-of-2.safetensors is missing" in refusal(folder)
 
 
 def test_broken_config_and_code_from_a_hub(folder: Path) -> None:

@@ -162,7 +162,7 @@ def test_what_a_partition_cannot_give_is_refused_in_words(make: MakeEngine) -> N
     }
     assert allowed(engine, replace(four, gpu_type="h100")) == {"gpu_type": "one of a100, v100, or empty"}
     assert (
-        "so many v100 GPUs" in allowed(engine, replace(four, num_nodes=1, gpu_type="v100"))["nproc_per_node"]
+        "no more v100 GPUs" in allowed(engine, replace(four, num_nodes=1, gpu_type="v100"))["nproc_per_node"]
     )
     assert allowed(engine, replace(one, memory_gb=16)) == {
         "memory_gb": "at most 15: partition lab has no more memory"
@@ -264,7 +264,7 @@ def test_the_form_asks_for_what_the_site_leaves_open(make: MakeEngine) -> None:
         ("[slurm.memory_gb]\nmaximum = 0", "[slurm.memory_gb]: 0 is not possible"),
         ("[slurm.num_nodes]\nmaximum = 0", "[slurm.num_nodes]: maximum is 0"),
         ("[slurm.extra_lines]\nallowed = ['constraint=ib']", "'constraint=ib' is not an option"),
-        ("[slurm.extra_lines]\nfixed = ['--output=x']", "the page says --output itself"),
+        ("[slurm.extra_lines]\nfixed = ['--output=x']", "the page sets --output itself"),
         ("[slurm.extra_lines]\nfixed = ['--x=a\\nb']", "is not an option"),
         ("[slurm.extra_lines]\ndefault = ['--exclusive']", "default has '--exclusive', but allowed is: none"),
     ],
