@@ -148,7 +148,7 @@ export class RowsView {
 
   update({ columns, rows }, step) {
     const isNumber = rows.length > 0 && "target" in rows[0];
-    const said = isNumber ? ["Really", "Predicted", "Off by"] : ["Predicted", "Truth"];
+    const said = isNumber ? ["Actual", "Predicted", "Off by"] : ["Predicted", "Truth"];
     const names = [...said, ...columns];
     if (this.names !== names.join("\n")) {
       this.names = names.join("\n");
