@@ -67,7 +67,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 def _add(file: AccountFile, name: str, role: Role) -> None:
     small = checked_name(name)
     if file.path.exists() and small in file.read():
-        raise AccountError(f"the account {small} exists already; set-password changes its password")
+        raise AccountError(f"the account {small} already exists; set-password changes its password")
     password = account_file.hash_password(_prompt_password(small))
     with file.changing() as accounts:
         accounts[small] = Account(name=small, role=role, password=password)
