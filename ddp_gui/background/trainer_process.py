@@ -179,6 +179,6 @@ def _failure_text(exit_code: int, error_output: bytes) -> str:
         )
     if exit_code < 0:
         name = signal.Signals(-exit_code).name
-        return f"the process that inspected the data broke down ({name}): the data seems to be damaged"
+        return f"the process that inspected the data crashed ({name}): the data may be damaged"
     words = without_advice(error_output.decode("utf-8", errors="replace")).strip()[-MAX_WORDS:]
     return f"the data could not be inspected:\n{words}"

@@ -358,7 +358,7 @@ async def take_upload(uploads: Uploads, scope: Scope, receive: Receive, send: Se
         try:
             place = await asyncio.to_thread(stack.enter_context, uploads.receiving(size_bytes))
         except uploads_module.NoRoomError as error:
-            raise Refused(507, f"The server has no room for this file now: {error}.") from error
+            raise Refused(507, f"The server has no space for this file now: {error}.") from error
         try:
             path = await _write(request, place)
         except ClientDisconnect as error:

@@ -47,7 +47,7 @@ def explain_failure(
     """
     if late_after_s is not None:
         return (
-            f"The check was not done after {late_after_s:.0f} s and was stopped. The ranks did not reach "
+            f"The check was not finished after {late_after_s:.0f} s and was stopped. The ranks did not reach "
             "each "
             "other, or the machine is very busy: try fewer ranks, or try again when no run is live."
         )

@@ -225,7 +225,7 @@ class MachineChecks:
             )
             check.error = (
                 f"The check was stopped by an error of the page itself ({type(error).__name__}): "
-                "the terminal in which the page runs says more."
+                "the terminal in which the page runs shows more."
             )
         finally:
             check.took_s = time.monotonic() - check.started
@@ -258,7 +258,7 @@ class MachineChecks:
         if check.is_cancel_requested:
             return None
         if was_ended:
-            return f"The check was not done after {LIMIT_S / 60:.0f} minutes and was stopped."
+            return f"The check was not finished after {LIMIT_S / 60:.0f} minutes and was stopped."
         words = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         return (words[-1] if words else f"It ended with exit code {process.returncode}.")[:MAX_LAST_WORDS]
 

@@ -16,7 +16,7 @@ from tools import page_driver
 from tools.page_driver import Server
 from trainers.contract.config import settings
 
-SENTENCE = "When backward is over, gradients are averaged piece by piece; nobody computes meanwhile."
+SENTENCE = "After backward, gradients are averaged piece by piece; no rank computes during this time."
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_the_form_has_the_strategys_own_option_where_it_is_picked(copied: Server
     expect(page.get_by_label("Piece, MB")).to_be_hidden()
     expect(page.get_by_label(settings()["bucket_cap_mb"].label)).to_be_visible()
     page.get_by_label("Strategy", exact=True).click()
-    page.get_by_role("option", name="Averaging by hand").click()
+    page.get_by_role("option", name="Manual averaging").click()
     expect(page.get_by_label("Piece, MB")).to_be_visible()
     expect(page.get_by_label(settings()["bucket_cap_mb"].label)).to_be_hidden()
     watched.wait_until_answered()

@@ -115,7 +115,7 @@ def test_a_broken_runs_weights_are_not_given_away_but_its_numbers_are_marked(
     ask = page.context.request
     refused = ask.get(f"{shelf.address}/live/runs/{shelf.broken}/checkpoints/{NUM_STEPS}/download")
     assert refused.status == 409
-    assert MISTAKE in refused.json()["detail"] and "no good model" in refused.json()["detail"]
+    assert MISTAKE in refused.json()["detail"] and "its model is not useful" in refused.json()["detail"]
     exported = ask.get(f"{shelf.address}/live/runs/{shelf.broken}/export.json")
     assert exported.json()["broken_on_purpose"]["name"] == MISTAKE
     assert (

@@ -70,7 +70,7 @@ def check_all_reduce(
     try:
         patience.wait("the measurements", has_ended, time.monotonic() + limit_s)
     except TooLateError:
-        words = f"The ranks did not end within {limit_s:.0f} s: they were ended."
+        words = f"The ranks did not end within {limit_s:.0f} s and were ended."
         tree.kill()
         return Outcome.failed(words, hint, log=log_ends([log]))
     finally:
@@ -83,7 +83,7 @@ def check_all_reduce(
 def hint_for(device: str, num_ranks: int) -> str:
     """Return the remedy for a failed all-reduce: the shell command for the complete measurement."""
     by_hand = shlex.join(literal_command(torchrun_arguments(num_ranks, MODULE, "--device", device)))
-    hint = f"See what it says by hand: {by_hand}."
+    hint = f"Run it manually to see its output: {by_hand}."
     if device == "cpu":
         return hint
     return (

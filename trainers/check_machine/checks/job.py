@@ -172,7 +172,7 @@ class Job:
             return self._patience.wait(what, poll, self._deadline)
         except TooLateError:
             raise JobError(
-                f"The job hung: {what} had not come when its {self._limit_s:g} s were over. It was ended."
+                f"The job hung: {what} did not come within {self._limit_s:g} s. It was ended."
             ) from None
 
     def _end_reason(self) -> str:
