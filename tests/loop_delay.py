@@ -45,7 +45,7 @@ from ddp_gui.http.front import MAX_BODY_BYTES, MAX_HEADER_BYTES
 from ddp_gui.http.listening import Listener
 from ddp_gui.options import Options
 from ddp_gui.plan.catalogue import CatalogueSource, default_cache_file
-from tools import made_up_runs
+from tests import made_up_runs
 
 # Room for the request line and the headers that every request has.
 QUERY_BYTES = MAX_HEADER_BYTES - 1_500

@@ -19,7 +19,8 @@ from typing import Any
 from ddp_gui.options import Options
 from ddp_gui.plan.catalogue import CatalogueSource, default_cache_file
 from ddp_gui.server import build_app
-from tools import made_run, page_driver
+from tests import made_run
+from tools import page_driver
 from trainers.contract.rundir import RunDirectory
 
 # It never ends, and a fuzzer waits for ends.

@@ -12,8 +12,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 from playwright.sync_api import TimeoutError as NotInTime
 
+from tests.made_writer import finished_run, live_run
 from tools import page_driver
-from tools.made_writer import finished_run, live_run
 
 pytestmark = pytest.mark.ui
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
+from tests.made_writer import finished_run, live_run
 from tests.ui.conftest import wait_until_in_place
 from tools import page_driver
-from tools.made_writer import finished_run, live_run
 
 pytestmark = pytest.mark.ui
 

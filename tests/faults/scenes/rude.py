@@ -15,12 +15,13 @@ import httpx
 
 from ddp_gui.auth import rights
 from ddp_gui.auth.rights import Person
+from tests import made_run, made_up_runs
 from tests.faults.registry import add
 from tests.faults.trial import Trial
 from tests.harness import REPOSITORY
 from tests.unit import class_of
 from tests.unit.class_of import password_of
-from tools import made_run, made_up_runs, page_driver
+from tools import page_driver
 from trainers.contract.rundir import RunDirectory
 
 RUDE = tuple(Person(name=f"rude{number}", role="student") for number in range(3))

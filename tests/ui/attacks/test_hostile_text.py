@@ -10,11 +10,12 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from ddp_gui.http.shell import visible
+from tests import made_run
 from tests.hostile_words import ACTING, ENTITIES, NAME, WORDS
 from tests.ui.attacks.attacking import ask, assert_only_text
 from tests.ui.conftest import Watched
 from tests.unit.ddp_gui.http.test_visible import MISUSED, NEEDED
-from tools import made_run, page_driver
+from tools import page_driver
 from tools.page_driver import Server
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory

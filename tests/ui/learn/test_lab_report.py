@@ -12,12 +12,13 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
+from tests import made_run
 from tests.hostile_words import NAME
 from tests.ui.attacks.attacking import assert_only_text
 from tests.ui.conftest import Watched
 from tests.ui.learn import lessons
 from tests.ui.learn.test_learn import LOOKS
-from tools import made_run, page_driver
+from tools import page_driver
 from tools.page_driver import Server
 from trainers.contract.rundir import RunDirectory
 from trainers.files.json_files import write_json_atomically

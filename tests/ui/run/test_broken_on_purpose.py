@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.made_writer import finished_run
 from tests.ui.conftest import Watched
 from tests.unit.checkpoints import leave_checkpoint
 from tools import page_driver
-from tools.made_writer import finished_run
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
 from trainers.files import json_files

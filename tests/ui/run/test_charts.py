@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
+from tests.made_writer import live_run
 from tests.ui.conftest import Watched
 from tests.ui.run import written_runs
 from tools import page_driver
-from tools.made_writer import live_run
 
 SIZES = {"1024": (1024, 768), "1920": (1920, 1080), "phone": (390, 844)}
 # All that is written in and above each chart that is drawn, with its place.

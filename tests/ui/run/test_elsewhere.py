@@ -9,10 +9,10 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
+from tests.made_writer import finished_run
 from tests.ui.conftest import Watched
 from tests.ui.run.test_layout import RECORD_SHIFTS
 from tools import page_driver
-from tools.made_writer import finished_run
 from tools.page_driver import Server
 
 LABELS = ("torchrun commands", "Slurm script", "Kubeflow TrainJob", "SkyPilot task")

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, Route, expect
 
+from tests import made_up_runs
 from tests.ui.conftest import Watched
-from tools import made_up_runs, page_driver
+from tools import page_driver
 from tools.page_driver import Server
 
 pytestmark = pytest.mark.ui

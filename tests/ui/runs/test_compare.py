@@ -12,9 +12,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from ddp_gui.events.tables import moving_average
+from tests import made_up_runs
 from tests.ui.conftest import Watched
 from tests.ui.run.test_charts import assert_nothing_is_cut_or_covered
-from tools import made_up_runs, page_driver
+from tools import page_driver
 
 NUM_STEPS = 6000
 CURVE = """(name) => document.querySelector(`[data-chart=compare-${name}] .js-plotly-plot`)?.data?.[0]"""

@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
+from tests import made_up_runs
 from tests.harness import ANSWER_TIMEOUT_S, wait_until
 from tests.ui.conftest import Watched
-from tools import made_up_runs, page_driver
+from tools import page_driver
 from tools.page_driver import Server
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness

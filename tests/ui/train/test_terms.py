@@ -8,9 +8,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from ddp_gui.http import shell
+from tests.made_writer import finished_run
 from tests.ui.conftest import Watched
 from tools import page_driver
-from tools.made_writer import finished_run
 
 pytestmark = pytest.mark.ui
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.machine import percentile
+from tests import made_run
 from tests.harness import wait_until
-from tools import made_run
-from tools.made_writer import live_run
+from tests.made_writer import live_run
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness

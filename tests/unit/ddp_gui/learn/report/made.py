@@ -11,8 +11,8 @@ from ddp_gui.learn.report import document, request
 from ddp_gui.learn.report.request import Source
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.runs.runs import RunStore
+from tests import made_run
 from tests.unit.ddp_gui.learn.lessons import LESSON, changed
-from tools import made_run
 from trainers.contract.rundir import RunDirectory
 
 CURVE = """\
