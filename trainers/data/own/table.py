@@ -338,8 +338,10 @@ class TableData:
         named = [each for each in columns if each.kind == FILE_NAME]
         for each in named or [each for each in columns if each.all_different]:
             rest = [other for other in others if other.index != each.index]
+            if len(rest) > 1:
+                continue
             found = [folder for folder in folders if _num_images(table, each, folder)]
-            if len(rest) > 1 or not (named or found):
+            if not (named or found):
                 continue
             problems.fault(
                 f"column {quoted(each.name)}",
