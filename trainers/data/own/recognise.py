@@ -229,7 +229,9 @@ def _packed(path: Path, start: bytes, problems: Problems) -> PackedFile | None:
         return None
     found = [name for name in names if name.lower().endswith(TABLE_SUFFIXES)]
     if not found:
-        found = [name for name in names if not re.search(r"(read.?me|licen[cs]e)[^/]*$", name.lower())]
+        found = [
+            name for name in names if not re.search(r"((read.?me|licen[cs]e)[^/]*|\.zip)$", name.lower())
+        ]
         return PackedFile(path, "", found[0]) if len(found) == 1 else None
     chosen = found if len(found) == 1 else [name for name in found if "train" in name.lower()]
     if len(chosen) != 1:

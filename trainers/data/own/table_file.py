@@ -555,6 +555,9 @@ class Table:
         if dialect is None and start.startswith('"'):  # each line may be in quotes as a whole
             start = _unquoted(text)
             dialect = find_dialect(start, delimiter=delimiter, has_header=has_header)
+        is_poor = dialect is None or dialect.share < FITS
+        if suffix in SHEET_SUFFIXES and not is_sheet and is_poor:
+            raise ReadingError("the spreadsheet cannot be read: it is a text.", AGAIN_HINT)
         if dialect is None:
             first = start.lstrip().partition("\n")[0]
             raise ReadingError(
