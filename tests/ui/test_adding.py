@@ -64,7 +64,7 @@ def test_the_page_of_a_run_says_and_draws_what_was_added(copied: Server, watched
     expect(chart.locator("h3")).to_have_text("Time of a step")
     expect(chart.locator(".ytitle")).to_have_text("seconds")
     expect(chart.locator(".scatterlayer .js-line")).to_have_count(1)
-    page.get_by_text("All settings").click()
+    page.get_by_text("All settings", exact=True).click()
     expect(
         page.locator("[aria-labelledby*=configuration]").get_by_text("by_hand.piece_mb").last
     ).to_be_visible()

@@ -29,7 +29,7 @@ class Verdict {
       this.isRight = isRight;
       this.mark.replaceChildren(icon(isRight ? "check" : "cross"));
     }
-    const said = isRight ? answer.prediction : `predicted ${answer.prediction}`;
+    const said = isRight ? answer.prediction : `pred: ${answer.prediction}`;
     const sure = `(${percent(answer.probability, 0)})`;
     const truth = isRight ? "right" : `truth: ${answer.label}`;
     setText(this.prediction, this.isNarrow ? said : `${said} ${sure}`);
