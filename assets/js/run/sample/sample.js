@@ -32,7 +32,7 @@ export class SamplePanel {
       this.view = VIEWS[sample.type]();
       this.place.replaceChildren(this.view.element);
     }
-    setText(this.caption, this.view.update(sample.content, count(sample.step)));
+    setText(this.caption, this.view.update(sample.content, sample.step));
   }
 }
 
