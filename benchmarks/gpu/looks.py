@@ -7,7 +7,6 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -118,7 +117,7 @@ def waits(job: Job, *, warm_up: int, num_steps: int, trace: str) -> Look:
     profiler.stop()
     profiler.export_chrome_trace(trace)
     content = json.loads(Path(trace).read_text(encoding="utf-8"))["traceEvents"]
-    return {name: asdict(found) for name, found in traces.count_waits(content).items()}
+    return {name: found.as_json() for name, found in traces.count_waits(content).items()}
 
 
 def watching(job: Job, *, warm_up: int, num_pairs: int, seconds: float) -> Look:

@@ -42,6 +42,10 @@ class Waits:
     num_launches: int = 0
     least_handed_out: int | None = None
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields; `dataclasses.asdict` would count the pairs of a `Counter` instead of copying it."""
+        return vars(self) | {"calls": dict(self.calls)}
+
     def a_step(self) -> dict[str, float]:
         """Return each call's number per step."""
         return {name: round(count / self.num_steps, 3) for name, count in sorted(self.calls.items())}

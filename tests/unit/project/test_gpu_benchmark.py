@@ -134,6 +134,8 @@ def test_waits_are_counted_in_the_step_that_asked_for_them() -> None:
     assert found[traces.QUIET].num_steps == 1
     assert found[traces.QUIET].calls == {"cudaStreamSynchronize": 1, traces.TO_HOST: 1}
     assert found[traces.REPORTED].calls == {"cudaDeviceSynchronize": 1}
+    as_text = json.dumps({name: waits.as_json() for name, waits in found.items()})
+    assert {name: traces.Waits(**fields) for name, fields in json.loads(as_text).items()} == found
 
 
 def test_steps_are_told_apart_in_a_real_trace(tmp_path: Path) -> None:
