@@ -43,7 +43,7 @@ class Waits:
     least_handed_out: int | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields; `dataclasses.asdict` would count the pairs of a `Counter` instead of copying it."""
+        """Return the fields; `dataclasses.asdict` would count the pairs of a `Counter`, not copy it."""
         return vars(self) | {"calls": dict(self.calls)}
 
     def a_step(self) -> dict[str, float]:
