@@ -25,6 +25,7 @@ import { SamplePanel } from "./sample/sample.js";
 import { nameParts, sideBySide } from "./head/side_by_side.js";
 import { RunStream } from "./stream.js";
 import { Tab } from "./head/tab.js";
+import { TryPanel } from "./try/try_panel.js";
 import { complain } from "../shared/toast.js";
 
 const ASK_AGAIN_MS = 2000;
@@ -111,6 +112,7 @@ class RunPage {
     this.memory = new MemoryPanel(summary);
     this.sample = new SamplePanel();
     this.confusion = new ConfusionPanel();
+    this.tryIt = new TryPanel(runId, summary);
     this.checkpoints = new CheckpointTable(runId, summary, look);
     this.events = new EventList();
     this.closer = new LookCloser(runId, summary);
@@ -163,6 +165,7 @@ class RunPage {
           this.confusion.element,
         ),
       ),
+      this.tryIt.element,
       el("div", { class: "ddp-pair" }, this.checkpoints.element, this.events.element),
       this.closer.element,
       this.logs.element,
@@ -218,6 +221,7 @@ class RunPage {
     letTake(this.sample, (card) => card.update(payload.sample));
     letTake(this.confusion, (card) => card.update(payload.confusion));
     letTake(this.checkpoints, (card) => card.update(payload.checkpoints, head.state, best));
+    letTake(this.tryIt, (card) => card.update(payload.checkpoints, head.state, best));
     letTake(this.events, (card) => card.update(payload.marks, payload.type === "snapshot"));
     letTake(this.command, (card) => card.update(payload.checkpoints, head));
     letTake(this.closer, (card) => card.update(payload));
@@ -263,6 +267,7 @@ class RunPage {
     this.tab?.close();
     this.stream.close();
     this.board.close();
+    this.tryIt.close();
     this.closer.close();
     this.logs.close();
   }
