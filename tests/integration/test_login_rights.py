@@ -65,6 +65,8 @@ ENDPOINTS: dict[str, tuple[str, Any]] = {
     "run_status": ("see", lambda run_id: [run_id]),
     "predict": ("see", lambda run_id: [run_id, {"pixels": []}, None, 0]),
     "generate": ("see", lambda run_id: [run_id, "", None, 0.8, None, 10, 0]),
+    "take_home": ("see", lambda run_id: [run_id, None]),
+    "taken_home": ("anybody", None),
     "stop_run": ("change", lambda run_id: [run_id, True]),
     "checkpoint_run": ("change", lambda run_id: [run_id]),
     "record_steps": ("change", lambda run_id: [run_id, 3]),
@@ -132,6 +134,7 @@ ROUTES: dict[str, tuple[str, str]] = {
     "/live/runs/{run_id}/model": ("see", ""),
     "/live/runs/{run_id}/model/predict": ("see by post", ""),
     "/live/runs/{run_id}/model/generate": ("see by post", ""),
+    "/live/runs/{run_id}/take_home/{take_home_id}": ("see", ""),
     "/live/runs/{run_id}/elsewhere": ("see", ""),
     "/live/runs/{run_id}/elsewhere/{target}": ("see", ""),
 }
@@ -256,7 +259,7 @@ def test_a_route_about_a_run_hides_what_is_not_shown(page: Page, path: str) -> N
 
     page.see_all(True)
     # The run has not begun: it has no checkpoint, no recording, and has seen no sample.
-    expected = 404 if any(part in path for part in ("{step}", "/samples", "/model")) else 200
+    expected = 404 if any(part in path for part in ("{step}", "/samples", "/model", "/take_home")) else 200
     assert get(BOB, page.anns.run_id).status_code == expected
     page.see_all(False)
     for person in (ANN, EVE):
@@ -271,7 +274,7 @@ def test_an_endpoint_about_a_run_keeps_to_its_rule(page: Page, name: str) -> Non
     rule, values = ENDPOINTS[name]
     page.see_all(True)
     answer = page.ask(BOB, name, values(page.anns.run_id))
-    if name in ("predict", "generate"):
+    if name in ("predict", "generate", "take_home"):
         assert f"run {page.anns.run_id} has no checkpoint" in answer
     elif rule == "see":
         assert answer["run_id"] == page.anns.run_id

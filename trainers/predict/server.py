@@ -34,6 +34,7 @@ from trainers import registry
 from trainers.contract.rundir import RunDirectory, library_error_text
 from trainers.machine.lifeline import die_with_parent
 from trainers.predict.prepare import InputError
+from trainers.predict.program import snippet
 from trainers.predict.trained_model import Models
 
 # Below the page and training.
@@ -177,7 +178,7 @@ def answers(models: Models, question: Answer) -> Iterator[Answer]:
     run = RunDirectory(Path(question["run_dir"]))
     model = models.get(run, question["step"])
     if question["do"] == "describe":
-        yield {"end": True, "step": model.step, "about": model.about}
+        yield {"end": True, "step": model.step, "about": model.about, "code": snippet(model.about)}
     elif question["do"] == "predict":
         yield {"end": True, **model.predict(question["inputs"])}
     elif question["do"] == "nearest":

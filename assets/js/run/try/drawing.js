@@ -40,7 +40,13 @@ export class DrawingInput {
     this.canvas.style.aspectRatio = `${this.width} / ${this.height}`;
     this.cursor = el("span", { class: "ddp-try-pen", hidden: true });
     this.words = el("p", { class: "ddp-hint", role: "status" });
-    this.picker = el("input", { type: "file", accept: "image/*", class: "ddp-unseen", tabindex: -1 });
+    this.picker = el("input", {
+      type: "file",
+      accept: "image/*",
+      class: "ddp-unseen",
+      tabindex: -1,
+      "aria-label": "Image file",
+    });
     this.picker.addEventListener("change", () => this.take(this.picker.files?.[0] ?? null));
     const choose = el(
       "button",

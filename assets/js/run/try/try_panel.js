@@ -44,7 +44,7 @@ export class TryPanel {
   }
 
   buildSteps() {
-    this.slider = el("input", { type: "range", min: 0, step: 1, "aria-label": "Checkpoint" });
+    this.slider = el("input", { type: "range", min: 0, step: 1, "aria-label": "Checkpoint to try" });
     this.slider.addEventListener("input", () => this.choose(this.steps[Number(this.slider.value)] ?? null));
     this.stepWords = el("output", {});
     this.stepRow = el(

@@ -26,7 +26,8 @@ export class Writer {
       class: "ddp-sample-text ddp-try-output",
       dir: "auto",
       tabindex: 0,
-      "aria-label": "Text",
+      role: "group",
+      "aria-label": "The text of the model",
     });
     this.hint = el(
       "p",
