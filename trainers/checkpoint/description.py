@@ -212,13 +212,13 @@ def describe_tokenizer(tokenizer: Tokenizer | None, spec: DataSpec) -> dict[str,
             "kind": WORDS,
             "pattern": WordTokenizer.pattern,
             "lower_case": True,
-            "first_token": NUM_SPECIAL,
+            "first_number": NUM_SPECIAL,
             "vocabulary": list(tokenizer.words),
         }
     if isinstance(tokenizer, CharacterTokenizer):
-        return {"kind": CHARACTERS, "first_token": NUM_SPECIAL, "vocabulary": list(tokenizer.characters)}
+        return {"kind": CHARACTERS, "first_number": NUM_SPECIAL, "vocabulary": list(tokenizer.characters)}
     if tokenizer is None and spec.class_names and spec.task == LANGUAGE_MODELLING:
-        return {"kind": LETTERS, "first_token": 0, "vocabulary": list(spec.class_names)}
+        return {"kind": LETTERS, "first_number": 0, "vocabulary": list(spec.class_names)}
     return {"kind": PRETRAINED}
 
 

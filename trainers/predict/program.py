@@ -74,7 +74,7 @@ TOKENS = {
 def tokens_of(text):
     """Return the tokens of a text: one per word or mark in lower case; 1 is an unknown word."""
     about = INPUT["tokenizer"]
-    number_of = {word: n for n, word in enumerate(about["vocabulary"], about["first_token"])}
+    number_of = {word: n for n, word in enumerate(about["vocabulary"], about["first_number"])}
     return [number_of.get(word, 1) for word in re.findall(about["pattern"], text.lower())]
 
 
@@ -83,7 +83,7 @@ def tokens_of(text):
 def tokens_of(text):
     """Return the tokens of a text: one per character."""
     about = INPUT["tokenizer"]
-    number_of = {character: n for n, character in enumerate(about["vocabulary"], about["first_token"])}
+    number_of = {character: n for n, character in enumerate(about["vocabulary"], about["first_number"])}
     return [number_of.get(character, 1) for character in text]
 
 

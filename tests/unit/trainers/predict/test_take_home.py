@@ -23,7 +23,8 @@ from trainers.predict.trained_model import find_checkpoint, load
 
 DIFFERENCE = 1e-4
 TIMEOUT_S = 300.0
-# Each model of the catalogue that needs no download, on data of each of its tasks.
+# Each model of the catalogue that needs no folder, on data of each of its tasks; hf_text and hf_causal are in
+# tests/integration/test_take_home.py.
 CASES = [
     ("digits", "linear"), ("iris", "linear"), ("diabetes", "linear"),
     ("digits", "mlp"), ("iris", "mlp"),
@@ -31,7 +32,7 @@ CASES = [
     ("digits", "resnet"), ("digits", "vit"),
     ("wine", "tabular_mlp"), ("diabetes", "tabular_mlp"),
     ("austen_novels", "bag_of_words"), ("austen_novels", "gru"), ("austen_novels", "bert"),
-    ("austen", "gpt"), ("austen", "gpt_moe"),
+    ("austen", "gpt"), ("austen", "gpt_moe"), ("digits", "timm_image"),
 ]  # fmt: skip
 # One for each kind of program.
 KINDS = [
@@ -74,6 +75,8 @@ def test_onnx_and_the_program_agree_with_torch_for_any_batch_size(
     dataset: str, model: str, tmp_path: Path
 ) -> None:
     needs_onnx()
+    if model == "timm_image" and not importlib.util.find_spec("timm"):
+        pytest.skip("timm is not installed: pip install -r requirements-finetune.txt")
     run, network, _ = leave_trained_run(tmp_path, dataset, model)
     facts = filled(run, tmp_path / "home")
     assert set(facts["differences"]) == {"model.pt2", "model.onnx"}
