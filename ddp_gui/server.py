@@ -174,7 +174,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     checks = CommunicationChecks()
     machine_checks = MachineChecks(options.runs_dir)
     installs = PackageInstalls(catalogue)
-    model_processes = ModelProcesses()
+    model_processes = ModelProcesses(keeps_ready=options.keeps_standby)
     predict, copies = PredictApi(store, model_processes), Copies(store)
     engine = _engine(options)
     registry.register(engine)

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import orjson
+import psutil
 
 from trainers.files import plain_files
 from trainers.files.plain_files import REPOSITORY
@@ -29,6 +30,8 @@ ANSWER_S = 30.0
 MOST_PER_PERSON = 2
 MOST_PROCESSES = 8
 MAX_LINE = 16 * 2**20
+# The template has about 250 MB; nothing is made ready where this much is not available.
+READY_BYTES = 1_500 * 10**6
 # As in `trainers.predict.server`, which needs torch.
 ORDER_BYTES = 16
 
@@ -90,9 +93,14 @@ class _Process:
 
 
 class ModelProcesses:
-    """All processes of the page; thread-safe."""
+    """All processes of the page; thread-safe.
 
-    def __init__(self) -> None:
+    Args:
+        keeps_ready: True if the template may be started before somebody asks.
+    """
+
+    def __init__(self, *, keeps_ready: bool = True) -> None:
+        self._keeps_ready = keeps_ready
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._processes: dict[str, list[_Process]] = {}
@@ -100,6 +108,18 @@ class ModelProcesses:
         self._template: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._code = ""
+
+    def get_ready(self) -> None:
+        """Start the template, because a user may soon ask; does nothing without enough free memory."""
+        if not self._keeps_ready or psutil.virtual_memory().available < READY_BYTES:
+            return
+        if self._starting.acquire(blocking=False):
+            try:
+                self._running_template()
+            except OSError as error:
+                print(f"Models could not be made ready ({error}).", flush=True)
+            finally:
+                self._starting.release()
 
     def ask(self, person: str, question: Answer) -> Answer:
         """Return the answer to a question.

@@ -77,6 +77,15 @@ class PredictApi:
             found["nearest"] = self.ask(run_id, found["step"], question)
         return {"run_id": run_id, **found}
 
+    def get_ready(self, run_id: str) -> None:
+        """Make ready to answer for a run's model, without a question.
+
+        Raises:
+            NotThereError: if the current user cannot see the run, or it has no checkpoint.
+        """
+        self._complete(run_id, None, {})
+        self._processes.get_ready()
+
     def ask(self, run_id: str, step: int | None, question: dict[str, Any]) -> dict[str, Any]:
         """Return the answer of a model.
 
@@ -127,6 +136,15 @@ def make_router(api: PredictApi) -> Router:
     @MODELS.handler
     def about(run_id: str, step: int | None = None) -> Response:
         return _answered(lambda: api.ask(run_id, step, {"do": "describe"}))
+
+    @router.post("/ready")
+    @MODELS.handler
+    def ready(run_id: str) -> Response:
+        def get_ready() -> dict[str, Any]:
+            api.get_ready(run_id)
+            return {"run_id": run_id}
+
+        return _answered(get_ready)
 
     @router.post("/predict")
     async def predict(run_id: str, request: Request) -> Response:

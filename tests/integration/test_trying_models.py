@@ -141,6 +141,27 @@ def test_a_process_that_does_not_answer_is_ended(
     wait_until("its end", lambda: not _is_alive(fork), END_S)
 
 
+def test_the_template_is_ready_before_the_first_question_if_it_may(
+    digits: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lazy = ModelProcesses(keeps_ready=False)
+    lazy.get_ready()
+    assert templates() == []
+    eager = ModelProcesses()
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr("ddp_gui.run.model_process.READY_BYTES", 2**60)
+            eager.get_ready()
+            assert templates() == []
+        eager.get_ready()
+        (template,) = templates()
+        eager.get_ready()
+        eager.ask("", about(digits, 1, do="predict", inputs=PIXELS))
+        assert templates() == [template] and len(forks()) == 1
+    finally:
+        eager.close()
+
+
 def test_a_fork_may_not_use_all_memory(processes: ModelProcesses, digits: RunDirectory) -> None:
     processes.ask("", about(digits, 1, do="predict", inputs=PIXELS))
     (fork,) = forks()

@@ -7,6 +7,11 @@ export class Model {
     this.runId = runId;
   }
 
+  /** Lets the server prepare for a first question; it may have no room for that. */
+  getReady() {
+    fetchJson(runAddress(this.runId, "model/ready"), { method: "POST" }).catch(() => {});
+  }
+
   /** The description of a checkpoint's model; starts the process that answers. */
   describe(step) {
     return fetchJson(runAddress(this.runId, "model", step === null ? {} : { step }));

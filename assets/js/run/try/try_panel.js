@@ -41,6 +41,10 @@ export class TryPanel {
       if (entries.some((entry) => entry.isIntersecting) && !this.isLive && this.steps.length > 0) this.open();
     });
     this.watcher.observe(this.element);
+    this.isGettingReady = false;
+    for (const event of ["pointerenter", "focusin"]) {
+      this.element.addEventListener(event, () => this.getReady());
+    }
   }
 
   buildSteps() {
@@ -65,10 +69,19 @@ export class TryPanel {
       this.latest = [...checkpoints].sort((a, b) => a.saved_unix_s - b.saved_unix_s).at(-1)?.step ?? null;
     }
     const hasAny = this.steps.length > 0;
+    this.element.toggleAttribute("data-opens", hasAny && (this.isOpen || !this.isLive));
+    if (!this.isLive) this.getReady();
     show(this.words, !hasAny && !this.isOpen);
     show(this.button, hasAny && !this.isOpen);
     if (hasAny && !this.isOpen && !this.isLive && this.isInSight()) this.open();
     this.showSteps();
+  }
+
+  /** Importing torch takes the server more than a second: it begins before the card is opened. */
+  getReady() {
+    if (this.isGettingReady || this.steps.length === 0) return;
+    this.isGettingReady = true;
+    this.model.getReady();
   }
 
   isInSight() {
