@@ -157,6 +157,12 @@ def make_router(api: PredictApi) -> Router:
         step, num_nearest = asked.get("checkpoint_step"), asked.get("num_nearest", 0)
         return _answered(lambda: api.answer(run_id, asked.get("inputs"), step, num_nearest))
 
+    @router.get("/confused")
+    @MODELS.handler
+    def confused(run_id: str, label: int, prediction: int, step: int | None = None) -> Response:
+        question = {"do": "confused", "label": label, "prediction": prediction, "num_wanted": MOST_NEAREST}
+        return _answered(lambda: api.ask(run_id, step, question))
+
     @router.post("/generate")
     async def generate(run_id: str, request: Request) -> Response:
         asked = _parsed(await front.read_json_body(request, MAX_BYTES))

@@ -132,6 +132,7 @@ ROUTES: dict[str, tuple[str, str]] = {
     "/live/runs/{run_id}/recordings/{step}": ("see", ""),
     "/live/runs/{run_id}/recordings/{step}/trace.json": ("see", ""),
     "/live/runs/{run_id}/model": ("see", ""),
+    "/live/runs/{run_id}/model/confused": ("see", "?label=0&prediction=1"),
     "/live/runs/{run_id}/model/ready": ("see by post", ""),
     "/live/runs/{run_id}/model/predict": ("see by post", ""),
     "/live/runs/{run_id}/model/generate": ("see by post", ""),

@@ -30,6 +30,8 @@ MOST_SHOWN = 200
 # A drawing is read with this many pixels per pixel of the model's input, before it is centred.
 FINER = 4
 MAX_CELL = 40
+# Optional fields of an image and their ranges: degrees, share of the width, share of the brightness.
+VARIATIONS = {"rotate": (-180, 180), "shift": (-0.5, 0.5), "noise": (0, 1)}
 
 
 class InputError(ValueError):
@@ -102,6 +104,7 @@ def _prepare_image(about: Description, inputs: Mapping[str, Any]) -> Prepared:
         else:
             stored = _decode(sent, shape).float()
         stored = stored * (largest / 255.0)
+    stored = _varied(stored, about, inputs)
     mean, std = (torch.tensor(about["input"][name]).reshape(-1, 1, 1) for name in ("mean", "std"))
     # Rounded: training reads bytes.
     stored = stored.round()
@@ -110,6 +113,38 @@ def _prepare_image(about: Description, inputs: Mapping[str, Any]) -> Prepared:
     shown: dict[str, Any] = {"height": height, "width": width, "channels": channels}
     shown |= {"pixels": as_base64(picture.permute(1, 2, 0)), "sides": f"{shape[2]} × {shape[1]}"}
     return Prepared(tensor=((stored - mean) / std).unsqueeze(0), shown={"image": shown})
+
+
+def _varied(image: Tensor, about: Description, inputs: Mapping[str, Any]) -> Tensor:
+    """Return an image turned by `rotate` degrees, moved right by `shift` of its width, and with `noise`.
+
+    The noise is drawn with a fixed seed, so that the same question has the same answer.
+    """
+    found = {name: inputs.get(name, 0) for name in VARIATIONS}
+    for name, value in found.items():
+        low, high = VARIATIONS[name]
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not low <= value <= high:
+            raise InputError(f"{name} is {str(value)[:40]!r}, but allowed is: a number from {low} to {high}")
+    if found["rotate"] or found["shift"]:
+        angle = math.radians(found["rotate"])
+        cosine, sine, ratio = math.cos(angle), math.sin(angle), image.shape[1] / image.shape[2]
+        # Maps places of the result to places of the image, both from -1 to 1; x moves by twice the share.
+        moved = -2 * found["shift"]
+        turn = [
+            [cosine, sine * ratio, cosine * moved],
+            [-sine / ratio, cosine, -sine / ratio * moved],
+        ]
+        grid = functional.affine_grid(torch.tensor([turn]), [1, *image.shape], align_corners=False)
+        image = functional.grid_sample(image.unsqueeze(0), grid, padding_mode="border", align_corners=False)[
+            0
+        ]
+    if found["noise"]:
+        largest = about["input"].get("largest", 255)
+        generator = torch.Generator().manual_seed(0)
+        image = image + found["noise"] * largest * torch.randn(image.shape, generator=generator)
+        image = image.clamp(0, largest)
+    return image
 
 
 def _decode(sent: str, shape: tuple[int, ...]) -> Tensor:

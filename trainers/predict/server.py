@@ -183,6 +183,9 @@ def answers(models: Models, question: Answer) -> Iterator[Answer]:
         yield {"end": True, **model.predict(question["inputs"])}
     elif question["do"] == "nearest":
         yield {"end": True, **model.nearest(question["inputs"], question["num_wanted"])}
+    elif question["do"] == "confused":
+        wanted = (question[name] for name in ("label", "prediction", "num_wanted"))
+        yield {"end": True, **model.confused(*wanted)}
     else:
         for token in model.generate(question["prompt"], **question["options"]):
             yield {"token": token}

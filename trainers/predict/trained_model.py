@@ -40,6 +40,8 @@ MOST_CLASSES = 20
 MOST_COMPARED = 1_000
 COMPARED_WITHIN_S = 3.0
 COMPARED_AT_ONCE = 200
+# All validation samples are looked at for a confusion, if they can be in this time.
+LOOKED_AT_WITHIN_S = 10.0
 # Networks that one process keeps, so that a slider over checkpoints moves without loading.
 MOST_KEPT = 16
 MOST_KEPT_PARAMETERS = 50_000_000
@@ -75,6 +77,7 @@ class TrainedModel:
         self._validation: Split | None = None
         self._features: Tensor | None = None
         self._compared: Tensor | None = None
+        self._answers: tuple[Tensor, Tensor, Tensor] | None = None
 
     @property
     def num_parameters(self) -> int:
@@ -201,6 +204,46 @@ class TrainedModel:
             texts = [self._text_of(index, row) for index, row in zip(indices.tolist(), inputs, strict=True)]
             return {"texts": [{"text": text} | answer for text, answer in zip(texts, answers, strict=True)]}
         return {"table": samples.rows(inputs, answers, self.spec, validation)}
+
+    @torch.inference_mode()
+    def confused(self, label: int, prediction: int, num_wanted: int) -> dict[str, Any]:
+        """Return validation samples of a class with a prediction, the most confident predictions first.
+
+        Raises:
+            InputError: if the model does not predict classes, or there is no such class.
+        """
+        if self.spec.task in (TABULAR_REGRESSION, LANGUAGE_MODELLING):
+            raise InputError("this model does not predict classes")
+        for name, value in (("label", label), ("prediction", prediction)):
+            if not 0 <= value < self.spec.num_classes:
+                raise InputError(f"{name} is {value}, but allowed is: 0 to {self.spec.num_classes - 1}")
+        if self._answers is None:
+            self._answers = self._answers_of_validation()
+        labels, predictions, probabilities = self._answers
+        found = torch.nonzero((labels == label) & (predictions == prediction)).flatten()
+        order = probabilities[found].argsort(descending=True)
+        chosen = found[order][:num_wanted]
+        shown = self._shown(chosen, [0.0] * len(chosen)) if len(chosen) else {}
+        items = shown.get("images") or shown.get("texts") or shown.get("table", {}).get("rows", [])
+        for item, probability in zip(items, probabilities[chosen].tolist(), strict=True):
+            del item["distance"]
+            item["probability"] = probability
+        return {"step": self.step, "num_found": len(found), "num_looked_at": len(labels), **shown}
+
+    def _answers_of_validation(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return label, prediction and its probability for the first validation samples."""
+        validation = self.validation()
+        ends_at = time.monotonic() + LOOKED_AT_WITHIN_S
+        labels, predictions, probabilities = [], [], []
+        for some in torch.arange(len(validation)).split(COMPARED_AT_ONCE):
+            inputs, targets = validation.batch(some)
+            best = self.network(validation.prepare(inputs)).float().softmax(-1).max(-1)
+            labels.append(targets)
+            predictions.append(best.indices)
+            probabilities.append(best.values)
+            if time.monotonic() > ends_at:
+                break
+        return torch.cat(labels), torch.cat(predictions), torch.cat(probabilities)
 
     def _text_of(self, index: int, tokens: Tensor) -> str:
         kept = getattr(self.validation(), "texts", None)

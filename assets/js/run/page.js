@@ -112,7 +112,7 @@ class RunPage {
     this.openNodes = openAtFirst(worldSize(summary.config), summary.config.num_nodes ?? 1);
     this.memory = new MemoryPanel(summary);
     this.sample = new SamplePanel();
-    this.confusion = new ConfusionPanel();
+    this.confusion = new ConfusionPanel(runId);
     this.tryIt = new TryPanel(runId, summary);
     this.takeHome = new TakeHomePanel(runId, summary);
     this.checkpoints = new CheckpointTable(runId, summary, look);

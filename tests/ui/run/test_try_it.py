@@ -233,3 +233,17 @@ def test_everybody_can_use_it(
     assert [violation["id"] for violation in found] == []
     is_wider = "() => document.documentElement.scrollWidth > document.documentElement.clientWidth"
     assert page.evaluate(is_wider) is False
+
+
+def test_a_drawing_can_be_changed_a_little(
+    server: Server, runs: dict[str, RunDirectory], watched: Watched
+) -> None:
+    page = watched.page
+    open_card(page, server, runs["image"])
+    draw(page)
+    expect(page.locator(".ddp-try-bars li")).to_have_count(10)
+    before = shown_bars(page)
+    page.get_by_text("Change it a little").click()
+    page.get_by_label("rotate").fill("90")
+    expect(page.locator(".ddp-try-drawing output").first).to_have_text("90°")
+    wait_until("another answer", lambda: shown_bars(page) != before, ANSWER_TIMEOUT_S)

@@ -108,15 +108,20 @@ export class Nearest {
     const { num_compared: num } = found;
     const words = `Of ${count(num)} validation samples, those that the model finds most alike, by the numbers that enter its last layer.`;
     setText(this.words, words);
-    if (found.images) this.list.replaceChildren(...found.images.map(pictureOf));
-    else if (found.texts) this.list.replaceChildren(...found.texts.map(textOf));
-    else this.list.replaceChildren(tableOf(found.table));
+    this.list.replaceChildren(...samples(found));
   }
 
   fail(words) {
     setText(this.words, words);
     this.list.replaceChildren();
   }
+}
+
+/** Elements that show validation samples with their labels: images, texts, or the rows of a table. */
+export function samples({ images, texts, table }) {
+  if (images) return images.map(pictureOf);
+  if (texts) return texts.map(textOf);
+  return table ? [tableOf(table)] : [];
 }
 
 function pictureOf(image) {

@@ -1,6 +1,7 @@
 // The input of an image model: draw with a pointer, a finger or the keyboard; or choose, drop or paste a file.
 
 import { el, setText } from "../../shared/dom.js";
+import { number, percent } from "../../shared/format.js";
 
 const SIDE = 280; // pixels of the canvas
 const PEN_SHARE = 0.09; // width of the pen as a share of the canvas
@@ -19,9 +20,11 @@ export class DrawingInput {
     this.onInput = onInput;
     const { shape, background = 0, largest = 255 } = about.input;
     const [channels, height, width] = shape;
+    this.shape = shape;
     // Objects on a dark ground are drawn in white, all others in black.
     this.isDark = background < largest / 2;
     this.file = null;
+    this.variation = {};
     this.isEmpty = true;
     this.pen = null;
     this.keyPen = { x: SIDE / 2, y: SIDE / 2, isDown: false };
@@ -62,6 +65,7 @@ export class DrawingInput {
       el("div", { class: "ddp-try-paper" }, this.canvas, this.cursor),
       el("div", { class: "ddp-buttons" }, clear, choose, this.picker),
       this.words,
+      this.buildVariations(),
       el(
         "p",
         { class: "ddp-hint" },
@@ -70,6 +74,33 @@ export class DrawingInput {
     );
     this.listen();
     this.wipe();
+  }
+
+  /** Sliders that change the prepared image: does the answer stay? */
+  buildVariations() {
+    const [width] = this.shape.slice(-1);
+    const noun = (pixels) => `${number(pixels, 2)} pixels`;
+    /** @type {[string, object, (value: number) => string][]} */
+    const sliders = [
+      ["rotate", { min: -180, max: 180, step: 5 }, (value) => `${value}°`],
+      ["shift", { min: -0.5, max: 0.5, step: 0.05 }, (value) => noun(value * width)],
+      ["noise", { min: 0, max: 1, step: 0.05 }, (value) => percent(value, 0)],
+    ];
+    return el(
+      "details",
+      { class: "ddp-try-fold" },
+      el("summary", {}, "Change it a little"),
+      sliders.map(([name, range, words]) => {
+        const shown = el("output", {}, words(0));
+        const input = el("input", { type: "range", ...range, value: 0 });
+        input.addEventListener("input", () => {
+          this.variation[name] = Number(input.value);
+          setText(shown, words(Number(input.value)));
+          this.onInput();
+        });
+        return el("label", { class: "ddp-try-option" }, el("span", {}, name), input, shown);
+      }),
+    );
   }
 
   listen() {
@@ -199,6 +230,7 @@ export class DrawingInput {
 
   input() {
     if (this.isEmpty) return null;
-    return this.file ? { image: this.file } : { drawing: this.canvas.toDataURL("image/png") };
+    const image = this.file ? { image: this.file } : { drawing: this.canvas.toDataURL("image/png") };
+    return { ...image, ...this.variation };
   }
 }

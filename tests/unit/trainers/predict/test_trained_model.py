@@ -222,3 +222,52 @@ def test_a_diverged_model_says_so(tmp_path: Path) -> None:
         next(model.network.parameters()).fill_(float("nan"))
     with pytest.raises(ValueError, match="its training has diverged"):
         model.predict({"pixels": np.zeros((8, 8)).tolist()})
+
+
+def test_an_image_is_turned_moved_and_made_noisy_as_asked(tmp_path: Path) -> None:
+    run, _, _ = leave_trained_run(tmp_path, "digits", "linear")
+    model = model_of(run)
+    pixels = np.zeros((8, 8))
+    pixels[2, 1:4] = 16  # a line near the top left
+
+    def seen(**variation: float) -> np.ndarray[Any, Any]:
+        found = model.predict({"pixels": pixels.tolist()} | variation)["input"]["image"]["pixels"]
+        return np.frombuffer(base64.b64decode(found), np.uint8).reshape(8, 8)
+
+    plain = seen()
+    assert np.array_equal(seen(rotate=0, shift=0, noise=0), plain)
+    assert np.array_equal(seen(rotate=180), plain[::-1, ::-1])
+    assert np.array_equal(seen(rotate=90), np.rot90(plain, -1))  # clockwise
+    assert np.array_equal(seen(shift=0.25), np.roll(plain, 2, axis=1))
+    noisy = seen(noise=0.2)
+    assert np.array_equal(noisy, seen(noise=0.2)) and not np.array_equal(noisy, plain)
+    for wrong in ({"rotate": 181}, {"shift": "far"}, {"noise": -1}, {"noise": float("nan")}):
+        with pytest.raises(InputError, match=f"{next(iter(wrong))} is .* a number from"):
+            seen(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "model", "kind"),
+    [("digits", "cnn", "images"), ("iris", "linear", "table"), ("austen_novels", "bag_of_words", "texts")],
+)
+def test_the_samples_behind_a_confusion_are_those_of_the_matrix(
+    dataset: str, model: str, kind: str, tmp_path: Path
+) -> None:
+    run, network, spec = leave_trained_run(tmp_path, dataset, model)
+    validation = validation_of(dataset)
+    inputs, labels = validation.batch(torch.arange(len(validation)))
+    with torch.no_grad():
+        answers = network(validation.prepare(inputs)).softmax(-1)
+    trained = model_of(run)
+    counts = np.zeros((spec.num_classes, spec.num_classes), int)
+    np.add.at(counts, (labels.numpy(), answers.argmax(-1).numpy()), 1)
+    for label, prediction in itertools.product(range(spec.num_classes), repeat=2):
+        found = trained.confused(label, prediction, 20)
+        assert (found["num_found"], found["num_looked_at"]) == (counts[label, prediction], len(validation))
+        items = found.get("table", {}).get("rows", []) if kind == "table" else found.get(kind, [])
+        assert len(items) == min(20, counts[label, prediction])
+        assert all(item["label"] == spec.class_names[label] for item in items)
+        sure = [item["probability"] for item in items]
+        assert sure == sorted(sure, reverse=True)
+    with pytest.raises(InputError, match="label is 99, but allowed is: 0 to"):
+        trained.confused(99, 0, 1)
