@@ -27,6 +27,7 @@ PURPOSES = {
     "model.onnx": "the same for onnxruntime and other ONNX programs",
     "model.json": "input shape, normalisation, tokenizer, class names; used by predict.py",
     "predict.py": "runs the model on a file, with torch or with onnxruntime alone",
+    "try.html": "the model in one page: opens in a browser, without a network",
     "curve.svg": "the loss during training",
 }
 

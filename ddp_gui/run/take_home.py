@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import secrets
@@ -22,11 +23,11 @@ import orjson
 from fastapi import HTTPException
 
 from ddp_gui.auth.rights import current_user
-from ddp_gui.background.workers import SLOW, MadeFile, RateLimit, Router, Workers, make_nice
+from ddp_gui.background.workers import SLOW, MadeFile, RateLimit, Router, TooManyError, Workers, make_nice
 from ddp_gui.events.run_view import RunView
 from ddp_gui.gradio_routes.endpoints import register
 from ddp_gui.launch.launcher import in_plain_words
-from ddp_gui.run import model_card
+from ddp_gui.run import model_card, try_page
 from ddp_gui.run.downloads import NO_MODEL, PIECE_BYTES
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import manifests
@@ -37,6 +38,7 @@ from trainers.machine.os_errors import explain
 
 MODULE = "trainers.predict.take_home"
 LIMIT_S = 900.0
+TRY_PAGE = "try.html"
 # A zip is deleted after this time, or if newer ones need its place.
 KEPT_S = 1_800.0
 MOST_KEPT = 8
@@ -61,14 +63,16 @@ class Copy:
     step: int | None = None
     size_bytes: int | None = None
     onnx_problem: str | None = None
+    page_problem: str | None = None
     error: str | None = None
     ended: float | None = None
     path: Path | None = None
+    page_path: Path | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return what a user may see of it."""
         shown = asdict(self)
-        for name in ("person", "ended", "path"):
+        for name in ("person", "ended", "path", "page_path"):
             del shown[name]
         return shown
 
@@ -101,7 +105,12 @@ class Copies:
         with self._lock:
             self._forget_old()
             self._copies[copy.take_home_id] = copy
-        PACKING.submit(lambda: self._pack(view, item, copy))
+        try:
+            PACKING.submit(lambda: self._pack(view, item, copy))
+        except TooManyError:
+            with self._lock:
+                del self._copies[copy.take_home_id]
+            raise
         return copy
 
     def find(self, take_home_id: str) -> Copy:
@@ -131,8 +140,9 @@ class Copies:
         for place, copy in enumerate(ended):
             if now - (copy.ended or 0) > KEPT_S or len(ended) - place >= MOST_KEPT:
                 del self._copies[copy.take_home_id]
-                if copy.path is not None:
-                    copy.path.unlink(missing_ok=True)
+                for path in (copy.path, copy.page_path):
+                    if path is not None:
+                        path.unlink(missing_ok=True)
 
     def _pack(self, view: RunView, item: Checkpoint, copy: Copy) -> None:
         """Pack it and note the end; runs in a thread."""
@@ -144,6 +154,8 @@ class Copies:
             folder.mkdir(parents=True)
             _require_room(folder, item)
             facts = self._filled(view, item, folder, copy)
+            copy.doing = "making try.html"
+            self._make_page(view, folder, copy, facts)
             view.catch_up()
             (folder / "curve.svg").write_text(model_card.curve(view), encoding="utf-8")
             (folder / "MODEL_CARD.md").write_text(model_card.model_card(view, facts), encoding="utf-8")
@@ -159,6 +171,24 @@ class Copies:
             copy.ended = time.monotonic()
             if self._folder is not None:
                 shutil.rmtree(self._folder / copy.take_home_id, ignore_errors=True)
+
+    def _make_page(self, view: RunView, folder: Path, copy: Copy, facts: dict[str, Any]) -> None:
+        """Make try.html, and note why where that is not possible."""
+        assert self._folder is not None
+        if facts["onnx_problem"] is not None:
+            copy.page_problem = "it needs model.onnx"
+            return
+        title = f"{view.config.name or view.run.run_id}, step {facts['step']:,}"
+        try:
+            content = try_page.try_page(title, facts["about"], folder / "model.onnx")
+        except try_page.NoPageError as error:
+            copy.page_problem = str(error)
+            return
+        (folder / TRY_PAGE).write_bytes(content)
+        copy.page_path = self._folder / f"{copy.take_home_id}.html"
+        copy.page_path.write_bytes(content)
+        digest = hashlib.sha256(content).hexdigest()
+        facts["files"][TRY_PAGE] = {"size_bytes": len(content), "sha256": digest}
 
     def _filled(self, view: RunView, item: Checkpoint, folder: Path, copy: Copy) -> dict[str, Any]:
         """Run the process that needs torch; return the facts that it prints last."""
@@ -229,15 +259,30 @@ def make_router(copies: Copies) -> Router:
     @router.get("/{take_home_id}")
     @SLOW.handler
     def download(run_id: str, take_home_id: str) -> MadeFile:
+        copy = found(run_id, take_home_id)
+        assert copy.path is not None and copy.step is not None
+        name = model_card.archive_name(run_id, copy.step)
+        return MadeFile(SLOW, _pieces(copy.path), f"{name}.zip", "application/zip")
+
+    @router.get("/{take_home_id}/try.html")
+    @SLOW.handler
+    def page(run_id: str, take_home_id: str) -> MadeFile:
+        copy = found(run_id, take_home_id)
+        if copy.page_path is None or copy.step is None:
+            detail = f"this model has no {TRY_PAGE}: {copy.page_problem}"
+            raise HTTPException(status_code=404, detail=detail)
+        name = model_card.archive_name(run_id, copy.step)
+        return MadeFile(SLOW, _pieces(copy.page_path), f"{name}-try.html", "text/html")
+
+    def found(run_id: str, take_home_id: str) -> Copy:
         try:
             copies.store.open(run_id)
             copy = copies.find(take_home_id)
         except ValueError as error:
             raise HTTPException(status_code=404, detail=explain(error)) from error
-        if copy.run_id != run_id or copy.path is None or copy.state != "done" or copy.step is None:
+        if copy.run_id != run_id or copy.path is None or copy.state != "done":
             raise HTTPException(status_code=404, detail="this model is not packed yet")
-        name = model_card.archive_name(run_id, copy.step)
-        return MadeFile(SLOW, _pieces(copy.path), f"{name}.zip", "application/zip")
+        return copy
 
     return router
 

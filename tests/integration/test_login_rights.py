@@ -137,6 +137,7 @@ ROUTES: dict[str, tuple[str, str]] = {
     "/live/runs/{run_id}/model/predict": ("see by post", ""),
     "/live/runs/{run_id}/model/generate": ("see by post", ""),
     "/live/runs/{run_id}/take_home/{take_home_id}": ("see", ""),
+    "/live/runs/{run_id}/take_home/{take_home_id}/try.html": ("see", ""),
     "/live/runs/{run_id}/elsewhere": ("see", ""),
     "/live/runs/{run_id}/elsewhere/{target}": ("see", ""),
 }

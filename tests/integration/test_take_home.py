@@ -82,7 +82,10 @@ def test_the_zip_has_everything_with_the_sums_of_its_card(
     wanted = {"weights.safetensors", "model.pt2", "model.json", "predict.py", "example.pgm"}
     wanted |= {"MODEL_CARD.md", "curve.svg"}
     has_onnx = all(importlib.util.find_spec(each) for each in ("onnx", "onnxscript"))
-    assert set(files) == wanted | ({"model.onnx"} if has_onnx else set())
+    assert set(files) == wanted | ({"model.onnx", "try.html"} if has_onnx else set())
+    page = asking.get(f"{place}/try.html")
+    assert page.status_code == (200 if has_onnx else 404)
+    assert not has_onnx or page.content == files["try.html"]
     assert (copy.onnx_problem is None) is has_onnx
     card = files["MODEL_CARD.md"].decode()
     for path in files.keys() - {"MODEL_CARD.md", "curve.svg"}:

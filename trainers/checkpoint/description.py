@@ -33,6 +33,8 @@ VERSION = 1
 IMAGE, TABLE, TEXT = "image", "table", "text"
 # Samples from which the range of pixels and columns is measured.
 NUM_MEASURED = 1_000
+# Sides, columns, classes, tokens: a description may come from elsewhere, and a network is built for it.
+MAX_COUNT = 2**24
 # Pixels that differ from the background by more than this share of the range belong to the object.
 INK_SHARE = 0.1
 
@@ -48,15 +50,18 @@ def describe(config: Config, spec: DataSpec, split: Split, network: nn.Module) -
 
     Args:
         split: the training or the validation split; its first samples determine the ranges.
+    Raises:
+        ValueError: if the split prepares images in another way than by mean and deviation.
     """
     inputs: dict[str, Any] = {"shape": list(spec.input_shape)}
     if spec.task == IMAGE_CLASSIFICATION:
-        inputs |= {"kind": IMAGE, **split.preparation(), **_describe_images(split)}
+        inputs |= {"kind": IMAGE, **_scale_of(split, spec), **_describe_images(split)}
     elif spec.vocabulary_size:
         inputs |= {"kind": TEXT, "padding": spec.padding, "vocabulary_size": spec.vocabulary_size}
         inputs["tokenizer"] = describe_tokenizer(split.tokenizer, spec)
     else:
-        inputs |= {"kind": TABLE, **split.preparation(), **_describe_table(spec, split)}
+        scale = _scale_of(split, spec)
+        inputs |= {"kind": TABLE, **scale, **_describe_table(spec, split, scale)}
     output: dict[str, Any] = {"num_classes": spec.num_classes}
     if spec.task == TABULAR_REGRESSION:
         output |= {"mean": spec.target_mean, "std": spec.target_std}
@@ -230,6 +235,18 @@ def tokenizer_of(inputs: Mapping[str, Any]) -> WordTokenizer | CharacterTokenize
     return CharacterTokenizer(about["vocabulary"]) if about["kind"] == CHARACTERS else None
 
 
+def _scale_of(split: Split, spec: DataSpec) -> dict[str, list[float]]:
+    """Return mean and deviation of each channel or column, checked against what the split really does."""
+    width = spec.input_shape[0]
+    scale = split.preparation() or {"mean": [0.0] * width, "std": [1.0] * width}
+    stored, _ = split.batch(torch.zeros(1, dtype=torch.int64, device=split.device))
+    if spec.task == IMAGE_CLASSIFICATION:
+        mean, std = (torch.tensor(scale[name]).view(-1, 1, 1) for name in ("mean", "std"))
+        if not torch.allclose(split.prepare(stored).cpu(), (stored.cpu().float() - mean) / std, atol=1e-4):
+            raise ValueError(f"{type(split).__name__}.preparation does not state what its prepare does")
+    return scale
+
+
 def _describe_images(split: Split) -> dict[str, Any]:
     """Return the largest pixel value, the brightness of the background, and how far objects fill an image.
 
@@ -257,9 +274,9 @@ def _span(is_there: Tensor) -> Tensor:
     return (last - first + 1).clamp_min(0) / length
 
 
-def _describe_table(spec: DataSpec, split: Split) -> dict[str, Any]:
+def _describe_table(spec: DataSpec, split: Split, scale: Mapping[str, list[float]]) -> dict[str, Any]:
     """Return names, columns, and the range of each number in the column's own units."""
-    inputs, scale = _first_inputs(split), split.preparation()
+    inputs = _first_inputs(split)
     mean, std = torch.tensor(scale["mean"]), torch.tensor(scale["std"])
     low, high = (inputs.amin(0) * std + mean).tolist(), (inputs.amax(0) * std + mean).tolist()
     names = list(spec.feature_names) or [f"column {place + 1}" for place in range(inputs.shape[1])]
@@ -292,7 +309,7 @@ def _require(is_right: bool, field: str, allowed: str) -> None:
 
 
 def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 < value < 2**31
+    return type(value) is int and 0 < value <= MAX_COUNT
 
 
 def _is_number(value: Any) -> bool:

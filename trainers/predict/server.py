@@ -99,8 +99,9 @@ def _fork(control: socket.socket, descriptor: int) -> int:
     try:
         control.close()
         die_with_parent(parent)
-        in_use = psutil.Process().memory_info().vms
-        resource.setrlimit(resource.RLIMIT_AS, (in_use + MEMORY_BYTES, in_use + MEMORY_BYTES))
+        if sys.platform.startswith("linux"):
+            in_use = psutil.Process().memory_info().vms
+            resource.setrlimit(resource.RLIMIT_AS, (in_use + MEMORY_BYTES, in_use + MEMORY_BYTES))
         serve(socket.socket(fileno=descriptor))
         code = 0
     except Exception:  # noqa: BLE001 - the process ends here; the page reads this in its log

@@ -16,6 +16,7 @@ import io
 import json
 import logging
 import os
+import resource
 import sys
 import warnings
 from collections.abc import Callable
@@ -37,6 +38,8 @@ from trainers.predict.trained_model import TrainedModel, find_checkpoint, load
 from trainers.report import samples
 
 NICENESS = 5
+# Address space of this process, most of which an export only reserves.
+MEMORY_BYTES = 32 * 2**30
 # Needed only to write model.onnx; their sizes and import times are the reason that they are optional.
 ONNX_PACKAGES = ("onnx", "onnxscript")
 PROGRAM, ONNX, WEIGHTS, ABOUT = "model.pt2", "model.onnx", "weights.safetensors", "model.json"
@@ -52,6 +55,8 @@ Report = Callable[[str], None]
 def main() -> None:
     """Fill the folder that the question on stdin names."""
     os.nice(NICENESS)
+    if sys.platform.startswith("linux"):
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     logging.basicConfig(stream=sys.stderr, level=logging.ERROR)
     asked = parse_json(sys.stdin.buffer.read())
     registry.discover_all()
@@ -66,7 +71,7 @@ def main() -> None:
     try:
         with contextlib.redirect_stdout(sys.stderr):  # exporters print
             facts = fill(run, asked["step"], Path(asked["folder"]), _to(sys.__stdout__, report))
-    except (ValueError, OSError, LookupError, RuntimeError) as error:
+    except (ValueError, OSError, LookupError, RuntimeError, MemoryError) as error:
         facts = {"error": library_error_text(error)}
     print(json.dumps({"facts": facts}, allow_nan=False), flush=True)
 

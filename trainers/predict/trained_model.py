@@ -382,20 +382,28 @@ def find_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
     Raises:
         CheckpointError: if it does not exist, or a file differs from its checksum.
     """
+    item = pick_checkpoint(run, step)
+    if problem := manifests.find_fault(item, sum_bytes=manifests.QUICK_BYTES):
+        raise CheckpointError(f"checkpoint step_{item.step}: {problem}")
+    return item
+
+
+def pick_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
+    """Return a checkpoint without a look at its files; None asks for the one saved last.
+
+    Raises:
+        CheckpointError: if it does not exist.
+    """
     there = run.list_checkpoints()
     if not there:
         raise CheckpointError(f"run {run.run_id} has no checkpoint")
     if step is None:
-        item = max(there, key=lambda each: (each.saved_unix_s, each.step))
-    else:
-        found = [each for each in there if each.step == step]
-        if not found:
-            steps = ", ".join(f"{each.step:,}" for each in there)
-            raise CheckpointError(f"run {run.run_id} has no checkpoint of step {step:,}; there are: {steps}")
-        item = found[0]
-    if problem := manifests.find_fault(item, sum_bytes=manifests.QUICK_BYTES):
-        raise CheckpointError(f"checkpoint step_{item.step}: {problem}")
-    return item
+        return max(there, key=lambda each: (each.saved_unix_s, each.step))
+    found = [each for each in there if each.step == step]
+    if not found:
+        steps = ", ".join(f"{each.step:,}" for each in there)
+        raise CheckpointError(f"run {run.run_id} has no checkpoint of step {step:,}; there are: {steps}")
+    return found[0]
 
 
 def load(run: RunDirectory, item: Checkpoint) -> TrainedModel:
@@ -429,15 +437,11 @@ class Models:
         Raises:
             ValueError: see `find_checkpoint` and `load`.
         """
-        there = {each.step: each for each in run.list_checkpoints()}
-        known = next((each for each in self._kept if each[0] == run.path and each[1] == step), None)
-        if known is not None and step in there and there[step].saved_unix_s == known[2]:
-            self._kept.move_to_end(known)
-            return self._kept[known]
-        item = find_checkpoint(run, step)
+        item = pick_checkpoint(run, step)
+        # A run resumed from an older checkpoint saves a step a second time.
         key = run.path, item.step, item.saved_unix_s
         if key not in self._kept:
-            self._kept[key] = self._load(run, item)
+            self._kept[key] = self._load(run, find_checkpoint(run, item.step))
         self._kept.move_to_end(key)
         self._drop_oldest()
         return self._kept[key]

@@ -11,7 +11,7 @@ const BROKEN =
   "This run was broken on purpose: what it has learnt is no good model, so it cannot be taken home.";
 const NONE_YET = "There is no checkpoint yet: the model can be taken home as soon as one is saved.";
 const WHAT =
-  "One zip to use the model on any computer: weights, the network for torch and as ONNX, labels and preprocessing, a script that runs it on a file, and a model card.";
+  "One zip to use the model on any computer: weights, the network for torch and as ONNX, labels and preprocessing, a script that runs it on a file, a page that runs it in any browser, and a model card.";
 
 export class TakeHomePanel {
   /** @param {string} runId @param {{ mistake: unknown }} summary */
@@ -23,6 +23,7 @@ export class TakeHomePanel {
     this.choice = el("select", { class: "ddp-wide", "aria-label": "Checkpoint to take home" });
     this.choice.addEventListener("change", () => {
       show(this.link, false);
+      show(this.page, false);
       this.showCode();
     });
     this.button = el("button", { type: "button", class: "ddp-button" }, "Take it home");
@@ -30,6 +31,7 @@ export class TakeHomePanel {
     this.progress = el("progress", { max: 1, value: 0, hidden: true, "aria-label": "Packing the model" });
     this.status = el("p", { class: "ddp-hint", role: "status" });
     this.link = el("a", { class: "ddp-button ddp-button-main", hidden: true, download: "" });
+    this.page = el("a", { class: "ddp-button", hidden: true, download: "" });
     this.install = el(
       "div",
       { hidden: true },
@@ -48,7 +50,7 @@ export class TakeHomePanel {
       "div",
       { hidden: true },
       el("p", { class: "ddp-caption" }, WHAT),
-      el("div", { class: "ddp-buttons" }, this.choice, this.button, this.link),
+      el("div", { class: "ddp-buttons" }, this.choice, this.button, this.link, this.page),
       this.progress,
       this.status,
       this.install,
@@ -76,6 +78,7 @@ export class TakeHomePanel {
   async pack() {
     this.button.disabled = true;
     show(this.link, false);
+    show(this.page, false);
     show(this.progress, true);
     try {
       let state = await callEndpoint("take_home", this.runId, Number(this.choice.value));
@@ -96,7 +99,15 @@ export class TakeHomePanel {
     this.button.disabled = false;
   }
 
-  finish({ state, step, take_home_id: id, size_bytes: size, onnx_problem: noOnnx, error }) {
+  finish({
+    state,
+    step,
+    take_home_id: id,
+    size_bytes: size,
+    onnx_problem: noOnnx,
+    page_problem: noPage,
+    error,
+  }) {
     if (state !== "done") {
       setText(this.status, `Not packed: ${error}`);
       return;
@@ -104,11 +115,15 @@ export class TakeHomePanel {
     this.link.href = runAddress(this.runId, `take_home/${id}`);
     setText(this.link, `Download step ${count(step)}, ${bytes(size)}`);
     show(this.link, true);
+    this.page.href = runAddress(this.runId, `take_home/${id}/try.html`);
+    setText(this.page, "Only try.html");
+    show(this.page, !noPage);
     show(this.install, Boolean(noOnnx));
-    setText(
-      this.status,
-      noOnnx ? `Packed, without model.onnx: ${noOnnx}. The packages have about 46 MB.` : "Packed.",
-    );
+    const missing = noOnnx
+      ? `, without model.onnx and try.html: ${noOnnx}. The packages have about 46 MB`
+      : "";
+    const lonely = noPage && !noOnnx ? `, without try.html: ${noPage}` : "";
+    setText(this.status, `Packed${missing}${lonely}.`);
   }
 
   async showCode() {

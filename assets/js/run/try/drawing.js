@@ -59,13 +59,14 @@ export class DrawingInput {
     choose.addEventListener("click", () => this.picker.click());
     const clear = el("button", { type: "button", class: "ddp-button ddp-button-small" }, "Clear");
     clear.addEventListener("click", () => this.clear());
+    this.variations = this.buildVariations();
     this.element = el(
       "div",
       { class: "ddp-try-drawing" },
       el("div", { class: "ddp-try-paper" }, this.canvas, this.cursor),
       el("div", { class: "ddp-buttons" }, clear, choose, this.picker),
       this.words,
-      this.buildVariations(),
+      this.variations,
       el(
         "p",
         { class: "ddp-hint" },

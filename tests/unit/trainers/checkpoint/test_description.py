@@ -15,7 +15,7 @@ from trainers.checkpoint import description
 from trainers.checkpoint.description import DescriptionError
 from trainers.contract.config import Config
 from trainers.contract.rundir import Checkpoint, RunDirectory
-from trainers.data.dataset import DataOptions
+from trainers.data.dataset import DataOptions, TensorSplit
 from trainers.registry import ModelOptions
 
 CPU = torch.device("cpu")
@@ -71,6 +71,20 @@ def test_pixels_are_scaled_as_the_description_says() -> None:
     assert described("digits", normalise=False)[3]["input"]["mean"] == [0.0]
 
 
+def test_a_split_that_prepares_images_in_its_own_way_must_say_how() -> None:
+    class Inverted(TensorSplit):
+        def prepare(self, inputs: torch.Tensor, augmentation: object = None) -> torch.Tensor:
+            return 1 - inputs
+
+    spec, _, network, _ = described("digits")
+    images, labels = torch.rand(3, 1, 8, 8), torch.zeros(3, dtype=torch.int64)
+    config = Config(dataset="digits", model="cnn")
+    plain = description.describe(config, spec, TensorSplit(images, labels, device=CPU), network)
+    assert (plain["input"]["mean"], plain["input"]["std"]) == ([0.0], [1.0])
+    with pytest.raises(ValueError, match=r"Inverted\.preparation does not state what its prepare does"):
+        description.describe(config, spec, Inverted(images, labels, device=CPU), network)
+
+
 def test_columns_have_their_scale_and_their_range_in_their_own_units() -> None:
     _, validation, _, found = described("iris")
     inputs = found["input"]
@@ -99,6 +113,7 @@ def test_an_altered_description_is_refused_by_the_name_of_its_field() -> None:
         (lambda each: each["input"].update(mean=[0, 0, 0, float("inf")]), "input.mean"),
         (lambda each: each["input"].update(columns=[{}]), "input.columns"),
         (lambda each: each["input"].update(columns=[]), "input.columns"),
+        (lambda each: each["output"].update(num_classes=2**40), "output.num_classes"),
         (lambda each: each["output"].update(class_names="abc"), "output.class_names"),
         (lambda each: each["model"].update(name=3), "model.name"),
         (lambda each: each.pop("task"), "task"),
