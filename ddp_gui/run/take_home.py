@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import secrets
 import shutil
 import subprocess
@@ -33,7 +32,7 @@ from ddp_gui.runs.runs import RunStore
 from trainers.contract import manifests
 from trainers.contract.rundir import Checkpoint
 from trainers.files.plain_files import REPOSITORY
-from trainers.machine import cuda_environment, environment
+from trainers.machine import cuda_environment, environment, lifeline
 from trainers.machine.os_errors import explain
 
 MODULE = "trainers.predict.take_home"
@@ -192,13 +191,12 @@ class Copies:
 
     def _filled(self, view: RunView, item: Checkpoint, folder: Path, copy: Copy) -> dict[str, Any]:
         """Run the process that needs torch; return the facts that it prints last."""
-        lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
         asked = {"run_dir": str(view.run.path.absolute()), "step": item.step, "folder": str(folder)}
         facts: dict[str, Any] | None = None
         with (
             tempfile.TemporaryFile() as errors,
             subprocess.Popen(
-                [*lifeline, sys.executable, "-m", MODULE],
+                lifeline.bound(sys.executable, "-m", MODULE),
                 cwd=REPOSITORY,
                 env=environment.for_a_child(cuda_environment.none_visible()),
                 stdin=subprocess.PIPE,
