@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Protocol
 
 from fastapi import FastAPI
 
 from ddp_gui.background.loop_delay import LoopDelay
 from ddp_gui.gradio_routes.uploads import Uploads
-from ddp_gui.machine.communication import CommunicationChecks
-from ddp_gui.machine.machine_check import MachineChecks
-from ddp_gui.plan.package_install import PackageInstalls
 from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.runs.runs import RunStore
 from trainers.engines.base import Engine
 from trainers.machine.os_errors import explain
+
+
+class Closing(Protocol):
+    """Something with processes of its own, which end with the page."""
+
+    def close(self) -> None: ...
+
 
 Lifespan = Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]
 
@@ -26,7 +31,7 @@ TIDY_EVERY_S = 30.0
 def tending(
     store: RunStore,
     uploaded: Uploads,
-    checks: Sequence[CommunicationChecks | MachineChecks | PackageInstalls],
+    checks: Sequence[Closing],
     line: Scheduler,
     engine: Engine,
     delay: LoopDelay,

@@ -49,7 +49,10 @@ from ddp_gui.queue.policy import Devices
 from ddp_gui.queue.presenter import QueuePresenter
 from ddp_gui.queue.queue_routes import QueueApi
 from ddp_gui.queue.scheduler import Scheduler
-from ddp_gui.run import downloads, logs, recordings, references, samples, stream
+from ddp_gui.run import downloads, logs, predictions, recordings, references, samples, stream, take_home
+from ddp_gui.run.model_process import ModelProcesses
+from ddp_gui.run.predictions import PredictApi
+from ddp_gui.run.take_home import Copies, TakeHomeApi
 from ddp_gui.runs import exports, run_list_routes
 from ddp_gui.runs.run_list_routes import ClassApi, RunAdminApi
 from ddp_gui.runs.runs import RunStore
@@ -171,6 +174,8 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     checks = CommunicationChecks()
     machine_checks = MachineChecks(options.runs_dir)
     installs = PackageInstalls(catalogue)
+    model_processes = ModelProcesses(keeps_ready=options.keeps_standby)
+    predict, copies = PredictApi(store, model_processes), Copies(store)
     engine = _engine(options)
     registry.register(engine)
     links = LinkChecks(engine)
@@ -195,7 +200,9 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     )
     # Gradio reads it when it is set up; its default is a folder shared by all users of this machine.
     os.environ["GRADIO_TEMP_DIR"] = str(uploaded.incoming)
-    tended = lifespan.tending(store, uploaded, (checks, machine_checks, installs), line, engine, delay)
+    tended = lifespan.tending(
+        store, uploaded, (checks, machine_checks, installs, model_processes, copies), line, engine, delay
+    )
     app = FastAPI(lifespan=tended, docs_url=None, redoc_url=None, openapi_url=None)
     app.add_exception_handler(OSError, answer_os_error)
     app.include_router(shell.make_static_router())
@@ -211,6 +218,8 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     app.include_router(recordings.make_router(store))
     app.include_router(references.make_router(store))
     app.include_router(samples.make_router(store))
+    app.include_router(predictions.make_router(predict))
+    app.include_router(take_home.make_router(copies))
     app.include_router(machine_routes.make_router(report, store, machine_checks))
     app.include_router(queue_routes.make_router(view, store))
     app.include_router(learn_routes.make_router(library, api, store))
@@ -225,6 +234,8 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         ClassApi(store).register()
         QueueApi(store, line, view).register()
         MachineApi(checks, machine_checks, links, installs, report, store, line).register()
+        predict.register()
+        TakeHomeApi(copies).register()
         lessons.register()
         ProgressApi(progress, library).register()
         PollsApi(rooms, library).register()

@@ -74,7 +74,7 @@ CUDA_OF_DRIVER = (
 
 CHOICES = ("auto", "cpu", *(build.name for build in BUILDS), "configured")
 # Size of the other packages of a requirements file, with their dependencies.
-OTHER_PACKAGES_MB = {"requirements.txt": 110, "requirements-dev.txt": 140}
+OTHER_PACKAGES_MB = {"requirements.txt": 110, "requirements-dev.txt": 190}
 # Needed during installation: downloaded wheels and unpacked files. 1.1 and 5.1 GB remain.
 CPU_DISK_MB = 1_500
 CUDA_DISK_MB = 8_000

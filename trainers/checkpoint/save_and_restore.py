@@ -50,6 +50,7 @@ class Checkpointer:
         binding: values that a resume must find unchanged (sizes of the data and the model).
         keep_last, keep_best: which checkpoints are kept after a save; see `checkpoint_files.retire`.
         announce: called with the outcome of each save, from the writing thread of every rank.
+        description: the content of model.json; see `trainers.checkpoint.description`.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Checkpointer:
         keep_last: int | None,
         keep_best: bool,
         announce: Callable[[Outcome], None],
+        description: Mapping[str, Any] | None = None,
     ) -> None:
         self._run = run
         self._world = world
@@ -83,7 +85,13 @@ class Checkpointer:
         else:
             self._copies = HostCopies(world.device)
         self._writer = CheckpointWriter(
-            run, world, strategy, binding=binding, keep_last=keep_last, keep_best=keep_best
+            run,
+            world,
+            strategy,
+            binding=binding,
+            keep_last=keep_last,
+            keep_best=keep_best,
+            description=description,
         )
         # An optimizer has no state before its first step; after it, a thread reserves the memory while
         # training continues. Memory pinned for a GPU is lost to all other programs, so for GPUs this waits

@@ -19,6 +19,8 @@ from trainers.files.plain_files import open_plain
 FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
 STATE = "state.json"
+# Absent in older checkpoints.
+DESCRIPTION = "model.json"
 OPTIMIZER = "optimizer.pt"
 WEIGHTS = ("model.safetensors", "model.pt")
 SHARDS = "shards"

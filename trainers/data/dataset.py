@@ -181,10 +181,11 @@ class Split(ABC):
     """Samples that are read by batch.
 
     `device` is their storage device. If it is not the model's device, batches are copied one by one, and
-    `batch` may be called in a loader's worker process.
+    `batch` may be called in a loader's worker process. `tokenizer` has converted the texts, if there are any.
     """
 
     device: torch.device
+    tokenizer: Tokenizer | None = None
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -201,6 +202,13 @@ class Split(ABC):
         """Convert stored inputs into model inputs, on the model's device; unchanged by default."""
         del augmentation
         return inputs
+
+    def preparation(self) -> dict[str, list[float]]:
+        """Return `mean` and `std` of each channel or column, by which inputs are or were scaled.
+
+        For images they are on the scale of the stored bytes; for tables in the columns' original units.
+        """
+        return {}
 
 
 def digest(split: Split) -> str:
@@ -296,13 +304,23 @@ class ImageSplit(Split):
         """Return (batch, channels, height, width) floats."""
         return self._preparation(inputs, augmentation)
 
+    def preparation(self) -> dict[str, list[float]]:
+        """Return mean and deviation of each channel."""
+        return self._preparation.scale(self.images.shape[1])
+
 
 class ImagePreparation:
     """Augments a batch of image bytes with flips and crops, and converts it to normalised floats."""
 
     def __init__(self, mean: float | Sequence[float], std: float | Sequence[float]) -> None:
+        self._given = mean, std
         self._mean = torch.tensor(mean, dtype=torch.float32).reshape(-1, 1, 1)
         self._scale = 1.0 / torch.tensor(std, dtype=torch.float32).reshape(-1, 1, 1)
+
+    def scale(self, num_channels: int) -> dict[str, list[float]]:
+        """Return `mean` and `std` of each channel."""
+        mean, std = (torch.tensor(each).flatten().expand(num_channels).tolist() for each in self._given)
+        return {"mean": mean, "std": std}
 
     def __call__(self, images: Tensor, augmentation: Augmentation | None = None) -> Tensor:
         """Map (batch, channels, height, width) uint8 to floats of the same shape."""

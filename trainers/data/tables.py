@@ -45,6 +45,10 @@ class TableSplit(TensorSplit):
         self.feature_mean = feature_mean
         self.feature_std = feature_std
 
+    def preparation(self) -> dict[str, list[float]]:
+        """Return mean and deviation of each column."""
+        return {"mean": self.feature_mean.tolist(), "std": self.feature_std.tolist()}
+
 
 def table_splits(
     train: tuple[Tensor, Tensor], validation: tuple[Tensor, Tensor], *, normalise: bool, device: torch.device

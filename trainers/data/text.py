@@ -6,6 +6,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -35,6 +36,7 @@ class WordTokenizer:
     """
 
     padding = PADDING
+    pattern: ClassVar[str] = _WORD.pattern
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = tuple(words)
@@ -97,14 +99,22 @@ class TextSplit(TensorSplit):
         inputs: (samples, length) tokens with padding.
         targets: (samples,) class numbers.
         texts: the original text of each sample.
+        tokenizer: has converted the texts into tokens.
     """
 
     def __init__(
-        self, inputs: Tensor, targets: Tensor, texts: Sequence[str], *, device: torch.device
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        texts: Sequence[str],
+        *,
+        device: torch.device,
+        tokenizer: Tokenizer | None = None,
     ) -> None:
         assert len(texts) == len(inputs)
         super().__init__(inputs, targets, device=device)
         self.texts = texts
+        self.tokenizer = tokenizer
 
 
 def split_words(text: str) -> list[str]:

@@ -63,12 +63,14 @@ class AustenNovels:
                 numbers.repeat_interleave(NUM_TRAIN_EACH),
                 train,
                 device=device,
+                tokenizer=tokenizer,
             ),
             TextSplit(
                 tokens_tensor(tokenizer, validation, self._length),
                 numbers.repeat_interleave(NUM_VALIDATION_EACH),
                 validation,
                 device=device,
+                tokenizer=tokenizer,
             ),
         )
 

@@ -79,6 +79,7 @@ class Names:
                 torch.tensor([language for _, language in names]),
                 [name for name, _ in names],
                 device=device,
+                tokenizer=tokenizer,
             )
             for names in (train, validation)
         )

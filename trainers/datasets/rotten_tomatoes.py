@@ -83,7 +83,7 @@ class RottenTomatoes:
     def _split(self, tokenizer: Tokenizer, reviews: Reviews, device: torch.device) -> TextSplit:
         texts, labels = reviews
         tokens = tokens_tensor(tokenizer, texts, self._length)
-        return TextSplit(tokens, torch.tensor(labels), texts, device=device)
+        return TextSplit(tokens, torch.tensor(labels), texts, device=device, tokenizer=tokenizer)
 
     def _counts(self) -> tuple[int, int]:
         try:

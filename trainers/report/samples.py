@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import mmap
 import struct
 import zlib
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from trainers.data.dataset import DataSpec, Split, TableColumn
 from trainers.data.tables import TableSplit
@@ -84,6 +86,7 @@ NUM_POINTS = 200
 NUM_ROWS = 8
 NUM_ROW_COLUMNS = 8
 MAX_CELL = 40
+MAX_IMAGE_BYTES = 4096  # 64 × 64 in grey, 36 × 36 in colour
 MARGIN = 0.08  # a plot extends beyond the data by this share of the data's range
 
 
@@ -126,6 +129,25 @@ def classify(scores: Scores, inputs: Tensor, labels: Tensor, spec: DataSpec) -> 
             labels.tolist(), predictions.tolist(), probabilities.tolist(), strict=True
         )
     ]
+
+
+def thumbnails(images: Tensor, largest: float | None = None) -> Tensor:
+    """Return thumbnails of (samples, channels, height, width) images: at most 4 kB each, values 0 to 255.
+
+    Args:
+        largest: the value of white; None: the largest of these images, because data sets have different
+            ranges (digits: 0 to 16).
+    """
+    pictures = images.float()
+    if pictures.shape[1] != 3:
+        pictures = pictures.mean(dim=1, keepdim=True)
+    size = pictures[0].numel()
+    if size > MAX_IMAGE_BYTES:
+        pictures = functional.avg_pool2d(
+            pictures, math.ceil(math.sqrt(size / MAX_IMAGE_BYTES)), ceil_mode=True
+        )
+    white = max(1.0, float(pictures.max())) if largest is None else largest
+    return (pictures * (255.0 / white)).clamp(0, 255)
 
 
 def spread(num_wanted: int, num_samples: int) -> Tensor:

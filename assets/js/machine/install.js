@@ -8,11 +8,15 @@ import { inform } from "../shared/toast.js";
 const ASK_EVERY_MS = 500;
 const BUTTON = "button[data-install]";
 
-/** A line with an Install button, shown only to teachers; without a login everyone counts as a teacher. */
-export function installLine(name) {
+/**
+ * A line with an Install button, shown only to teachers; without a login everyone counts as a teacher.
+ * @param {string} name
+ * @param {string | null} done what to do after the installation
+ */
+export function installLine(name, done = null) {
   const button = el(
     "button",
-    { type: "button", class: "ddp-button ddp-button-small", "data-install": name },
+    { type: "button", class: "ddp-button ddp-button-small", "data-install": name, "data-done": done },
     "Install",
   );
   const line = el("div", { class: "ddp-install", hidden: true }, button, " ", el("span", { role: "status" }));
@@ -49,7 +53,8 @@ async function install(button) {
         document.getElementById("inspect-button")?.click();
         return;
       }
-      inform(`${state.label} is installed: choose it under “Data set” on the Train page.`);
+      const next = button.dataset.done ?? "choose it under “Data set” on the Train page.";
+      inform(`${state.label} is installed: ${next}`);
       return;
     }
     setText(words, `Not installed. ${state.error}`);

@@ -25,6 +25,8 @@ import { SamplePanel } from "./sample/sample.js";
 import { nameParts, sideBySide } from "./head/side_by_side.js";
 import { RunStream } from "./stream.js";
 import { Tab } from "./head/tab.js";
+import { TakeHomePanel } from "./take_home.js";
+import { TryPanel } from "./try/try_panel.js";
 import { complain } from "../shared/toast.js";
 
 const ASK_AGAIN_MS = 2000;
@@ -110,7 +112,9 @@ class RunPage {
     this.openNodes = openAtFirst(worldSize(summary.config), summary.config.num_nodes ?? 1);
     this.memory = new MemoryPanel(summary);
     this.sample = new SamplePanel();
-    this.confusion = new ConfusionPanel();
+    this.confusion = new ConfusionPanel(runId);
+    this.tryIt = new TryPanel(runId, summary);
+    this.takeHome = new TakeHomePanel(runId, summary);
     this.checkpoints = new CheckpointTable(runId, summary, look);
     this.events = new EventList();
     this.closer = new LookCloser(runId, summary);
@@ -163,7 +167,13 @@ class RunPage {
           this.confusion.element,
         ),
       ),
-      el("div", { class: "ddp-pair" }, this.checkpoints.element, this.events.element),
+      this.tryIt.element,
+      el(
+        "div",
+        { class: "ddp-pair" },
+        el("div", { class: "ddp-stack" }, this.checkpoints.element, this.takeHome.element),
+        this.events.element,
+      ),
       this.closer.element,
       this.logs.element,
       new ConfigurationPanel(runId).element,
@@ -218,6 +228,8 @@ class RunPage {
     letTake(this.sample, (card) => card.update(payload.sample));
     letTake(this.confusion, (card) => card.update(payload.confusion));
     letTake(this.checkpoints, (card) => card.update(payload.checkpoints, head.state, best));
+    letTake(this.takeHome, (card) => card.update(payload.checkpoints, best));
+    letTake(this.tryIt, (card) => card.update(payload.checkpoints, head.state, best));
     letTake(this.events, (card) => card.update(payload.marks, payload.type === "snapshot"));
     letTake(this.command, (card) => card.update(payload.checkpoints, head));
     letTake(this.closer, (card) => card.update(payload));
@@ -263,6 +275,8 @@ class RunPage {
     this.tab?.close();
     this.stream.close();
     this.board.close();
+    this.tryIt.close();
+    this.takeHome.close();
     this.closer.close();
     this.logs.close();
   }

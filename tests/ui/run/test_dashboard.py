@@ -274,6 +274,9 @@ def test_configuration_confusion_and_memory_are_shown(
     diagonal = [newest["confusion"][index][index] for index in range(10)]
     shown = page.locator(".ddp-confusion td.ddp-right")
     expect(shown).to_have_text([re.compile(f"^{count}$" if count else "^0?$") for count in diagonal])
+    page.locator(".ddp-confusion td.ddp-right button:enabled").first.click()
+    expect(page.locator(".ddp-confusion [role=status]")).to_contain_text(", the surest first.")
+    expect(page.locator(".ddp-confusion .ddp-try-nearest figure").first).to_be_visible()
     expect(page.locator(".ddp-memory")).to_contain_text("predicted")
     page.set_viewport_size({"width": 390, "height": 844})
     box = page.get_by_role("region", name="Confusion matrix")

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import ModuleType
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -378,7 +378,15 @@ def decode_all(
         yield Decoded(names=good, pixels=pixels_in(room)[: len(good)], failures=failures)
 
 
-def decode(source: ImageSource, name: str, shape: Shape, value_range: Range = FULL_RANGE) -> Pixels:
+class Opener(Protocol):
+    """Opens images by name."""
+
+    def open(self, name: str) -> BinaryIO:
+        """Return an image file for reading."""
+        ...
+
+
+def decode(source: Opener, name: str, shape: Shape, value_range: Range = FULL_RANGE) -> Pixels:
     """Return (channels, height, width) bytes: rotated upright, scaled to cover the shape, centre-cropped.
 
     Raises:

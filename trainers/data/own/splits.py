@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from trainers.data.dataset import Augmentation, ImagePreparation, Split
+from trainers.data.dataset import Augmentation, ImagePreparation, Split, Tokenizer
 from trainers.data.own.cache import Array, MappedArray
 from trainers.data.tables import num_validation
 
@@ -48,7 +48,8 @@ class MappedRowsSplit(Split):
         targets: (all rows,) class numbers or floats.
         rows: (samples,) row numbers of this split.
         scale: (mean, deviation) per column, to convert standardised rows back to original units.
-        texts: (samples,) original texts for display.
+        preparation: see `Split.preparation`.
+        texts: (samples,) original texts for display; `tokenizer` has converted them into tokens.
     """
 
     device = CPU
@@ -60,12 +61,16 @@ class MappedRowsSplit(Split):
         rows: Rows,
         *,
         scale: tuple[Array, Array] | None = None,
+        preparation: Mapping[str, list[float]] | None = None,
         texts: Sequence[str] | None = None,
+        tokenizer: Tokenizer | None = None,
     ) -> None:
         self._inputs = inputs
         self._targets = targets
         self._rows = rows
         self._scale = scale
+        self._described = dict(preparation or {})
+        self.tokenizer = tokenizer
         if texts is not None:
             self.texts = texts
 
@@ -85,6 +90,10 @@ class MappedRowsSplit(Split):
     def targets_of(self, indices: Tensor) -> Tensor:
         """Return (batch,) targets."""
         return torch.from_numpy(self._targets[self._rows[indices.numpy()]])
+
+    def preparation(self) -> dict[str, list[float]]:
+        """Return mean and deviation of each column."""
+        return self._described
 
 
 class MappedImageSplit(MappedRowsSplit):
@@ -108,6 +117,10 @@ class MappedImageSplit(MappedRowsSplit):
     def prepare(self, inputs: Tensor, augmentation: Augmentation | None = None) -> Tensor:
         """Return (batch, channels, height, width) floats."""
         return self._preparation(inputs, augmentation)
+
+    def preparation(self) -> dict[str, list[float]]:
+        """Return mean and deviation of each channel."""
+        return self._preparation.scale(self._inputs.shape[1])
 
 
 class MappedTextSplit(Split):

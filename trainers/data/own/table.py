@@ -484,8 +484,11 @@ class TableData:
         scale = prepared.meta["scale"]
         mean, std = (np.array(scale[name], dtype=np.float64) for name in ("mean", "std"))
         if inputs.num_bytes > SMALL_BYTES and device.type == "cpu":
-            own_units = None if self._options.normalise else (mean, std)
-            return MappedRowsSplit(inputs, targets_here, rows, scale=own_units)
+            if not self._options.normalise:
+                unscaled = {"mean": [0.0] * len(mean), "std": [1.0] * len(std)}
+                return MappedRowsSplit(inputs, targets_here, rows, scale=(mean, std), preparation=unscaled)
+            scaled = {"mean": mean.tolist(), "std": std.tolist()}
+            return MappedRowsSplit(inputs, targets_here, rows, preparation=scaled)
         values = whole(inputs, rows, device)
         no_mean, no_std = torch.zeros(len(mean)), torch.ones(len(std))
         if not self._options.normalise:
@@ -508,10 +511,11 @@ class TableData:
         inputs, targets = prepared.array("inputs"), prepared.array("targets")
         rows, targets_here = rows_of(prepared.array(side)), targets.slice(0, len(targets))
         texts = MappedTexts(prepared.array("texts"), prepared.array("ends"), rows)
+        tokenizer = Reader(**prepared.meta["reader"]).tokenizer(self._options.tokenizer)
         if inputs.num_bytes > SMALL_BYTES and device.type == "cpu":
-            return MappedRowsSplit(inputs, targets_here, rows, texts=texts)
-        tokens = whole(inputs, rows, device)
-        return TextSplit(tokens, torch.from_numpy(targets_here[rows]), texts, device=device)
+            return MappedRowsSplit(inputs, targets_here, rows, texts=texts, tokenizer=tokenizer)
+        tokens, labels = whole(inputs, rows, device), torch.from_numpy(targets_here[rows])
+        return TextSplit(tokens, labels, texts, device=device, tokenizer=tokenizer)
 
     def _table_spec(
         self, task: str, names: tuple[str, ...], features: Sequence[str], num_train: int, num_held: int

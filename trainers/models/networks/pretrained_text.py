@@ -51,6 +51,10 @@ class HubTokenizer:
         )["input_ids"]
         return rows
 
+    def save(self, folder: Path) -> None:
+        """Write the tokenizer's files into a folder."""
+        self._tokenizer.save_pretrained(folder)
+
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of some tokens, without special tokens."""
         text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=True)

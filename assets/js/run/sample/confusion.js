@@ -1,11 +1,14 @@
-// The confusion matrix of the latest evaluation.
+// The confusion matrix of the latest evaluation, and the samples behind its cells.
 
 import { el, section, setText, show } from "../../shared/dom.js";
 import { count, percent } from "../../shared/format.js";
+import { fetchJson, runAddress } from "../../shared/net.js";
+import { samples } from "../try/answers.js";
 import { term } from "../../shared/terms.js";
 
 export class ConfusionPanel {
-  constructor() {
+  constructor(runId) {
+    this.runId = runId;
     this.words = el("span", {});
     const name = term("confusion matrix", "Confusion matrix");
     const caption = el("p", { class: "ddp-caption" }, name, this.words);
@@ -15,7 +18,9 @@ export class ConfusionPanel {
       { class: "ddp-scroll-x", tabindex: 0, role: "region", "aria-label": "Confusion matrix" },
       this.table,
     );
-    this.element = section("What it mixes up", "confusion", caption, scroll);
+    this.behind = el("p", { class: "ddp-hint", role: "status" }, "Choose a number to see samples behind it.");
+    this.samples = el("div", { class: "ddp-try-nearest" });
+    this.element = section("What it mixes up", "confusion", caption, scroll, this.behind, this.samples);
     show(this.element, false);
   }
 
@@ -37,16 +42,34 @@ export class ConfusionPanel {
       row.forEach((value, said) => {
         const cell = this.cells[truth][said];
         setText(cell, value === 0 ? "" : count(value));
-        cell.style.setProperty("--share", (value / total).toFixed(3));
+        cell.disabled = value === 0;
+        cell.parentElement?.style.setProperty("--share", (value / total).toFixed(3));
         cell.title = `${names[truth]} predicted as ${names[said]}: ${count(value)}, ${percent(value / total)}`;
       });
     });
   }
 
+  /** Shows samples of a class that the model of the latest checkpoint takes for another, or recognises. */
+  async open(truth, said, names) {
+    setText(this.behind, "Looking for the samples …");
+    this.samples.replaceChildren();
+    try {
+      const address = runAddress(this.runId, "model/confused", { label: truth, prediction: said });
+      const { num_found: num, step, ...found } = await fetchJson(address);
+      setText(
+        this.behind,
+        `${count(num)} of class ${names[truth]} predicted as ${names[said]} at checkpoint ${count(step)}, the surest first.`,
+      );
+      this.samples.replaceChildren(...samples(found));
+    } catch (error) {
+      setText(this.behind, error.message);
+    }
+  }
+
   build(names) {
     this.names = names.join("\n");
     this.cells = names.map((_, truth) =>
-      names.map((__, said) => el("td", { class: truth === said ? "ddp-right" : "ddp-wrong" })),
+      names.map((__, said) => el("button", { type: "button", onclick: () => this.open(truth, said, names) })),
     );
     const head = el(
       "tr",
@@ -55,7 +78,14 @@ export class ConfusionPanel {
       names.map((name) => el("th", { scope: "col" }, el("span", {}, name))),
     );
     const rows = names.map((name, truth) =>
-      el("tr", {}, el("th", { scope: "row" }, name), this.cells[truth]),
+      el(
+        "tr",
+        {},
+        el("th", { scope: "row" }, name),
+        this.cells[truth].map((cell, said) =>
+          el("td", { class: truth === said ? "ddp-right" : "ddp-wrong" }, cell),
+        ),
+      ),
     );
     this.table.replaceChildren(el("thead", {}, head), el("tbody", {}, rows));
   }

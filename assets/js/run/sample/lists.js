@@ -88,24 +88,29 @@ class Picture {
     this.canvas.setAttribute("aria-label", `Image of ${image.label}, predicted ${image.prediction}`);
   }
 
-  paint({ pixels, width, height, channels = 1 }) {
+  paint(image) {
     // The images are the same each time: paint them once.
-    if (this.painted === pixels) return;
-    this.painted = pixels;
-    const values = Uint8Array.from(atob(pixels), (character) => character.charCodeAt(0));
-    const context = this.canvas.getContext("2d");
-    this.canvas.width = width;
-    this.canvas.height = height;
-    const picture = context.createImageData(width, height);
-    for (let index = 0; index < width * height; index += 1) {
-      const start = index * channels;
-      const colour =
-        channels === 3 ? values.subarray(start, start + 3) : [values[start], values[start], values[start]];
-      picture.data.set(colour, index * 4);
-      picture.data[index * 4 + 3] = 255;
-    }
-    context.putImageData(picture, 0, 0);
+    if (this.painted === image.pixels) return;
+    this.painted = image.pixels;
+    paintImage(this.canvas, image);
   }
+}
+
+/** Paints an image whose `pixels` are base64 of its bytes, row by row. */
+export function paintImage(canvas, { pixels, width, height, channels = 1 }) {
+  const values = Uint8Array.from(atob(pixels), (character) => character.charCodeAt(0));
+  const context = canvas.getContext("2d");
+  canvas.width = width;
+  canvas.height = height;
+  const picture = context.createImageData(width, height);
+  for (let index = 0; index < width * height; index += 1) {
+    const start = index * channels;
+    const colour =
+      channels === 3 ? values.subarray(start, start + 3) : [values[start], values[start], values[start]];
+    picture.data.set(colour, index * 4);
+    picture.data[index * 4 + 3] = 255;
+  }
+  context.putImageData(picture, 0, 0);
 }
 
 export class TextsView {

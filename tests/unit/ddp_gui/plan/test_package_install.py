@@ -135,3 +135,12 @@ def test_what_nobody_knows_is_said_as_pip_says_it() -> None:
         "This Python belongs to the operating"
     )
     assert explain(["OSError: [Errno 28] No space left on device"]) == "The disk is full."
+
+
+def test_the_export_to_onnx_is_installed_as_its_requirements_pin_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(package_install, "PIP", ("-c", "import sys; print(*sys.argv[1:])"))
+    install = ended(installs().start("onnx_export"))
+    lines = package_install.EXPORT_REQUIREMENTS.read_text(encoding="utf-8").splitlines()
+    pinned = [line for line in lines if not line.startswith("#")]
+    assert install.state == "done" and all(package_install.can_install(line) for line in pinned)
+    assert install.command.endswith(" ".join(pinned)) and len(pinned) == 5

@@ -30,6 +30,12 @@ from trainers.contract.rundir import RunDirectory, Status
 
 def make_run(runs_dir: Path, *, until: int = 10, ended: str = "stopped") -> RunDirectory:
     run = rundir.create(runs_dir, config.parse({"num_epochs": 1}))
+    leave_events(run, until=until, ended=ended)
+    return run
+
+
+def leave_events(run: RunDirectory, *, until: int = 10, ended: str = "stopped") -> None:
+    """Leave the events of a run that has ended."""
     file = EventFile(run.events)
     happened = [state("starting", 0, 100.0), *(step(n, n) for n in range(1, until + 1))]
     happened += [evaluation(until, 0, accuracy=0.75), state(ended, 0, 200.0)]
@@ -45,7 +51,6 @@ def make_run(runs_dir: Path, *, until: int = 10, ended: str = "stopped") -> RunD
     )
     file.close()
     run.write_status(Status(state=ended, exit_code=0))  # type: ignore[arg-type]
-    return run
 
 
 def as_read(message: dict[str, Any]) -> dict[str, Any]:

@@ -101,6 +101,19 @@ def assert_same(left: Any, right: Any) -> None:
         assert left == right
 
 
+def test_a_checkpoint_contains_its_description_and_the_sum_of_it(run: RunDirectory) -> None:
+    maker = checkpointer_of(run, description={"format_version": 1})
+    maker.save(Progress(step=3), "schedule")
+    assert isinstance(maker.wait(), Saved)
+    folder = run.checkpoints / "step_3"
+    assert json.loads((folder / "model.json").read_text()) == {"format_version": 1}
+    assert "model.json" in json.loads((folder / "manifest.json").read_text())["files"]
+    save_and_restore.verify(run, 3)
+    (folder / "model.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"model\.json is not what was saved"):
+        save_and_restore.verify(run, 3)
+
+
 def test_saved_and_loaded_state_is_equal_to_the_last_bit(run: RunDirectory) -> None:
     scaler = torch.amp.GradScaler("cpu", init_scale=512.0)
     scaler.scale(torch.ones(1))

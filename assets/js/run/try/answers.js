@@ -1,0 +1,207 @@
+// What a trained model answers: probabilities as bars, what it saw, and the most similar validation samples.
+
+import { el, setText, show } from "../../shared/dom.js";
+import { count, number, percent } from "../../shared/format.js";
+import { paintImage } from "../sample/lists.js";
+
+export class Answer {
+  constructor() {
+    this.title = el("p", { class: "ddp-try-says", role: "status" });
+    this.bars = el("ol", { class: "ddp-try-bars" });
+    this.more = el("p", { class: "ddp-hint" });
+    this.seen = el("div", { class: "ddp-try-seen" });
+    this.element = el("div", {}, this.title, this.bars, this.more);
+  }
+
+  clear(words) {
+    setText(this.title, words);
+    this.bars.replaceChildren();
+    setText(this.more, "");
+    this.seen.replaceChildren();
+  }
+
+  update(found) {
+    if (found.value === undefined) this.updateClasses(found);
+    else {
+      this.bars.replaceChildren();
+      this.title.replaceChildren("The model predicts ", el("strong", {}, number(found.value)));
+    }
+    this.seen.replaceChildren(...seen(found.input));
+  }
+
+  updateClasses({ prediction, probabilities, num_classes: numClasses }) {
+    const best = Math.max(...probabilities.map(({ probability }) => probability));
+    this.title.replaceChildren("The model says ", el("strong", {}, prediction), ` (${percent(best)})`);
+    this.bars.replaceChildren(
+      ...probabilities.map(({ class_name: name, probability }) => {
+        const bar = el("span", { class: "ddp-try-bar" });
+        bar.style.setProperty("--share", probability.toFixed(4));
+        return el(
+          "li",
+          { "data-best": String(probability === best) },
+          el("span", { class: "ddp-try-class" }, name),
+          bar,
+          el("span", { class: "ddp-try-percent" }, percent(probability)),
+        );
+      }),
+    );
+    const isShort = probabilities.length < numClasses;
+    setText(
+      this.more,
+      isShort ? `The ${probabilities.length} most probable of ${count(numClasses)} classes.` : "",
+    );
+  }
+}
+
+/** The input as the model gets it. */
+function seen({ image, tokens, numbers, num_tokens: numTokens, max_tokens: maxTokens }) {
+  if (image) {
+    const canvas = el("canvas", { role: "img", "aria-label": "The image that the model gets" });
+    paintImage(canvas, image);
+    return [
+      el("h3", {}, "What the model gets"),
+      canvas,
+      el("p", { class: "ddp-hint" }, `${image.sides} pixels`),
+    ];
+  }
+  if (tokens) {
+    const chips = tokens.map(({ text, is_known: isKnown }) =>
+      el("span", { class: "ddp-try-token", "data-known": String(isKnown) }, isKnown ? text : "unknown"),
+    );
+    const words = `${count(numTokens)} of at most ${count(maxTokens)} tokens`;
+    return [
+      el("h3", {}, "What the model gets"),
+      el("p", { class: "ddp-try-tokens", dir: "auto" }, chips),
+      el("p", { class: "ddp-hint" }, words),
+    ];
+  }
+  const cells = numbers.map(({ name, value }) =>
+    el("span", { class: "ddp-try-token" }, `${name}: ${number(value)}`),
+  );
+  return [
+    el("h3", {}, "What the model gets"),
+    el("p", { class: "ddp-try-tokens" }, cells),
+    el("p", { class: "ddp-hint" }, "Each number minus the mean of its column, in standard deviations."),
+  ];
+}
+
+/** The fold with the most similar validation samples. It is filled only while it is open. */
+export class Nearest {
+  constructor(onOpen) {
+    this.words = el("p", { class: "ddp-hint" });
+    this.list = el("div", { class: "ddp-try-nearest" });
+    this.element = el(
+      "details",
+      { class: "ddp-try-fold" },
+      el("summary", {}, "Similar validation samples"),
+      this.words,
+      this.list,
+    );
+    this.element.addEventListener("toggle", () => this.element.open && onOpen());
+  }
+
+  get isOpen() {
+    return this.element.open;
+  }
+
+  update(found) {
+    const { num_compared: num } = found;
+    const words = `Of ${count(num)} validation samples, those that the model finds most alike, by the numbers that enter its last layer.`;
+    setText(this.words, words);
+    this.list.replaceChildren(...samples(found));
+  }
+
+  fail(words) {
+    setText(this.words, words);
+    this.list.replaceChildren();
+  }
+}
+
+/** Elements that show validation samples with their labels: images, texts, or the rows of a table. */
+export function samples({ images, texts, table }) {
+  if (images) return images.map(pictureOf);
+  if (texts) return texts.map(textOf);
+  return table ? [tableOf(table)] : [];
+}
+
+function pictureOf(image) {
+  const canvas = el("canvas", { role: "img", "aria-label": `Image of ${image.label}` });
+  paintImage(canvas, image);
+  return el("figure", {}, canvas, el("figcaption", {}, String(image.label)));
+}
+
+function textOf({ text, label }) {
+  return el("p", { class: "ddp-try-similar", dir: "auto" }, el("strong", {}, String(label)), ` ${text}`);
+}
+
+function tableOf({ columns, rows }) {
+  const head = ["label", ...columns].map((name) => el("th", { scope: "col" }, name));
+  const body = rows.map(({ label, inputs }) =>
+    el(
+      "tr",
+      {},
+      [label, ...inputs].map((value) => el("td", {}, typeof value === "number" ? number(value) : value)),
+    ),
+  );
+  const table = el(
+    "table",
+    { class: "ddp-table" },
+    el("thead", {}, el("tr", {}, head)),
+    el("tbody", {}, body),
+  );
+  return el(
+    "div",
+    { class: "ddp-scroll", tabindex: 0, role: "region", "aria-label": "Similar validation rows" },
+    table,
+  );
+}
+
+/** One bar per checkpoint: how probable the class of the chosen one is in each; a click chooses it. */
+export class History {
+  constructor(onChoose) {
+    this.onChoose = onChoose;
+    this.words = el("p", { class: "ddp-hint" });
+    this.bars = el("div", { class: "ddp-try-history" });
+    this.element = el("div", { class: "ddp-try-past", hidden: true }, this.words, this.bars);
+  }
+
+  /** `answers` maps the step of each checkpoint to its answer, for the same input. */
+  update(answers, steps, chosen) {
+    const now = answers.get(chosen);
+    const isKnown = steps.length > 1 && now !== undefined;
+    show(this.element, isKnown);
+    if (!isKnown) return;
+    const name = now.prediction;
+    const values = steps.map((step) => valueOf(answers.get(step), name));
+    const known = values.filter((value) => value !== null);
+    const low = name === undefined ? Math.min(...known) : 0;
+    const high = name === undefined ? Math.max(...known) : 1;
+    const format = (value) => (name === undefined ? number(value) : percent(value, 0));
+    const what =
+      name === undefined ? "The prediction for this input" : `How probable ${name} is for this input`;
+    setText(this.words, `${what}, checkpoint by checkpoint:`);
+    this.bars.replaceChildren(
+      ...steps.map((step, index) => {
+        const value = values[index];
+        const answer = answers.get(step);
+        const shown = value === null ? "not known yet" : format(value);
+        const said = answer?.prediction === undefined ? "" : `, says ${answer.prediction}`;
+        const button = el("button", {
+          type: "button",
+          "aria-pressed": String(step === chosen),
+          "aria-label": `Step ${count(step)}: ${shown}${said}`,
+          title: `step ${count(step)}: ${shown}${said}`,
+        });
+        button.style.setProperty("--share", String(value === null ? 0 : (value - low) / (high - low || 1)));
+        button.addEventListener("click", () => this.onChoose(step));
+        return button;
+      }),
+    );
+  }
+}
+
+function valueOf(answer, name) {
+  if (!answer) return null;
+  if (answer.value !== undefined) return answer.value;
+  return answer.probabilities.find(({ class_name: each }) => each === name)?.probability ?? 0;
+}

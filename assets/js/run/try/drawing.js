@@ -1,0 +1,237 @@
+// The input of an image model: draw with a pointer, a finger or the keyboard; or choose, drop or paste a file.
+
+import { el, setText } from "../../shared/dom.js";
+import { number, percent } from "../../shared/format.js";
+
+const SIDE = 280; // pixels of the canvas
+const PEN_SHARE = 0.09; // width of the pen as a share of the canvas
+const KEY_STEP = 10;
+const MOST_PIXELS = 512; // of the long side of a file that is sent
+const MOVES = new Map([
+  ["ArrowLeft", [-1, 0]],
+  ["ArrowRight", [1, 0]],
+  ["ArrowUp", [0, -1]],
+  ["ArrowDown", [0, 1]],
+]);
+
+export class DrawingInput {
+  /** `onInput` is called after each change; `input()` then returns what to send, or null for nothing. */
+  constructor(about, onInput) {
+    this.onInput = onInput;
+    const { shape, background = 0, largest = 255 } = about.input;
+    const [channels, height, width] = shape;
+    this.shape = shape;
+    // Objects on a dark ground are drawn in white, all others in black.
+    this.isDark = background < largest / 2;
+    this.file = null;
+    this.variation = {};
+    this.isEmpty = true;
+    this.pen = null;
+    this.keyPen = { x: SIDE / 2, y: SIDE / 2, isDown: false };
+    const ratio = width / height;
+    this.width = Math.round(ratio >= 1 ? SIDE : SIDE * ratio);
+    this.height = Math.round(ratio >= 1 ? SIDE / ratio : SIDE);
+    this.canvas = el("canvas", {
+      class: "ddp-try-canvas",
+      width: this.width,
+      height: this.height,
+      tabindex: 0,
+      role: "img",
+      "aria-label":
+        "Drawing area. Draw with a pointer or a finger. Keyboard: the arrow keys move the pen, Space lowers and lifts it, Delete clears.",
+    });
+    this.canvas.style.aspectRatio = `${this.width} / ${this.height}`;
+    this.cursor = el("span", { class: "ddp-try-pen", hidden: true });
+    this.words = el("p", { class: "ddp-hint", role: "status" });
+    this.picker = el("input", {
+      type: "file",
+      accept: "image/*",
+      class: "ddp-unseen",
+      tabindex: -1,
+      "aria-label": "Image file",
+    });
+    this.picker.addEventListener("change", () => this.take(this.picker.files?.[0] ?? null));
+    const choose = el(
+      "button",
+      { type: "button", class: "ddp-button ddp-button-small" },
+      "Choose an image …",
+    );
+    choose.addEventListener("click", () => this.picker.click());
+    const clear = el("button", { type: "button", class: "ddp-button ddp-button-small" }, "Clear");
+    clear.addEventListener("click", () => this.clear());
+    this.variations = this.buildVariations();
+    this.element = el(
+      "div",
+      { class: "ddp-try-drawing" },
+      el("div", { class: "ddp-try-paper" }, this.canvas, this.cursor),
+      el("div", { class: "ddp-buttons" }, clear, choose, this.picker),
+      this.words,
+      this.variations,
+      el(
+        "p",
+        { class: "ddp-hint" },
+        `Draw here, or choose, drop or paste an image. ${channels === 1 ? "It becomes grey" : "It becomes coloured"}, ${width} × ${height} pixels.`,
+      ),
+    );
+    this.listen();
+    this.wipe();
+  }
+
+  /** Sliders that change the prepared image: does the answer stay? */
+  buildVariations() {
+    const [width] = this.shape.slice(-1);
+    const noun = (pixels) => `${number(pixels, 2)} pixels`;
+    /** @type {[string, object, (value: number) => string][]} */
+    const sliders = [
+      ["rotate", { min: -180, max: 180, step: 5 }, (value) => `${value}°`],
+      ["shift", { min: -0.5, max: 0.5, step: 0.05 }, (value) => noun(value * width)],
+      ["noise", { min: 0, max: 1, step: 0.05 }, (value) => percent(value, 0)],
+    ];
+    return el(
+      "details",
+      { class: "ddp-try-fold" },
+      el("summary", {}, "Change it a little"),
+      sliders.map(([name, range, words]) => {
+        const shown = el("output", {}, words(0));
+        const input = el("input", { type: "range", ...range, value: 0 });
+        input.addEventListener("input", () => {
+          this.variation[name] = Number(input.value);
+          setText(shown, words(Number(input.value)));
+          this.onInput();
+        });
+        return el("label", { class: "ddp-try-option" }, el("span", {}, name), input, shown);
+      }),
+    );
+  }
+
+  listen() {
+    const { canvas } = this;
+    canvas.addEventListener("pointerdown", (event) => {
+      event.preventDefault();
+      canvas.setPointerCapture(event.pointerId);
+      canvas.focus({ preventScroll: true });
+      this.pen = this.place(event);
+      this.line(this.pen, this.pen);
+    });
+    canvas.addEventListener("pointermove", (event) => {
+      if (!this.pen) return;
+      for (const each of event.getCoalescedEvents?.() ?? [event]) {
+        const next = this.place(each);
+        this.line(this.pen, next);
+        this.pen = next;
+      }
+    });
+    const lift = () => {
+      this.pen = null;
+    };
+    canvas.addEventListener("pointerup", lift);
+    canvas.addEventListener("pointercancel", lift);
+    canvas.addEventListener("keydown", (event) => this.key(event));
+    canvas.addEventListener("focus", () => this.showCursor());
+    canvas.addEventListener("blur", () => {
+      this.cursor.hidden = true;
+    });
+    this.element.addEventListener("dragover", (event) => event.preventDefault());
+    this.element.addEventListener("drop", (event) => {
+      event.preventDefault();
+      this.take(event.dataTransfer?.files?.[0] ?? null);
+    });
+    this.element.addEventListener("paste", (event) => this.take(event.clipboardData?.files?.[0] ?? null));
+  }
+
+  place(event) {
+    const box = this.canvas.getBoundingClientRect();
+    return {
+      x: ((event.clientX - box.left) / box.width) * this.width,
+      y: ((event.clientY - box.top) / box.height) * this.height,
+    };
+  }
+
+  key(event) {
+    const move = MOVES.get(event.key);
+    if (event.key === "Delete" || event.key === "Backspace") this.clear();
+    else if (event.key === " ") {
+      this.keyPen.isDown = !this.keyPen.isDown;
+      if (this.keyPen.isDown) this.line(this.keyPen, this.keyPen);
+    } else if (move) {
+      const { x, y } = this.keyPen;
+      this.keyPen.x = Math.min(this.width, Math.max(0, x + KEY_STEP * move[0]));
+      this.keyPen.y = Math.min(this.height, Math.max(0, y + KEY_STEP * move[1]));
+      if (this.keyPen.isDown) this.line({ x, y }, this.keyPen);
+    } else return;
+    event.preventDefault();
+    this.showCursor();
+    setText(this.words, this.keyPen.isDown ? "The pen is down." : "The pen is up. Space lowers it.");
+  }
+
+  showCursor() {
+    this.cursor.hidden = !this.canvas.matches(":focus-visible");
+    this.cursor.style.left = `${(100 * this.keyPen.x) / this.width}%`;
+    this.cursor.style.top = `${(100 * this.keyPen.y) / this.height}%`;
+  }
+
+  line(from, to) {
+    if (this.file) this.wipe();
+    const context = this.canvas.getContext("2d");
+    context.strokeStyle = this.isDark ? "#fff" : "#000";
+    context.lineWidth = SIDE * PEN_SHARE;
+    context.lineCap = "round";
+    context.beginPath();
+    context.moveTo(from.x, from.y);
+    context.lineTo(to.x + 0.01, to.y);
+    context.stroke();
+    this.isEmpty = false;
+    this.onInput();
+  }
+
+  wipe() {
+    const context = this.canvas.getContext("2d");
+    context.fillStyle = this.isDark ? "#000" : "#fff";
+    context.fillRect(0, 0, this.width, this.height);
+    this.file = null;
+    this.isEmpty = true;
+  }
+
+  clear() {
+    this.wipe();
+    this.picker.value = "";
+    setText(this.words, "");
+    this.onInput();
+  }
+
+  /** Shows an image file and sends it as it is, only smaller. */
+  async take(file) {
+    if (!file) return;
+    let picture;
+    try {
+      picture = await createImageBitmap(file);
+    } catch {
+      setText(this.words, `${file.name || "This"} is not an image that this browser can read.`);
+      return;
+    }
+    const scale = Math.min(1, MOST_PIXELS / Math.max(picture.width, picture.height));
+    const small = el("canvas", {
+      width: Math.max(1, Math.round(picture.width * scale)),
+      height: Math.max(1, Math.round(picture.height * scale)),
+    });
+    const paper = small.getContext("2d");
+    paper.fillStyle = "#fff"; // what is transparent is white for training, too
+    paper.fillRect(0, 0, small.width, small.height);
+    paper.drawImage(picture, 0, 0, small.width, small.height);
+    this.wipe();
+    const fit = Math.min(this.width / small.width, this.height / small.height);
+    const size = [small.width * fit, small.height * fit];
+    const context = this.canvas.getContext("2d");
+    context.drawImage(small, (this.width - size[0]) / 2, (this.height - size[1]) / 2, size[0], size[1]);
+    this.file = small.toDataURL("image/jpeg", 0.95);
+    this.isEmpty = false;
+    setText(this.words, file.name ? `Showing ${file.name}.` : "");
+    this.onInput();
+  }
+
+  input() {
+    if (this.isEmpty) return null;
+    const image = this.file ? { image: this.file } : { drawing: this.canvas.toDataURL("image/png") };
+    return { ...image, ...this.variation };
+  }
+}

@@ -1,0 +1,238 @@
+// @ts-nocheck: the inputs of the kinds of models have no common type.
+// The card "Try it": the model of a run answers to a user's own input, at any checkpoint.
+
+import { Answer, History, Nearest } from "./answers.js";
+import { DrawingInput } from "./drawing.js";
+import { el, icon, section, setText, show } from "../../shared/dom.js";
+import { count, LIVE_STATES } from "../../shared/format.js";
+import { Model, Newest } from "./model.js";
+import { RowInput, TextInput } from "./fields.js";
+import { Writer } from "./writer.js";
+
+const NUM_NEAREST = 8;
+const MOST_COMPARED = 12; // checkpoints that are asked about the same input
+const WAIT_MS = 400; // without a new input, before other checkpoints are asked
+const CAPTION =
+  "Give the model of this run an input of your own, and see what it answers. The slider asks an earlier checkpoint.";
+const NONE_YET = "There is no checkpoint yet: the model can be tried as soon as one is saved.";
+
+export class TryPanel {
+  constructor(runId, summary) {
+    this.model = new Model(runId);
+    this.requests = new Newest();
+    this.isLive = summary.is_live;
+    this.steps = [];
+    this.best = null;
+    this.chosen = null; // a step, or null for the latest
+    this.isOpen = false;
+    this.answers = new Map();
+    this.question = 0;
+    this.timer = 0;
+    this.words = el("p", { class: "ddp-empty" }, NONE_YET);
+    this.button = el("button", { type: "button", class: "ddp-button", hidden: true }, "Try this model");
+    this.button.addEventListener("click", () => this.open());
+    this.failure = el("p", { class: "ddp-try-failure", role: "alert", hidden: true });
+    this.body = el("div", { class: "ddp-try-body", hidden: true });
+    this.caption = el("p", { class: "ddp-caption" }, CAPTION);
+    this.element = section("Try it", "try", this.caption, this.words, this.button, this.failure, this.body);
+    this.buildSteps();
+    // Opened as soon as somebody comes near; next to training only on request.
+    this.watcher = new IntersectionObserver((entries) => {
+      if (entries.some((entry) => entry.isIntersecting) && !this.isLive && this.steps.length > 0) this.open();
+    });
+    this.watcher.observe(this.element);
+    this.isGettingReady = false;
+    for (const event of ["pointerenter", "focusin"]) {
+      this.element.addEventListener(event, () => this.getReady());
+    }
+  }
+
+  buildSteps() {
+    this.slider = el("input", { type: "range", min: 0, step: 1, "aria-label": "Checkpoint to try" });
+    this.slider.addEventListener("input", () => this.choose(this.steps[Number(this.slider.value)] ?? null));
+    this.stepWords = el("output", {});
+    this.stepRow = el(
+      "label",
+      { class: "ddp-try-option ddp-try-steps" },
+      el("span", {}, "checkpoint"),
+      this.slider,
+      this.stepWords,
+    );
+  }
+
+  /** `best` is the step of the best evaluation so far, or null. */
+  update(checkpoints, state, best) {
+    this.isLive = LIVE_STATES.has(state);
+    this.best = best;
+    if (checkpoints) {
+      this.steps = checkpoints.map(({ step }) => step).sort((a, b) => a - b);
+      this.latest = [...checkpoints].sort((a, b) => a.saved_unix_s - b.saved_unix_s).at(-1)?.step ?? null;
+    }
+    const hasAny = this.steps.length > 0;
+    this.element.toggleAttribute("data-opens", hasAny && (this.isOpen || !this.isLive));
+    if (!this.isLive) this.getReady();
+    show(this.words, !hasAny && !this.isOpen);
+    show(this.button, hasAny && !this.isOpen);
+    if (hasAny && !this.isOpen && !this.isLive && this.isInSight()) this.open();
+    this.showSteps();
+  }
+
+  /** Importing torch takes the server more than a second: it begins before the card is opened. */
+  getReady() {
+    if (this.isGettingReady || this.steps.length === 0) return;
+    this.isGettingReady = true;
+    this.model.getReady();
+  }
+
+  isInSight() {
+    const { top, bottom } = this.element.getBoundingClientRect();
+    return bottom > 0 && top < window.innerHeight;
+  }
+
+  get step() {
+    return this.chosen !== null && this.steps.includes(this.chosen) ? this.chosen : (this.latest ?? null);
+  }
+
+  showSteps() {
+    const place = this.steps.indexOf(this.step);
+    show(this.stepRow, this.steps.length > 0);
+    this.slider.max = String(Math.max(0, this.steps.length - 1));
+    this.slider.value = String(place);
+    this.slider.disabled = this.steps.length < 2;
+    const notes = [this.step === this.latest ? "latest" : "", this.step === this.best ? "best" : ""];
+    const note = notes.filter(Boolean).join(", ");
+    setText(this.stepWords, `step ${count(this.step)}${note ? ` (${note})` : ""}`);
+  }
+
+  choose(step) {
+    this.chosen = step;
+    this.showSteps();
+    if (this.writer) this.writer.again();
+    else this.ask(false);
+  }
+
+  async open() {
+    if (this.isOpen) return;
+    this.isOpen = true;
+    show(this.button, false);
+    show(this.words, true);
+    setText(this.words, "Starting the model …");
+    try {
+      const { about } = await this.model.describe(this.step);
+      this.build(about);
+      show(this.words, false);
+      show(this.body, true);
+      this.fail(null);
+    } catch (error) {
+      this.isOpen = false;
+      show(this.words, false);
+      this.fail(error.message);
+      setText(this.button, "Try again");
+      show(this.button, true);
+      this.watcher.disconnect(); // from now on only on request
+    }
+  }
+
+  build(about) {
+    if (about.task === "language_modelling") {
+      this.writer = new Writer(this.model, about, () => this.step);
+      this.body.replaceChildren(this.stepRow, this.writer.element);
+      return;
+    }
+    const onInput = () => this.ask(true);
+    const inputs = { image: DrawingInput, table: RowInput, text: TextInput };
+    this.inputs = new inputs[about.input.kind](about, onInput);
+    this.answer = new Answer();
+    this.history = new History((step) => this.choose(step));
+    this.nearest = new Nearest(() => this.ask(false));
+    this.body.replaceChildren(
+      el(
+        "div",
+        { class: "ddp-try-pair" },
+        el("div", {}, this.inputs.element, this.answer.seen),
+        el("div", {}, this.stepRow, this.answer.element, this.history.element, this.nearest.element),
+      ),
+    );
+    this.ask(true);
+  }
+
+  /** Asks the chosen checkpoint; `isNew`: about another input than before. */
+  ask(isNew) {
+    const inputs = this.inputs.input();
+    if (isNew) {
+      this.question += 1;
+      this.answers = new Map();
+    }
+    clearTimeout(this.timer);
+    if (inputs === null) {
+      this.answer.clear("The answer appears here, as soon as there is an input.");
+      this.history.update(this.answers, [], null);
+      return;
+    }
+    const [step, question] = [this.step, this.question];
+    this.requests.want(async () => {
+      try {
+        const numNearest = this.nearest.isOpen ? NUM_NEAREST : 0;
+        const found = this.answers.get(step) ?? (await this.model.predict(inputs, step));
+        if (question === this.question) {
+          this.answers.set(step, found);
+          this.answer.update(found);
+          this.history.update(this.answers, this.compared(), step);
+          this.fail(null);
+        }
+        if (numNearest) await this.askNearest(inputs, step);
+        this.timer = window.setTimeout(() => this.askOthers(inputs, question), WAIT_MS);
+      } catch (error) {
+        this.fail(error.message);
+      }
+    });
+  }
+
+  async askNearest(inputs, step) {
+    try {
+      const { nearest } = await this.model.predict(inputs, step, NUM_NEAREST);
+      this.nearest.update(nearest);
+    } catch (error) {
+      this.nearest.fail(error.message);
+    }
+  }
+
+  /** The checkpoints that are asked about each input: all, or some that are evenly spaced. */
+  compared() {
+    const { steps } = this;
+    if (steps.length <= MOST_COMPARED) return steps;
+    const places = Array.from({ length: MOST_COMPARED }, (_, index) =>
+      Math.round((index * (steps.length - 1)) / (MOST_COMPARED - 1)),
+    );
+    return [...new Set([...places.map((place) => steps[place]), this.step])].sort((a, b) => a - b);
+  }
+
+  /** Asks the other checkpoints about the same input, one by one, until there is another. */
+  askOthers(inputs, question) {
+    const missing = this.compared().filter((step) => !this.answers.has(step));
+    const next = missing.at(-1);
+    if (next === undefined || question !== this.question) return;
+    this.requests.want(async () => {
+      if (question !== this.question) return;
+      try {
+        this.answers.set(next, await this.model.predict(inputs, next));
+      } catch {
+        return; // it was deleted meanwhile: the list of checkpoints will say so
+      }
+      if (question !== this.question) return;
+      this.history.update(this.answers, this.compared(), this.step);
+      this.timer = window.setTimeout(() => this.askOthers(inputs, question), 0);
+    });
+  }
+
+  fail(words) {
+    this.failure.replaceChildren(...(words === null ? [] : [icon("warning"), ` ${words}`]));
+    show(this.failure, words !== null);
+  }
+
+  close() {
+    clearTimeout(this.timer);
+    this.watcher.disconnect();
+    this.writer?.close();
+  }
+}

@@ -1,0 +1,138 @@
+// @ts-nocheck: the inputs of the kinds of models have no common type.
+// A language model that continues a text, token by token.
+
+import { el, setText, show } from "../../shared/dom.js";
+import { percent } from "../../shared/format.js";
+
+const TOP_K = [5, 20];
+
+/** A labelled slider whose value is written next to it. */
+function slider(label, { min, max, step, value }, words = String) {
+  const shown = el("output", {}, words(value));
+  const input = el("input", { type: "range", min, max, step, value });
+  input.addEventListener("input", () => setText(shown, words(Number(input.value))));
+  return { input, element: el("label", { class: "ddp-try-option" }, el("span", {}, label), input, shown) };
+}
+
+export class Writer {
+  /** `getStep` returns the step of the checkpoint to write with. */
+  constructor(model, about, getStep) {
+    this.model = model;
+    this.getStep = getStep;
+    this.stopper = null;
+    this.button = el("button", { type: "button", class: "ddp-button ddp-button-main" }, "Write");
+    this.button.addEventListener("click", () => (this.stopper ? this.stopper.abort() : this.write()));
+    this.output = el("p", {
+      class: "ddp-sample-text ddp-try-output",
+      dir: "auto",
+      tabindex: 0,
+      role: "group",
+      "aria-label": "The text of the model",
+    });
+    this.hint = el(
+      "p",
+      { class: "ddp-hint" },
+      "The darker its ground, the less probable a token was. Hover over the text for the numbers.",
+    );
+    this.failure = el("p", { class: "ddp-try-failure", role: "alert", hidden: true });
+    this.element = el(
+      "div",
+      { class: "ddp-try-pair" },
+      this.buildOptions(about.output.num_classes),
+      el("div", {}, this.output, this.hint, this.failure),
+    );
+  }
+
+  buildOptions(numTokens) {
+    this.prompt = el("textarea", {
+      class: "ddp-try-input ddp-try-text",
+      rows: 3,
+      dir: "auto",
+      maxlength: 2000,
+      "aria-label": "Beginning of the text",
+      placeholder: "Begin a text, or leave this empty.",
+    });
+    const tenths = (value) => value.toFixed(1);
+    this.temperature = slider("temperature", { min: 0, max: 2, step: 0.1, value: 0.8 }, tenths);
+    const tokens = (value) => `${value} tokens`;
+    this.length = slider("length", { min: 20, max: 1000, step: 20, value: 200 }, tokens);
+    const choices = new Map([
+      [0, `all ${numTokens} tokens`],
+      [1, "the most probable one"],
+      ...TOP_K.filter((k) => k <= numTokens).map((k) => /** @type {const} */ ([k, `the ${k} most probable`])),
+    ]);
+    this.topK = el(
+      "select",
+      {},
+      [...choices].map(([value, words]) => el("option", { value }, words)),
+    );
+    this.seed = el("input", { type: "number", class: "ddp-try-input", min: 0, step: 1, value: 0 });
+    const labelled = (words, input) => el("label", { class: "ddp-try-option" }, el("span", {}, words), input);
+    return el(
+      "div",
+      { class: "ddp-try-options" },
+      this.prompt,
+      this.temperature.element,
+      labelled("choose among", this.topK),
+      this.length.element,
+      labelled("seed", this.seed),
+      el("div", { class: "ddp-buttons" }, this.button),
+    );
+  }
+
+  async write() {
+    const stopper = new AbortController();
+    this.stopper = stopper;
+    setText(this.button, "Stop");
+    show(this.failure, false);
+    const start = el("span", { class: "ddp-try-prompt" }, this.prompt.value);
+    this.output.replaceChildren(start);
+    const topK = Number(this.topK.value);
+    const options = {
+      prompt: this.prompt.value,
+      temperature: Number(this.temperature.input.value),
+      top_k: topK === 0 ? null : topK,
+      num_tokens: Number(this.length.input.value),
+      seed: Math.max(0, Math.round(Number(this.seed.value) || 0)),
+    };
+    try {
+      await this.model.generate(options, this.getStep(), (token) => this.add(token), stopper.signal);
+    } catch (error) {
+      if (error.name !== "AbortError") this.fail(error.message);
+    } finally {
+      this.stopper = null;
+      setText(this.button, "Write");
+    }
+  }
+
+  add({ text, probability, others }) {
+    const rest = others.map((other) => `${quoted(other.text)} ${percent(other.probability, 0)}`).join(", ");
+    const title = `${quoted(text)}: ${percent(probability, 0)}. Others: ${rest}`;
+    const token = el("span", { class: "ddp-try-written", title }, text);
+    token.style.setProperty("--share", probability.toFixed(3));
+    this.output.append(token);
+    this.output.scrollTop = this.output.scrollHeight;
+  }
+
+  fail(words) {
+    setText(this.failure, words);
+    show(this.failure, true);
+  }
+
+  /** The same text from another checkpoint. */
+  again() {
+    if (this.stopper) this.stopper.abort();
+    else if (this.output.childElementCount > 0) this.write();
+  }
+
+  close() {
+    this.stopper?.abort();
+  }
+}
+
+const NAMES = new Map([
+  ["\n", "line break"],
+  [" ", "space"],
+  ["", "part of a character"],
+]);
+const quoted = (text) => NAMES.get(text) ?? `“${text}”`;

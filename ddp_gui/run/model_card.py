@@ -1,0 +1,230 @@
+"""The model card of a model that is taken home: MODEL_CARD.md and the curve of its loss as a picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ddp_gui.events.run_view import RunView
+from ddp_gui.http.shell import visible
+from trainers.contract.rundir import file_stem
+
+Z_95 = 1.96
+WIDTH, HEIGHT, EDGE = 720, 360, 48
+MOST_POINTS = 500
+MAX_NAMES = 60
+TASKS = {
+    "image_classification": "image classification",
+    "text_classification": "text classification",
+    "language_modelling": "language modelling (next token)",
+    "tabular_classification": "classification of table rows",
+    "tabular_regression": "prediction of a number from table rows",
+}
+PURPOSES = {
+    "weights.safetensors": "all weights by name, readable by any program",
+    "model.pt2": "the network with its weights for torch.export.load, without any of our source code",
+    "model.onnx": "the same for onnxruntime and other ONNX programs",
+    "model.json": "input shape, normalisation, tokenizer, class names; used by predict.py",
+    "predict.py": "runs the model on a file, with torch or with onnxruntime alone",
+    "try.html": "the model in one page: opens in a browser, without a network",
+    "curve.svg": "the loss during training",
+}
+
+
+CARD = """\
+# {name}
+
+A model for {task}: `{model}`, size `{size}`, {num_parameters:,} parameters, trained on
+`{dataset}`, checkpoint of step {step:,}.
+
+## Use
+
+```sh
+python predict.py {example}
+```
+
+It needs torch, or onnxruntime alone. The same in Python:
+
+```python
+{snippet}
+```
+
+Input: {kind}, shape {shape} (any batch size). It must be prepared as `model.json` says; another normalisation
+gives worse answers without an error.
+
+{classes}## Data
+
+{description} Source and licence: {source}. {num_train:,} {unit} for training, {num_validation:,} for
+validation.
+
+## Results
+
+{results}
+![Loss during training](curve.svg)
+
+## Limits
+
+It was validated only on data like the training data; other inputs also get an answer, which can be wrong
+with a high probability. The validation split may also have decided which checkpoint was kept as the best one;
+then its values are slightly too good. The model was not tested for bias or safety.
+
+## Configuration
+
+| field | value |
+|---|---|
+{configuration}
+
+## Files
+
+| file | content | bytes | SHA-256 |
+|---|---|---|---|
+{files}
+
+{checks}Versions: {versions}.
+"""
+
+
+def model_card(view: RunView, facts: Mapping[str, Any]) -> str:
+    """Return the text of MODEL_CARD.md.
+
+    Args:
+        facts: what `trainers.predict.take_home` found.
+    """
+    about, config, step = facts["about"], view.config, facts["step"]
+    data, files = about["data"], facts["files"]
+    return CARD.format(
+        name=visible(config.name or view.run.run_id),
+        task=TASKS.get(about["task"], about["task"]),
+        model=config.model,
+        size=about["model"]["size"],
+        num_parameters=about["model"]["num_parameters"],
+        dataset=config.dataset,
+        step=step,
+        example=facts["example"],
+        snippet=facts["snippet"].rstrip(),
+        kind=about["input"]["kind"],
+        shape=about["input"]["shape"],
+        classes=_classes(about),
+        description=visible(data["description"]),
+        source=visible(data["source"]),
+        num_train=data["num_train"],
+        num_validation=data["num_validation"],
+        unit=data["sample_unit"],
+        results=_results(view, step, data["num_validation"]),
+        configuration="\n".join(
+            f"| `{name}` | {_cell(value)} |" for name, value in sorted(config.to_json().items())
+        ),
+        files="\n".join(_row(name, each) for name, each in files.items()),
+        checks=_checks(facts),
+        versions=", ".join(f"{name} {version}" for name, version in facts["versions"].items()),
+    )
+
+
+def _row(name: str, file: Mapping[str, Any]) -> str:
+    purpose = PURPOSES.get(name, "an input for predict.py" if name.startswith("example.") else "")
+    return f"| `{name}` | {purpose} | {file['size_bytes']:,} | `{file['sha256']}` |"
+
+
+def _classes(about: Mapping[str, Any]) -> str:
+    names = about["output"].get("class_names", [])
+    if not names:
+        return ""
+    shown = ", ".join(visible(name) for name in names[:MAX_NAMES])
+    more = f" and {len(names) - MAX_NAMES:,} more" if len(names) > MAX_NAMES else ""
+    return f"Classes, in the order of the outputs: {shown}{more}.\n\n"
+
+
+def _results(view: RunView, step: int, num_validation: int) -> str:
+    """Return the metrics of the evaluation at this step, the accuracy with its 95% interval (Wilson)."""
+    with view.lock:
+        found = [each for each in view.series.evaluations.all if each["step"] == step]
+    if not found:
+        return f"The model was not evaluated at step {step:,}.\n"
+    lines = [f"On the validation split of {num_validation:,} samples, at step {step:,}:", ""]
+    lines += ["| metric | value |", "|---|---|", f"| loss | {found[-1]['loss']:.4g} |"]
+    for name, value in found[-1]["metrics"].items():
+        if isinstance(value, int | float) and math.isfinite(value):
+            interval = ""
+            if name == "accuracy" and num_validation:
+                low, high = wilson(value, num_validation)
+                interval = f" (95% interval {low:.4f} to {high:.4f})"
+            lines.append(f"| {name} | {value:.4g}{interval} |")
+    return "\n".join([*lines, ""])
+
+
+def wilson(share: float, num: int) -> tuple[float, float]:
+    """Return the 95% confidence interval of a share (Wilson 1927)."""
+    square = Z_95**2 / num
+    middle = (share + square / 2) / (1 + square)
+    half = Z_95 * math.sqrt(share * (1 - share) / num + square / (4 * num)) / (1 + square)
+    return middle - half, middle + half
+
+
+def _checks(facts: Mapping[str, Any]) -> str:
+    lines = [
+        f"Largest difference of `{name}` to the network in torch, on random inputs: {value:.2g}."
+        for name, value in facts["differences"].items()
+    ]
+    if facts["onnx_problem"] is not None:
+        lines.append(f"`model.onnx` is left out: {facts['onnx_problem']} where this file was made.")
+    return "".join(f"{line}\n\n" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else visible(str(value)).replace("|", "\\|").replace("\n", " ")[:200]
+
+
+def curve(view: RunView) -> str:
+    """Return the training and validation loss over the steps as an SVG picture."""
+    with view.lock:
+        table = view.series.steps
+        steps, losses = table.x("step").tolist(), table.column("loss").tolist()
+        evaluated = [(each["step"], each["loss"]) for each in view.series.evaluations.all]
+    every = max(1, len(steps) // MOST_POINTS)
+    training = _finite(list(zip(steps, losses, strict=True))[::every])
+    validation = _finite(evaluated)
+    both = [*training, *validation]
+    if not both:
+        return f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}"/>\n'
+    last = max(x for x, _ in both) or 1
+    low, high = min(y for _, y in both), max(y for _, y in both)
+
+    def points(values: Sequence[tuple[float, float]]) -> str:
+        width, height = WIDTH - 2 * EDGE, HEIGHT - 2 * EDGE
+        places = [
+            (EDGE + width * x / last, EDGE + height * (high - y) / ((high - low) or 1)) for x, y in values
+        ]
+        return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+
+    def line(values: Sequence[tuple[float, float]], colour: str) -> str:
+        return f'<polyline points="{points(values)}" fill="none" stroke="{colour}" stroke-width="2"/>'
+
+    def text(x: float, y: float, words: str, anchor: str = "start") -> str:
+        return f'<text x="{x}" y="{y}" text-anchor="{anchor}">{words}</text>'
+
+    size = f'width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" font-size="13"'
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" fill="#333">',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>',
+        f'<path d="M{EDGE} {EDGE}V{HEIGHT - EDGE}H{WIDTH - EDGE}" fill="none" stroke="#999"/>',
+        line(training, "#0072b2"),
+        line(validation, "#e69f00"),
+        text(EDGE - 6, EDGE + 4, f"{high:.3g}", "end"),
+        text(EDGE - 6, HEIGHT - EDGE, f"{low:.3g}", "end"),
+        text(EDGE, HEIGHT - EDGE + 20, "0"),
+        text(WIDTH - EDGE, HEIGHT - EDGE + 20, f"step {last:,}", "end"),
+        text(EDGE + 12, EDGE - 16, '<tspan fill="#0072b2">training loss</tspan>'),
+        text(EDGE + 130, EDGE - 16, '<tspan fill="#9a6a00">validation loss</tspan>'),
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _finite(pairs: Sequence[tuple[Any, Any]]) -> list[tuple[float, float]]:
+    return [(x, y) for x, y in pairs if isinstance(y, int | float) and math.isfinite(y)]
+
+
+def archive_name(run_id: str, step: int) -> str:
+    """Return the name of the zip, without its ending, and of the folder in it."""
+    return f"{file_stem(run_id)}-step-{step}-model"

@@ -1,0 +1,235 @@
+"""The endpoints `/predict` and `/generate`, and the routes of the card "Try it"."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import orjson
+from fastapi import HTTPException, Request
+from fastapi.responses import Response, StreamingResponse
+
+from ddp_gui.auth.rights import current_user
+from ddp_gui.background.workers import Router, Workers
+from ddp_gui.gradio_routes.endpoints import register
+from ddp_gui.http import front
+from ddp_gui.launch.launcher import in_plain_words
+from ddp_gui.run.model_process import ModelError, ModelProcesses
+from ddp_gui.runs.runs import RunStore
+
+# Each waits for a process of its user.
+MODELS = Workers("answers of models", at_once=8, per_person=2, most_asked=30)
+MOST_NEAREST = 20
+MOST_TOKENS = 2_000
+# An image of a few hundred pixels per side, in base64.
+MAX_BYTES = 900_000
+
+
+class NotThereError(ValueError):
+    """There is no such run, or it has no checkpoint."""
+
+
+class PredictApi:
+    """The endpoints of trained models. Viewing the run is the right that they need."""
+
+    def __init__(self, store: RunStore, processes: ModelProcesses) -> None:
+        self._store = store
+        self._processes = processes
+
+    def predict(
+        self, run_id: str, inputs: dict[str, Any], checkpoint_step: int | None = None, num_nearest: int = 0
+    ) -> dict[str, Any]:
+        """Return the answer of a run's model to one input, by default from the latest checkpoint."""
+
+        return in_plain_words(lambda: self.answer(run_id, inputs, checkpoint_step, num_nearest))
+
+    def generate(
+        self,
+        run_id: str,
+        prompt: str = "",
+        checkpoint_step: int | None = None,
+        temperature: float = 0.8,
+        top_k: int | None = None,
+        num_tokens: int = 200,
+        seed: int = 0,
+    ) -> dict[str, Any]:
+        """Return a text that a run's language model has continued."""
+
+        def answer() -> dict[str, Any]:
+            options = {"temperature": temperature, "top_k": top_k, "num_tokens": num_tokens, "seed": seed}
+            *tokens, last = self.tokens(run_id, checkpoint_step, prompt, options)
+            text = "".join(each["token"]["text"] for each in tokens)
+            return {"run_id": run_id, "step": last["step"], "prompt": prompt, "text": text}
+
+        return in_plain_words(answer)
+
+    def answer(self, run_id: str, inputs: Any, step: Any, num_nearest: Any) -> dict[str, Any]:
+        """Return what a model says about an input, and the validation samples that are most similar to it.
+
+        Raises:
+            ValueError: if the current user cannot see the run, or the model cannot answer.
+        """
+        num_wanted = _count("num_nearest", num_nearest, 0, MOST_NEAREST)
+        found = self.ask(run_id, step, {"do": "predict", "inputs": inputs})
+        if num_wanted:
+            question = {"do": "nearest", "inputs": inputs, "num_wanted": num_wanted}
+            found["nearest"] = self.ask(run_id, found["step"], question)
+        return {"run_id": run_id, **found}
+
+    def get_ready(self, run_id: str) -> None:
+        """Make ready to answer for a run's model, without a question.
+
+        Raises:
+            NotThereError: if the current user cannot see the run, or it has no checkpoint.
+        """
+        self._complete(run_id, None, {})
+        self._processes.get_ready()
+
+    def ask(self, run_id: str, step: int | None, question: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer of a model.
+
+        Raises:
+            ValueError: if the current user cannot see the run, or the model cannot answer.
+        """
+        return self._processes.ask(current_user().name, self._complete(run_id, step, question))
+
+    def tokens(
+        self, run_id: str, step: int | None, prompt: str, options: dict[str, Any]
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the tokens of a language model; the last item has the `step` of the checkpoint.
+
+        Raises:
+            ValueError: if the current user cannot see the run, or the model cannot answer.
+        """
+        if not isinstance(prompt, str):
+            raise ValueError(f"prompt is {str(prompt)[:40]!r}, but allowed is: a text")
+        options = {
+            "temperature": _number("temperature", options.get("temperature", 0.8)),
+            "top_k": _count("top_k", options.get("top_k"), 1, 10**7, none=True),
+            "num_tokens": _count("num_tokens", options.get("num_tokens", 200), 1, MOST_TOKENS),
+            "seed": _count("seed", options.get("seed", 0), 0, 2**53),
+        }
+        question = self._complete(run_id, step, {"do": "generate", "prompt": prompt, "options": options})
+        return self._processes.stream(current_user().name, question)
+
+    def _complete(self, run_id: str, step: int | None, question: dict[str, Any]) -> dict[str, Any]:
+        try:
+            run = self._store.open(run_id)
+        except ValueError as error:
+            raise NotThereError(str(error)) from error
+        if not run.list_checkpoints():
+            raise NotThereError(f"run {run_id} has no checkpoint yet: the model can be tried after the first")
+        wanted = _count("checkpoint_step", step, 0, 2**53, none=True)
+        return {"run_dir": str(run.path.absolute()), "step": wanted, **question}
+
+    def register(self) -> None:
+        """Add the endpoints to the Gradio app under construction."""
+        register(self.predict, self.generate, workers=MODELS)
+
+
+def make_router(api: PredictApi) -> Router:
+    """Return the routes below `/live/runs/…/model`: what the endpoints do, for the card "Try it"."""
+    router = Router(prefix="/live/runs/{run_id}/model")
+
+    @router.get("")
+    @MODELS.handler
+    def about(run_id: str, step: int | None = None) -> Response:
+        return _answered(lambda: api.ask(run_id, step, {"do": "describe"}))
+
+    @router.post("/ready")
+    @MODELS.handler
+    def ready(run_id: str) -> Response:
+        def get_ready() -> dict[str, Any]:
+            api.get_ready(run_id)
+            return {"run_id": run_id}
+
+        return _answered(get_ready)
+
+    @router.post("/predict")
+    async def predict(run_id: str, request: Request) -> Response:
+        answer: Response = await predicted(run_id, await front.read_json_body(request, MAX_BYTES))
+        return answer
+
+    @MODELS.handler
+    def predicted(run_id: str, body: bytes) -> Response:
+        asked = _parsed(body)
+        step, num_nearest = asked.get("checkpoint_step"), asked.get("num_nearest", 0)
+        return _answered(lambda: api.answer(run_id, asked.get("inputs"), step, num_nearest))
+
+    @router.get("/confused")
+    @MODELS.handler
+    def confused(run_id: str, label: int, prediction: int, step: int | None = None) -> Response:
+        question = {"do": "confused", "label": label, "prediction": prediction, "num_wanted": MOST_NEAREST}
+        return _answered(lambda: api.ask(run_id, step, question))
+
+    @router.post("/generate")
+    async def generate(run_id: str, request: Request) -> Response:
+        asked = _parsed(await front.read_json_body(request, MAX_BYTES))
+        try:
+            tokens = await MODELS.run(
+                api.tokens, run_id, asked.get("checkpoint_step"), asked.get("prompt", ""), asked
+            )
+            # The first token decides about the status: a refused option is an error, not a stream.
+            first = await MODELS.run(next, tokens)
+        except ValueError as error:
+            raise _refusal(error) from error
+        return StreamingResponse(_lines(first, tokens), media_type="application/x-ndjson")
+
+    return router
+
+
+def _parsed(body: bytes) -> dict[str, Any]:
+    try:
+        asked = front.parse_json_body(body)
+    except ValueError as error:
+        raise HTTPException(status_code=422, detail=str(error)) from error
+    if not isinstance(asked, dict):
+        raise HTTPException(status_code=422, detail="a model is asked with one JSON object")
+    return asked
+
+
+def _answered(action: Callable[[], dict[str, Any]]) -> Response:
+    try:
+        return Response(orjson.dumps(action()), media_type="application/json")
+    except ValueError as error:
+        raise _refusal(error) from error
+
+
+def _refusal(error: ValueError) -> HTTPException:
+    return HTTPException(status_code=404 if isinstance(error, NotThereError) else 409, detail=str(error))
+
+
+async def _lines(first: dict[str, Any], tokens: Iterator[dict[str, Any]]) -> AsyncIterator[bytes]:
+    """Yield tokens as lines of JSON. When the client leaves, the process stops computing."""
+    try:
+        yield orjson.dumps(first) + b"\n"
+        async for token in MODELS.pieces(tokens):
+            yield orjson.dumps(token) + b"\n"
+    except ModelError as error:
+        yield orjson.dumps({"error": str(error)}) + b"\n"
+    finally:
+        await MODELS.run(_close, tokens)
+
+
+def _close(tokens: Iterator[dict[str, Any]]) -> None:
+    close = getattr(tokens, "close", None)
+    if close is not None:
+        close()
+
+
+def _count(name: str, value: Any, low: int, high: int, *, none: bool = False) -> int | None:
+    if value is None and none:
+        return None
+    # Gradio's clients may send whole numbers as floats, or as text from a form.
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not is_number or value != int(value) or not low <= value <= high:
+        allowed = f"a whole number from {low:,} to {high:,}" + (", or null" if none else "")
+        raise ValueError(f"{name} is {str(value)[:40]!r}, but allowed is: {allowed}")
+    return int(value)
+
+
+def _number(name: str, value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise ValueError(f"{name} is {str(value)[:40]!r}, but allowed is: a number")
+    return float(value)

@@ -1,0 +1,322 @@
+"""Models to take home: one zip with everything that is needed to use a model elsewhere, made in a process."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+from fastapi import HTTPException
+
+from ddp_gui.auth.rights import current_user
+from ddp_gui.background.workers import SLOW, MadeFile, RateLimit, Router, TooManyError, Workers, make_nice
+from ddp_gui.events.run_view import RunView
+from ddp_gui.gradio_routes.endpoints import register
+from ddp_gui.launch.launcher import in_plain_words
+from ddp_gui.run import model_card, try_page
+from ddp_gui.run.downloads import NO_MODEL, PIECE_BYTES
+from ddp_gui.runs.runs import RunStore
+from trainers.contract import manifests
+from trainers.contract.rundir import Checkpoint
+from trainers.files.plain_files import REPOSITORY
+from trainers.machine import cuda_environment, environment, lifeline
+from trainers.machine.os_errors import explain
+
+MODULE = "trainers.predict.take_home"
+LIMIT_S = 900.0
+TRY_PAGE = "try.html"
+# A zip is deleted after this time, or if newer ones need its place.
+KEPT_S = 1_800.0
+MOST_KEPT = 8
+# The exported programs contain the weights, too, and so does the zip.
+COPIES = 7
+SPARE_BYTES = 2**30
+MAX_LAST_WORDS = 500
+PACKING = Workers("models to take home", at_once=1, per_person=1, most_asked=4)
+
+
+@dataclass
+class Copy:
+    """A model that is being packed, or was; `path` is the zip in the server's temporary folder."""
+
+    take_home_id: str
+    run_id: str
+    person: str
+    state: str = "running"
+    doing: str = "waiting for others"
+    done: int = 0
+    of: int = 1
+    step: int | None = None
+    size_bytes: int | None = None
+    onnx_problem: str | None = None
+    page_problem: str | None = None
+    error: str | None = None
+    ended: float | None = None
+    path: Path | None = None
+    page_path: Path | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a user may see of it."""
+        shown = asdict(self)
+        for name in ("person", "ended", "path", "page_path"):
+            del shown[name]
+        return shown
+
+
+@dataclass
+class Copies:
+    """All models that the page packs or has packed; thread-safe. They end with the page."""
+
+    store: RunStore
+    _copies: dict[str, Copy] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _folder: Path | None = None
+    _process: subprocess.Popen[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        self._starts = RateLimit("a model to take home", 10, 600.0)
+
+    def start(self, run_id: str, step: Any) -> Copy:
+        """Begin to pack a model of a run that the current user can see.
+
+        Raises:
+            ValueError: if there is no such run or checkpoint, or its model is no good.
+        """
+        view = self.store.view(run_id)
+        if view.config.is_broken_on_purpose:
+            raise ValueError(NO_MODEL.format(run_id=run_id, mistake=view.config.mistake))
+        item = _checkpoint(view, step)
+        self._starts.count()
+        copy = Copy(secrets.token_hex(8), run_id, current_user().name, step=item.step)
+        with self._lock:
+            self._forget_old()
+            self._copies[copy.take_home_id] = copy
+        try:
+            PACKING.submit(lambda: self._pack(view, item, copy))
+        except TooManyError:
+            with self._lock:
+                del self._copies[copy.take_home_id]
+            raise
+        return copy
+
+    def find(self, take_home_id: str) -> Copy:
+        """Return a model by its id.
+
+        Raises:
+            ValueError: if there is none, or the current user cannot see its run.
+        """
+        with self._lock:
+            copy = self._copies.get(str(take_home_id)[:40])
+        if copy is None or not self.store.is_shown(copy.run_id):
+            raise ValueError("there is no such model to take home: they are kept for half an hour")
+        return copy
+
+    def close(self) -> None:
+        """End the process, and delete all zips, when the page ends."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _forget_old(self) -> None:
+        ended = sorted(
+            (each for each in self._copies.values() if each.ended), key=lambda each: each.ended or 0
+        )
+        now = time.monotonic()
+        for place, copy in enumerate(ended):
+            if now - (copy.ended or 0) > KEPT_S or len(ended) - place >= MOST_KEPT:
+                del self._copies[copy.take_home_id]
+                for path in (copy.path, copy.page_path):
+                    if path is not None:
+                        path.unlink(missing_ok=True)
+
+    def _pack(self, view: RunView, item: Checkpoint, copy: Copy) -> None:
+        """Pack it and note the end; runs in a thread."""
+        try:
+            if self._folder is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="ddp-take-home-"))
+            name = model_card.archive_name(view.run.run_id, item.step)
+            folder = self._folder / copy.take_home_id / name
+            folder.mkdir(parents=True)
+            _require_room(folder, item)
+            facts = self._filled(view, item, folder, copy)
+            copy.doing = "making try.html"
+            self._make_page(view, folder, copy, facts)
+            view.catch_up()
+            (folder / "curve.svg").write_text(model_card.curve(view), encoding="utf-8")
+            (folder / "MODEL_CARD.md").write_text(model_card.model_card(view, facts), encoding="utf-8")
+            copy.doing = "packing"
+            copy.path = self._folder / f"{copy.take_home_id}.zip"
+            _zip(folder, copy.path)
+            copy.size_bytes = copy.path.stat().st_size
+            copy.onnx_problem = facts["onnx_problem"]
+            copy.done, copy.doing, copy.state = copy.of, "", "done"
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            copy.error, copy.state = explain(error), "failed"
+        finally:
+            copy.ended = time.monotonic()
+            if self._folder is not None:
+                shutil.rmtree(self._folder / copy.take_home_id, ignore_errors=True)
+
+    def _make_page(self, view: RunView, folder: Path, copy: Copy, facts: dict[str, Any]) -> None:
+        """Make try.html, and note why where that is not possible."""
+        assert self._folder is not None
+        if facts["onnx_problem"] is not None:
+            copy.page_problem = "it needs model.onnx"
+            return
+        title = f"{view.config.name or view.run.run_id}, step {facts['step']:,}"
+        try:
+            content = try_page.try_page(title, facts["about"], folder / "model.onnx")
+        except try_page.NoPageError as error:
+            copy.page_problem = str(error)
+            return
+        (folder / TRY_PAGE).write_bytes(content)
+        copy.page_path = self._folder / f"{copy.take_home_id}.html"
+        copy.page_path.write_bytes(content)
+        digest = hashlib.sha256(content).hexdigest()
+        facts["files"][TRY_PAGE] = {"size_bytes": len(content), "sha256": digest}
+
+    def _filled(self, view: RunView, item: Checkpoint, folder: Path, copy: Copy) -> dict[str, Any]:
+        """Run the process that needs torch; return the facts that it prints last."""
+        asked = {"run_dir": str(view.run.path.absolute()), "step": item.step, "folder": str(folder)}
+        facts: dict[str, Any] | None = None
+        with (
+            tempfile.TemporaryFile() as errors,
+            subprocess.Popen(
+                lifeline.bound(sys.executable, "-m", MODULE),
+                cwd=REPOSITORY,
+                env=environment.for_a_child(cuda_environment.none_visible()),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+            ) as process,
+        ):
+            self._process = process
+            make_nice(process)
+            timer = threading.Timer(LIMIT_S, process.kill)
+            timer.start()
+            try:
+                assert process.stdin is not None and process.stdout is not None
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.write(orjson.dumps(asked))
+                    process.stdin.close()
+                for line in process.stdout:
+                    said = json.loads(line)
+                    if "facts" in said:
+                        facts = said["facts"]
+                    else:
+                        copy.doing, copy.done, copy.of = said["doing"], said["done"], said["of"]
+            finally:
+                timer.cancel()
+                process.kill()
+            if facts is None:
+                errors.seek(0)
+                words = errors.read().decode("utf-8", errors="replace").strip()[-MAX_LAST_WORDS:]
+                raise ValueError(f"the process that packs the model ended early: {words or 'it was killed'}")
+        if "error" in facts:
+            raise ValueError(facts["error"])
+        return facts
+
+
+class TakeHomeApi:
+    """The endpoints of models to take home. Viewing the run is the right that they need."""
+
+    def __init__(self, copies: Copies) -> None:
+        self._copies = copies
+
+    def take_home(self, run_id: str, checkpoint_step: int | None = None) -> dict[str, Any]:
+        """Begin to pack a run's model with everything that is needed to use it elsewhere."""
+        return in_plain_words(lambda: self._copies.start(run_id, checkpoint_step).to_json())
+
+    def taken_home(self, take_home_id: str) -> dict[str, Any]:
+        """Return how far the packing of a model is."""
+        return in_plain_words(lambda: self._copies.find(take_home_id).to_json())
+
+    def register(self) -> None:
+        """Add the endpoints to the Gradio app under construction."""
+        register(self.take_home, self.taken_home)
+
+
+def make_router(copies: Copies) -> Router:
+    """Return the route of the finished zips."""
+    router = Router(prefix="/live/runs/{run_id}/take_home")
+
+    @router.get("/{take_home_id}")
+    @SLOW.handler
+    def download(run_id: str, take_home_id: str) -> MadeFile:
+        copy = found(run_id, take_home_id)
+        assert copy.path is not None and copy.step is not None
+        name = model_card.archive_name(run_id, copy.step)
+        return MadeFile(SLOW, _pieces(copy.path), f"{name}.zip", "application/zip")
+
+    @router.get("/{take_home_id}/try.html")
+    @SLOW.handler
+    def page(run_id: str, take_home_id: str) -> MadeFile:
+        copy = found(run_id, take_home_id)
+        if copy.page_path is None or copy.step is None:
+            detail = f"this model has no {TRY_PAGE}: {copy.page_problem}"
+            raise HTTPException(status_code=404, detail=detail)
+        name = model_card.archive_name(run_id, copy.step)
+        return MadeFile(SLOW, _pieces(copy.page_path), f"{name}-try.html", "text/html")
+
+    def found(run_id: str, take_home_id: str) -> Copy:
+        try:
+            copies.store.open(run_id)
+            copy = copies.find(take_home_id)
+        except ValueError as error:
+            raise HTTPException(status_code=404, detail=explain(error)) from error
+        if copy.run_id != run_id or copy.path is None or copy.state != "done":
+            raise HTTPException(status_code=404, detail="this model is not packed yet")
+        return copy
+
+    return router
+
+
+def _checkpoint(view: RunView, step: Any) -> Checkpoint:
+    there = view.run.list_checkpoints()
+    if not there:
+        raise ValueError(f"run {view.run.run_id} has no checkpoint yet")
+    if step is None:
+        return max(there, key=lambda each: (each.saved_unix_s, each.step))
+    found = next((each for each in there if each.step == step), None)
+    if found is None:
+        steps = ", ".join(f"{each.step:,}" for each in there)
+        raise ValueError(
+            f"checkpoint_step is {str(step)[:20]}, but allowed are those of {view.run.run_id}: {steps}"
+        )
+    return found
+
+
+def _require_room(folder: Path, item: Checkpoint) -> None:
+    weights = [item.path / name for name in manifests.WEIGHTS if (item.path / name).is_file()]
+    needed = COPIES * sum(path.stat().st_size for path in weights) + SPARE_BYTES
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise ValueError(
+            f"{folder.parent.parent} has {free / 1e9:.1f} GB left, but {needed / 1e9:.1f} GB are needed"
+        )
+
+
+def _zip(folder: Path, target: Path) -> None:
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            archive.write(path, f"{folder.name}/{path.relative_to(folder).as_posix()}")
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while piece := file.read(PIECE_BYTES):
+            yield piece

@@ -1,0 +1,179 @@
+"""Trained models answer from processes of their own: killed, stopped and starved ones are replaced."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from ddp_gui.run.model_process import ModelError, ModelProcesses
+from tests.harness import wait_until
+from tests.unit.trained_runs import delete_checkpoint, leave_trained_run
+from trainers.contract.rundir import RunDirectory
+
+pytestmark = pytest.mark.integration
+
+PIXELS = {"pixels": [[3] * 8] * 8}
+OPTIONS = {"temperature": 1.0, "top_k": None, "num_tokens": 8, "seed": 1}
+END_S = 30.0
+
+
+@pytest.fixture
+def processes() -> Iterator[ModelProcesses]:
+    made = ModelProcesses()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def runs_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def digits(runs_dir: Path) -> RunDirectory:
+    return leave_trained_run(runs_dir, "digits", "linear", steps=(1, 2, 3))[0]
+
+
+@pytest.fixture(scope="module")
+def writer(runs_dir: Path) -> RunDirectory:
+    return leave_trained_run(runs_dir, "austen", "gpt")[0]
+
+
+def about(run: RunDirectory, step: int | None, **question: Any) -> dict[str, Any]:
+    return {"run_dir": str(run.path), "step": step, **question}
+
+
+def templates() -> list[psutil.Process]:
+    """Return the live children of this process that fork the processes that answer."""
+    alive = [child for child in psutil.Process().children() if _is_alive(child)]
+    return [child for child in alive if "trainers.predict.server" in child.cmdline()]
+
+
+def forks() -> list[psutil.Process]:
+    """Return the live processes that answer."""
+    return [fork for template in templates() for fork in template.children() if _is_alive(fork)]
+
+
+def test_a_process_killed_while_it_computes_is_a_message_and_the_next_attempt_works(
+    processes: ModelProcesses, writer: RunDirectory
+) -> None:
+    options = OPTIONS | {"num_tokens": 2_000}
+    question = about(writer, 1, do="generate", prompt="It", options=options)
+    tokens = processes.stream("ann", question)
+    next(tokens)
+    (fork,) = forks()
+    os.kill(fork.pid, signal.SIGKILL)
+    with pytest.raises(ModelError, match=r"was ended .* try again"):
+        list(tokens)
+    assert "token" in next(processes.stream("ann", question))
+
+
+def test_a_process_or_template_that_ended_while_idle_is_replaced_silently(
+    processes: ModelProcesses, digits: RunDirectory
+) -> None:
+    question = about(digits, 2, do="predict", inputs=PIXELS)
+    first = processes.ask("ann", question)
+    for kill in (lambda: forks()[0].kill(), lambda: templates()[0].kill()):
+        (fork,) = forks()
+        kill()
+        wait_until("its end", lambda gone=fork: not _is_alive(gone), END_S)
+        assert processes.ask("ann", question) == first
+
+
+def test_wrong_inputs_and_deleted_checkpoints_are_messages_and_the_process_goes_on(
+    processes: ModelProcesses, runs_dir: Path
+) -> None:
+    run = leave_trained_run(runs_dir, "digits", "linear", steps=(1, 2))[0]
+    good = about(run, 1, do="predict", inputs=PIXELS)
+    first = processes.ask("", good)
+    (fork,) = forks()
+    with pytest.raises(ModelError, match="this model takes: image"):
+        processes.ask("", about(run, 1, do="predict", inputs={"text": "no"}))
+    with pytest.raises(ModelError, match="use predict instead"):
+        processes.ask("", about(run, 1, do="generate", prompt="", options=OPTIONS))
+    delete_checkpoint(run, 2)
+    with pytest.raises(ModelError, match="no checkpoint of step 2; there are: 1"):
+        processes.ask("", about(run, 2, do="predict", inputs=PIXELS))
+    assert processes.ask("", good) == first
+    assert [each.pid for each in forks()] == [fork.pid]
+
+
+def test_a_text_stops_when_nobody_reads_it(processes: ModelProcesses, writer: RunDirectory) -> None:
+    options = OPTIONS | {"num_tokens": 2_000}
+    tokens = processes.stream("", about(writer, 1, do="generate", prompt="It", options=options))
+    assert isinstance(next(tokens)["token"]["text"], str)
+    tokens.close()  # type: ignore[attr-defined]
+    whole = list(processes.stream("", about(writer, 1, do="generate", prompt="It", options=OPTIONS)))
+    assert len(whole) == OPTIONS["num_tokens"] + 1 and whole[-1] == {"is_stopped": False, "step": 1}  # type: ignore[operator]
+    assert len(forks()) == 1
+
+
+def test_two_users_have_two_processes_and_all_end_with_the_page(
+    processes: ModelProcesses, digits: RunDirectory
+) -> None:
+    question = about(digits, 1, do="predict", inputs=PIXELS)
+    assert processes.ask("ann", question) == processes.ask("ben", question)
+    both = forks()
+    assert len(both) == 2
+    processes.close()
+    wait_until("their end", lambda: not any(_is_alive(each) for each in both), END_S)
+
+
+def test_a_process_that_does_not_answer_is_ended(
+    processes: ModelProcesses, digits: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = about(digits, 1, do="predict", inputs=PIXELS)
+    first = processes.ask("", question)
+    (fork,) = forks()
+    fork.suspend()
+    monkeypatch.setattr("ddp_gui.run.model_process.ANSWER_S", 0.2)
+    with pytest.raises(ModelError, match="did not answer within"):
+        processes.ask("", question)
+    monkeypatch.undo()
+    assert processes.ask("", question) == first
+    wait_until("its end", lambda: not _is_alive(fork), END_S)
+
+
+def test_the_template_is_ready_before_the_first_question_if_it_may(
+    digits: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lazy = ModelProcesses(keeps_ready=False)
+    lazy.get_ready()
+    assert templates() == []
+    eager = ModelProcesses()
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr("ddp_gui.run.model_process.READY_BYTES", 2**60)
+            eager.get_ready()
+            assert templates() == []
+        eager.get_ready()
+        (template,) = templates()
+        eager.get_ready()
+        eager.ask("", about(digits, 1, do="predict", inputs=PIXELS))
+        assert templates() == [template] and len(forks()) == 1
+    finally:
+        eager.close()
+
+
+def test_a_fork_may_not_use_all_memory(processes: ModelProcesses, digits: RunDirectory) -> None:
+    processes.ask("", about(digits, 1, do="predict", inputs=PIXELS))
+    (fork,) = forks()
+    soft, _ = fork.rlimit(psutil.RLIMIT_AS)
+    assert 4 * 2**30 <= soft < 4 * 2**30 + fork.memory_info().vms + 2**30
+    assert fork.nice() >= 5
+
+
+def test_the_page_has_no_torch() -> None:
+    code = "import ddp_gui.run.predictions, sys; sys.exit('torch' in sys.modules)"
+    assert os.spawnl(os.P_WAIT, sys.executable, sys.executable, "-c", code) == 0
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE

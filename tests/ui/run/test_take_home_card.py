@@ -1,0 +1,64 @@
+"""The card "Use this model": the zip with its progress, and the lines of PyTorch."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from tests.ui.conftest import Watched
+from tests.ui.run.test_try_it import HAS_ALL
+from tests.unit.ddp_gui.runs.test_runs import leave_events
+from tests.unit.trained_runs import leave_trained_run
+from tools import page_driver
+from tools.page_driver import Server
+from trainers.contract.rundir import RunDirectory
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    made = leave_trained_run(tmp_path_factory.mktemp("taken"), "digits", "linear", steps=(5, 10))[0]
+    leave_events(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def server(run: RunDirectory) -> Iterator[Server]:
+    with page_driver.serve(run.path.parent, page_driver.NO_STANDBY) as served:
+        yield served
+
+
+@pytest.fixture
+def no_run_left() -> None:
+    """No run is started here."""
+
+
+def test_a_model_is_packed_and_downloaded_and_its_code_is_shown(
+    server: Server, run: RunDirectory, watched: Watched
+) -> None:
+    page = watched.page
+    page.goto(f"{server.address}/run?id={run.run_id}")
+    page.wait_for_function(HAS_ALL)
+    card = page.locator(".ddp-take-home")
+    card.scroll_into_view_if_needed()
+    expect(page.get_by_label("Checkpoint to take home")).to_have_value("10")
+    page.get_by_role("button", name="Take it home").click()
+    expect(card.locator("[role=status]").first).to_contain_text("Packing")
+    link = card.get_by_role("link", name="Download step 10")
+    expect(link).to_be_visible()
+    with page.expect_download() as started:
+        link.click()
+    assert started.value.suggested_filename == f"{run.run_id}-step-10-model.zip"
+    with zipfile.ZipFile(Path(started.value.path())) as archive:
+        assert f"{run.run_id}-step-10-model/predict.py" in archive.namelist()
+    card.locator("summary").click()
+    expect(card.locator("code")).to_contain_text('torch.export.load("model.pt2")')
+    for width in (1440, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        found = Axe().run(page, context=".ddp-take-home").response["violations"]
+        assert [violation["id"] for violation in found] == []
+    assert watched.complaints == [] and watched.foreign_requests == []

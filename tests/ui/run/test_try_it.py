@@ -1,0 +1,249 @@
+"""The card "Try it": a model answers to what is drawn, filled in or typed, at every checkpoint."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from gradio_client import Client
+from playwright.sync_api import Page, expect
+
+from tests.harness import ANSWER_TIMEOUT_S, wait_until
+from tests.ui.conftest import Watched
+from tests.unit.ddp_gui.runs.test_runs import leave_events
+from tests.unit.trained_runs import delete_checkpoint, leave_trained_run
+from tools import page_driver
+from tools.page_driver import Server
+from trainers.contract.rundir import RunDirectory
+
+HAS_ALL = "() => document.querySelector('.ddp-run-page:not(.ddp-awaits-all)') !== null"
+STEPS = (1, 2, 3)
+KINDS = {
+    "image": ("digits", "linear"),
+    "row": ("iris", "linear"),
+    "plane": ("moons", "tabular_mlp"),
+    "number": ("diabetes", "linear"),
+    "text": ("austen_novels", "bag_of_words"),
+    "writer": ("austen", "gpt"),
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunDirectory]:
+    folder: Path = tmp_path_factory.mktemp("tried")
+    found = {}
+    for kind, (dataset, model) in KINDS.items():
+        run = found[kind] = leave_trained_run(folder, dataset, model, steps=STEPS)[0]
+        leave_events(run)
+    return found
+
+
+@pytest.fixture(scope="module")
+def server(runs: dict[str, RunDirectory]) -> Iterator[Server]:
+    with page_driver.serve(runs["image"].path.parent, page_driver.NO_STANDBY) as served:
+        yield served
+
+
+@pytest.fixture
+def no_run_left() -> None:
+    """No run is started here."""
+
+
+def open_card(page: Page, server: Server, run: RunDirectory) -> None:
+    page.goto(f"{server.address}/run?id={run.run_id}")
+    page.wait_for_function(HAS_ALL)
+    page.locator(".ddp-try").scroll_into_view_if_needed()
+    expect(page.locator(".ddp-try-body")).to_be_visible()
+
+
+def draw(page: Page) -> None:
+    box = page.locator(".ddp-try-canvas").bounding_box()
+    assert box is not None
+    x, y, side = box["x"], box["y"], box["width"]
+    page.mouse.move(x + 0.5 * side, y + 0.2 * side)
+    page.mouse.down()
+    page.mouse.move(x + 0.5 * side, y + 0.8 * side, steps=5)
+    page.mouse.up()
+
+
+def shown_bars(page: Page) -> list[str]:
+    return page.locator(".ddp-try-percent").all_text_contents()
+
+
+def answering_processes(server: Server) -> list[psutil.Process]:
+    children = psutil.Process(server.process.pid).children()
+    templates = [each for each in children if "trainers.predict.server" in each.cmdline()]
+    return [fork for template in templates for fork in template.children()]
+
+
+def test_a_drawing_is_answered_at_each_checkpoint_and_as_the_endpoint_does(
+    server: Server, runs: dict[str, RunDirectory], watched: Watched
+) -> None:
+    page, run = watched.page, runs["image"]
+    open_card(page, server, run)
+    expect(page.locator(".ddp-try-says")).to_have_text(
+        "The answer appears here, as soon as there is an input."
+    )
+    draw(page)
+    expect(page.locator(".ddp-try-bars li")).to_have_count(10)
+    latest = shown_bars(page)
+    expect(page.locator(".ddp-try-history button")).to_have_count(len(STEPS))
+    expect(page.locator(".ddp-try-history button[aria-label*='not known']")).to_have_count(0)
+    slider = page.get_by_label("Checkpoint to try")
+    slider.focus()
+    slider.press("ArrowLeft")
+    expect(page.locator(".ddp-try-steps output")).to_have_text("step 2")
+    wait_until("another answer", lambda: shown_bars(page) != latest, ANSWER_TIMEOUT_S)
+    pixels = page.evaluate("document.querySelector('.ddp-try-canvas').toDataURL('image/png')")
+    client = Client(server.address, verbose=False)
+    found: Any = client.predict(run.run_id, {"drawing": pixels}, 2, 3, api_name="/predict")
+    assert [f"{100 * each['probability']:.1f}%" for each in found["probabilities"]] == shown_bars(page)
+    page.locator(".ddp-try .ddp-try-fold summary").click()
+    expect(page.locator(".ddp-try-nearest figure")).to_have_count(8)
+    labels = page.locator(".ddp-try-nearest figcaption").all_text_contents()
+    assert labels[:3] == [str(each["label"]) for each in found["nearest"]["images"]]
+    assert watched.complaints == [] and watched.foreign_requests == []
+
+
+def test_a_drawing_needs_no_pointer(server: Server, runs: dict[str, RunDirectory], watched: Watched) -> None:
+    page = watched.page
+    open_card(page, server, runs["image"])
+    page.locator(".ddp-try-canvas").focus()
+    for key in (" ", *["ArrowDown"] * 4, *["ArrowRight"] * 2):
+        page.keyboard.press(key)
+    expect(page.locator(".ddp-try-drawing [role=status]")).to_have_text("The pen is down.")
+    expect(page.locator(".ddp-try-bars li")).to_have_count(10)
+    page.keyboard.press("Delete")
+    expect(page.locator(".ddp-try-bars li")).to_have_count(0)
+
+
+def test_a_file_is_answered_and_another_kind_of_file_is_refused(
+    server: Server, runs: dict[str, RunDirectory], watched: Watched
+) -> None:
+    page = watched.page
+    open_card(page, server, runs["image"])
+    picker, words = page.locator(".ddp-try input[type=file]"), page.locator(".ddp-try-drawing [role=status]")
+    picker.set_input_files({"name": "notes.txt", "mimeType": "text/plain", "buffer": b"not an image"})
+    expect(words).to_have_text("notes.txt is not an image that this browser can read.")
+    pixel = base64.b64decode(
+        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+    )
+    picker.set_input_files({"name": "dot.png", "mimeType": "image/png", "buffer": pixel})
+    expect(words).to_have_text("Showing dot.png.")
+    expect(page.locator(".ddp-try-bars li")).to_have_count(10)
+
+
+def test_a_row_a_point_a_number_and_a_text_are_answered(
+    server: Server, runs: dict[str, RunDirectory], watched: Watched
+) -> None:
+    page = watched.page
+    open_card(page, server, runs["row"])
+    expect(page.locator(".ddp-try-bars li")).to_have_count(3)  # the middle of the ranges
+    before, field = shown_bars(page), page.get_by_label("petal length (cm)", exact=True)
+    field.fill("1.2")
+    wait_until("another answer", lambda: shown_bars(page) != before, ANSWER_TIMEOUT_S)
+    field.fill("")
+    expect(page.locator(".ddp-try-failure")).to_contain_text("row['petal length (cm)'] is empty")
+    field.fill("2")
+    expect(page.locator(".ddp-try-failure")).to_be_hidden()
+
+    open_card(page, server, runs["plane"])
+    expect(page.locator(".ddp-try-bars li")).to_have_count(2)
+    before = shown_bars(page)
+    page.locator(".ddp-try-plane").focus()
+    for _ in range(20):
+        page.keyboard.press("ArrowUp")
+    wait_until("another answer", lambda: shown_bars(page) != before, ANSWER_TIMEOUT_S)
+
+    open_card(page, server, runs["number"])
+    expect(page.locator(".ddp-try-says")).to_contain_text("The model predicts")
+
+    open_card(page, server, runs["text"])
+    page.locator(".ddp-try-text").fill("Emma qzxv")
+    expect(page.locator(".ddp-try-bars li")).to_have_count(6)
+    expect(page.locator(".ddp-try-token")).to_have_text(["emma", "unknown"])
+    assert watched.complaints == [
+        "Failed to load resource: the server responded with a status of 409 (Conflict)"
+    ]
+
+
+def test_a_text_is_written_token_by_token_stopped_and_written_again(
+    server: Server, runs: dict[str, RunDirectory], watched: Watched
+) -> None:
+    page = watched.page
+    open_card(page, server, runs["writer"])
+    page.get_by_label("Beginning of the text").fill("It is")
+    page.get_by_label("length").fill("1000")
+    page.get_by_role("button", name="Write").click()
+    written = page.locator(".ddp-try-written")
+    expect(written.nth(20)).to_be_attached()
+    page.locator(".ddp-try").get_by_role("button", name="Stop").click()
+    expect(page.get_by_role("button", name="Write")).to_be_visible()
+    assert 20 < written.count() < 1000
+    assert "Others: " in str(written.first.get_attribute("title"))
+    page.get_by_label("length").fill("20")
+    page.get_by_label("temperature").fill("0")
+    page.get_by_role("button", name="Write").click()
+    expect(written).to_have_count(20)
+    client = Client(server.address, verbose=False)
+    arguments = {"run_id": runs["writer"].run_id, "prompt": "It is", "temperature": 0, "num_tokens": 20}
+    found: Any = client.predict(**arguments, api_name="/generate")
+    assert "".join(written.all_text_contents()) == found["text"]
+    assert watched.complaints == []
+
+
+def test_a_killed_process_and_a_deleted_checkpoint_are_messages_and_the_next_attempt_works(
+    server: Server, runs: dict[str, RunDirectory], watched: Watched, tmp_path: Path
+) -> None:
+    page = watched.page
+    run = leave_trained_run(runs["image"].path.parent, "digits", "linear", steps=(1, 2))[0]
+    leave_events(run)
+    open_card(page, server, run)
+    draw(page)
+    expect(page.locator(".ddp-try-bars li")).to_have_count(10)
+    for process in answering_processes(server):
+        process.kill()
+    page.get_by_role("button", name="Clear").click()
+    draw(page)
+    expect(page.locator(".ddp-try-bars li")).to_have_count(10)
+    page.get_by_role("button", name="Clear").click()
+    delete_checkpoint(run, 2)
+    draw(page)
+    expect(page.locator(".ddp-try-failure")).to_contain_text("no checkpoint of step 2; there are: 1")
+    page.get_by_label("Checkpoint to try").focus()
+    page.keyboard.press("Home")
+    expect(page.locator(".ddp-try-failure")).to_be_hidden()
+    expect(page.locator(".ddp-try-bars li")).to_have_count(10)
+
+
+@pytest.mark.parametrize("kind", ["image", "plane", "writer"])
+@pytest.mark.parametrize("width", [1440, 390])
+def test_everybody_can_use_it(
+    server: Server, runs: dict[str, RunDirectory], watched: Watched, kind: str, width: int
+) -> None:
+    page = watched.page
+    page.set_viewport_size({"width": width, "height": 900})
+    open_card(page, server, runs[kind])
+    found = Axe().run(page, context=".ddp-try").response["violations"]
+    assert [violation["id"] for violation in found] == []
+    is_wider = "() => document.documentElement.scrollWidth > document.documentElement.clientWidth"
+    assert page.evaluate(is_wider) is False
+
+
+def test_a_drawing_can_be_changed_a_little(
+    server: Server, runs: dict[str, RunDirectory], watched: Watched
+) -> None:
+    page = watched.page
+    open_card(page, server, runs["image"])
+    draw(page)
+    expect(page.locator(".ddp-try-bars li")).to_have_count(10)
+    before = shown_bars(page)
+    page.get_by_text("Change it a little").click()
+    page.get_by_label("rotate").fill("90")
+    expect(page.locator(".ddp-try-drawing output").first).to_have_text("90°")
+    wait_until("another answer", lambda: shown_bars(page) != before, ANSWER_TIMEOUT_S)

@@ -1,0 +1,64 @@
+"""The card of a model that is taken home, without the packing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddp_gui.run import model_card
+from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
+from tests.unit.ddp_gui.runs.test_runs import make_run, store_of
+
+FACTS: dict[str, Any] = {
+    "step": 10,
+    "about": {
+        "task": "image_classification",
+        "model": {"size": "small", "num_parameters": 1234},
+        "input": {"kind": "image", "shape": [1, 28, 28]},
+        "output": {"class_names": ["a|b", "\u202eevil"]},
+        "data": {
+            "description": "Photographs.",
+            "source": "somebody, MIT",
+            "sample_unit": "images",
+            "num_train": 8000,
+            "num_validation": 2000,
+        },
+    },
+    "example": "example.pgm",
+    "snippet": "import torch\n",
+    "files": {"model.pt2": {"size_bytes": 12_345, "sha256": "0" * 64}},
+    "differences": {"model.pt2": 0.0},
+    "onnx_problem": "onnx is not installed",
+    "versions": {"torch": "2.13.0"},
+}
+
+
+@pytest.mark.parametrize(
+    ("share", "num", "low", "high"),
+    [(0.5, 100, 0.4038, 0.5962), (1.0, 10, 0.7225, 1.0), (0.0, 10, 0.0, 0.2775)],
+)
+def test_intervals_are_those_of_wilson(share: float, num: int, low: float, high: float) -> None:
+    assert model_card.wilson(share, num) == pytest.approx((low, high), abs=1e-4)
+
+
+def test_a_card_names_what_was_measured_and_what_is_missing(tmp_path: Path, catalogue) -> None:  # noqa: F811
+    run = make_run(tmp_path)
+    view = store_of(tmp_path, catalogue).view(run.run_id)
+    view.catch_up()
+    card = model_card.model_card(view, FACTS)
+    assert "| accuracy | 0.75 (95% interval 0.7306 to 0.7685) |" in card
+    assert "`model.onnx` is left out: onnx is not installed where this file was made." in card
+    assert "somebody, MIT" in card and "| 12,345 | `" + "0" * 64 in card
+    assert "⟨U+" in card  # characters with an effect are shown by their number
+    other = model_card.model_card(view, FACTS | {"step": 7})
+    assert "The model was not evaluated at step 7." in other
+
+
+def test_a_curve_without_numbers_is_empty(tmp_path: Path, catalogue) -> None:  # noqa: F811
+    run = make_run(tmp_path)
+    view = store_of(tmp_path, catalogue).view(run.run_id)
+    assert model_card.curve(view).startswith("<svg") and "polyline" not in model_card.curve(view)
+    view.catch_up()
+    assert model_card.curve(view).count("<polyline") == 2

@@ -1,0 +1,1 @@
+"""Using trained models: inputs, answers, and the process that gives them."""

@@ -1,0 +1,176 @@
+"""A model taken home gives the same answers without our code: with torch, and with onnxruntime."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from tests.unit.trained_runs import leave_trained_run
+from trainers.contract.rundir import RunDirectory
+from trainers.files.plain_files import REPOSITORY
+from trainers.predict import take_home
+from trainers.predict.trained_model import find_checkpoint, load
+
+DIFFERENCE = 1e-4
+TIMEOUT_S = 300.0
+# Each model of the catalogue that needs no folder, on data of each of its tasks; hf_text and hf_causal are in
+# tests/integration/test_take_home.py.
+CASES = [
+    ("digits", "linear"), ("iris", "linear"), ("diabetes", "linear"),
+    ("digits", "mlp"), ("iris", "mlp"),
+    ("digits", "cnn"), ("fashion_mnist", "cnn"),
+    ("digits", "resnet"), ("digits", "vit"),
+    ("wine", "tabular_mlp"), ("diabetes", "tabular_mlp"),
+    ("austen_novels", "bag_of_words"), ("austen_novels", "gru"), ("austen_novels", "bert"),
+    ("austen", "gpt"), ("austen", "gpt_moe"), ("digits", "timm_image"),
+]  # fmt: skip
+# One for each kind of program.
+KINDS = [
+    ("digits", "linear"), ("iris", "linear"), ("diabetes", "linear"),
+    ("austen_novels", "bag_of_words"), ("austen", "gpt"),
+]  # fmt: skip
+HIDES = (
+    "import sys; sys.modules.update(dict.fromkeys({hidden!r})); sys.argv = ['predict.py', *sys.argv[1:]]; "
+)
+RUNS = "import runpy; runpy.run_path('predict.py', run_name='__main__')"
+
+
+def needs_onnx() -> None:
+    absent = [name for name in ("onnx", "onnxscript", "onnxruntime") if not importlib.util.find_spec(name)]
+    if absent:
+        pytest.skip(f"{', '.join(absent)} not installed: pip install -r requirements-export.txt onnxruntime")
+
+
+def filled(run: RunDirectory, folder: Path) -> dict[str, Any]:
+    folder.mkdir()
+    parts: list[str] = []
+    facts = take_home.fill(run, None, folder, parts.append)
+    assert len(parts) == take_home.NUM_PARTS
+    return facts
+
+
+def printed(folder: Path, hidden: list[str], *arguments: str) -> str:
+    """Return what predict.py prints in the folder alone, without some packages."""
+    command = [sys.executable, "-c", HIDES.format(hidden=hidden) + RUNS, *arguments]
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env={}
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dataset", "model"), CASES)
+def test_onnx_and_the_program_agree_with_torch_for_any_batch_size(
+    dataset: str, model: str, tmp_path: Path
+) -> None:
+    needs_onnx()
+    if model == "timm_image" and not importlib.util.find_spec("timm"):
+        pytest.skip("timm is not installed: pip install -r requirements-finetune.txt")
+    run, network, _ = leave_trained_run(tmp_path, dataset, model)
+    facts = filled(run, tmp_path / "home")
+    assert set(facts["differences"]) == {"model.pt2", "model.onnx"}
+    assert max(facts["differences"].values()) < DIFFERENCE
+    inputs = take_home.example_input(load(run, find_checkpoint(run, None)), num=5)
+    program = torch.export.load(tmp_path / "home" / "model.pt2").module()
+    onnx = take_home.onnx_module(tmp_path / "home" / "model.onnx")
+    with torch.no_grad():
+        expected = network(inputs)
+        assert torch.allclose(program(inputs), expected, atol=DIFFERENCE)
+        assert torch.allclose(onnx(inputs), expected, atol=DIFFERENCE)
+
+
+@pytest.mark.slow
+def test_a_language_model_takes_texts_of_any_length_up_to_that_of_training(tmp_path: Path) -> None:
+    needs_onnx()
+    run, network, spec = leave_trained_run(tmp_path, "austen", "gpt")
+    filled(run, tmp_path / "home")
+    program = torch.export.load(tmp_path / "home" / "model.pt2").module()
+    onnx = take_home.onnx_module(tmp_path / "home" / "model.onnx")
+    for length in (2, 7, spec.input_shape[0]):
+        tokens = torch.arange(length).unsqueeze(0)
+        with torch.no_grad():
+            expected = network(tokens)
+            assert torch.allclose(program(tokens), expected, atol=DIFFERENCE)
+            assert torch.allclose(onnx(tokens), expected, atol=DIFFERENCE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dataset", "model"), KINDS)
+def test_the_script_answers_as_the_page_does_with_torch_alone_and_with_onnxruntime_alone(
+    dataset: str, model: str, tmp_path: Path
+) -> None:
+    run, _, spec = leave_trained_run(tmp_path, dataset, model)
+    home = tmp_path / "home"
+    facts = filled(run, home)
+    assert len((home / "predict.py").read_text().splitlines()) <= 60
+    with_torch = printed(home, ["numpy", "onnxruntime", "PIL", "trainers"])
+    trained = load(run, find_checkpoint(run, None))
+    if dataset == "austen":
+        assert with_torch.startswith("It is") and len(with_torch) == len("It is") + 200 + 1
+    elif spec.num_classes == 1:
+        expected = trained.answer(trained.network(trained.validation().batch(torch.tensor([0]))[0])[0])
+        assert float(with_torch) == pytest.approx(expected["value"], rel=1e-4)
+    else:
+        inputs = trained.validation().prepare(trained.validation().batch(torch.tensor([0]))[0])
+        expected = trained.answer(trained.network(inputs)[0])
+        shown = {name: float(share) for share, name in re.findall(r"([\d.]+)%  (.+)", with_torch)}
+        wanted = {each["class_name"]: 100 * each["probability"] for each in expected["probabilities"]}
+        assert shown == pytest.approx(wanted, abs=0.02)
+    if facts["onnx_problem"] is None:
+        needs_onnx()
+        with_onnx = printed(home, ["torch", "PIL", "trainers"])
+        assert with_onnx == with_torch or dataset != "austen"
+        assert [line.split()[-1] for line in with_onnx.splitlines()[:3]] == [
+            line.split()[-1] for line in with_torch.splitlines()[:3]
+        ] or dataset == "diabetes"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dataset", "model"), KINDS)
+def test_ten_lines_of_torch_load_the_model_and_run_it(dataset: str, model: str, tmp_path: Path) -> None:
+    run, network, _ = leave_trained_run(tmp_path, dataset, model)
+    home = tmp_path / "home"
+    facts = filled(run, home)
+    code = facts["snippet"]
+    assert len(code.splitlines()) <= 10
+    hidden = "import sys; sys.modules.update(dict.fromkeys(['trainers', 'ddp_gui']))\n"
+    done = subprocess.run(
+        [sys.executable, "-c", hidden + code], cwd=home, capture_output=True, text=True, check=False, env={}
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    weights = load_file(home / "weights.safetensors")
+    assert all(torch.equal(weights[name], value) for name, value in network.state_dict().items())
+    about = json.loads((home / "model.json").read_text())
+    assert about["model"]["name"] == model
+    assert set(facts["files"]) == {path.name for path in home.iterdir()}
+
+
+def test_a_network_that_cannot_be_exported_is_a_message() -> None:
+    class Odd(nn.Module):
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return inputs if inputs.sum() > 0 else -inputs
+
+    with pytest.raises(ValueError, match="the model cannot be exported"):
+        take_home.export_program(Odd(), torch.ones(2, 3), is_text=False)
+
+
+def test_the_packages_that_are_tested_are_those_that_users_install() -> None:
+    export, tested = (
+        (REPOSITORY / name).read_text().splitlines()
+        for name in ("requirements-export.txt", "requirements-dev.txt")
+    )
+    pinned = [line for line in export if not line.startswith("#")]
+    assert pinned and set(pinned) <= set(tested)
+    assert {line.partition("==")[0] for line in pinned} >= set(take_home.ONNX_PACKAGES)

@@ -1,0 +1,1 @@
+"""Use of a trained model outside training: predictions, generated text, and a copy to take home."""

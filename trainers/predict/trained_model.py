@@ -1,0 +1,454 @@
+"""A trained model: the network of a run with the weights of one checkpoint, and its answers as JSON."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainers import build, registry
+from trainers.checkpoint import description, loaded_state
+from trainers.checkpoint.checkpoint_files import CheckpointError
+from trainers.checkpoint.description import PRETRAINED, TEXT, Description, DescriptionError
+from trainers.contract import manifests
+from trainers.contract.config import Config
+from trainers.contract.rundir import Checkpoint, RunDirectory, library_error_text
+from trainers.data.dataset import (
+    IMAGE_CLASSIFICATION,
+    LANGUAGE_MODELLING,
+    TABULAR_REGRESSION,
+    TEXT_CLASSIFICATION,
+    DataSpec,
+    Split,
+    Tokenizer,
+)
+from trainers.data.own import cache
+from trainers.data.own.dataset import Own
+from trainers.predict.prepare import InputError, Prepared, prepare
+from trainers.registry import ModelEntry, ModelOptions
+from trainers.report import samples
+
+CPU = torch.device("cpu")
+MOST_CLASSES = 20
+# Validation samples among which the nearest are found; reading more would take seconds.
+MOST_COMPARED = 1_000
+COMPARED_WITHIN_S = 3.0
+COMPARED_AT_ONCE = 200
+# All validation samples are looked at for a confusion, if they can be in this time.
+LOOKED_AT_WITHIN_S = 10.0
+# Networks that one process keeps, so that a slider over checkpoints moves without loading.
+MOST_KEPT = 16
+MOST_KEPT_PARAMETERS = 50_000_000
+MAX_TEXT = 300
+MOST_OTHERS = 4
+MAX_TOKENS = 2_000
+MAX_TEMPERATURE = 5.0
+
+
+class TrainedModel:
+    """A network with the weights of one checkpoint.
+
+    Args:
+        about: the description of the model; see `trainers.checkpoint.description`.
+    Attributes:
+        step: the step of the checkpoint.
+    """
+
+    def __init__(self, run: RunDirectory, item: Checkpoint, about: Description) -> None:
+        self.about = about
+        self.run = run
+        self.step = item.step
+        self.spec: DataSpec = description.spec_of(about)
+        model = about["model"]
+        self._entry: ModelEntry = build.pick(registry.models(), model["name"], "model")
+        self._options = ModelOptions(size=model["size"], pretrained_path=model["pretrained_path"])
+        self.tokenizer = self._tokenizer()
+        self.network = build.build_network(self._entry, self.spec, self._options)
+        weights = loaded_state.read_weights(item.path)
+        loaded_state.check_weights(self.network, weights, f"the weights of step {item.step:,}")
+        self.network.load_state_dict(weights)
+        self.network.eval()
+        self._validation: Split | None = None
+        self._features: Tensor | None = None
+        self._compared: Tensor | None = None
+        self._answers: tuple[Tensor, Tensor, Tensor] | None = None
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.network.parameters())
+
+    def _tokenizer(self) -> Tokenizer | None:
+        inputs = self.about["input"]
+        if inputs["kind"] != TEXT:
+            return None
+        if inputs["tokenizer"]["kind"] == PRETRAINED:
+            if self._entry.tokenizer is None:
+                raise ValueError(f"model {self._entry.name} has no tokenizer of its own")
+            return self._entry.tokenizer(self._options)
+        return description.tokenizer_of(inputs)
+
+    @torch.inference_mode()
+    def predict(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answer to one input.
+
+        Raises:
+            InputError: if the input is not of the kind that the model takes.
+        """
+        prepared = self.prepare(inputs)
+        scores = self.network(prepared.tensor).float()
+        if not bool(scores.isfinite().all()):
+            raise ValueError("the output of the model is not a number: its training has diverged")
+        return {"step": self.step, "task": self.spec.task, "input": prepared.shown, **self.answer(scores[0])}
+
+    def prepare(self, inputs: Mapping[str, Any]) -> Prepared:
+        """Return an input as the model takes it.
+
+        Raises:
+            InputError: if the model does not take it.
+        """
+        if self.spec.task == LANGUAGE_MODELLING:
+            raise InputError("this model continues a text: use generate instead of predict")
+        return prepare(self.about, inputs, self.tokenizer)
+
+    def answer(self, scores: Tensor) -> dict[str, Any]:
+        """Return the meaning of one sample's output."""
+        if self.spec.task == TABULAR_REGRESSION:
+            return {"value": float(scores[0]) * self.spec.target_std + self.spec.target_mean}
+        probabilities = scores.softmax(-1)
+        order = probabilities.argsort(descending=True).tolist()
+        shown = sorted(order[:MOST_CLASSES]) if len(order) <= MOST_CLASSES else order[:MOST_CLASSES]
+        return {
+            "prediction": self._class_name(order[0]),
+            "probabilities": [
+                {"class_name": self._class_name(place), "probability": float(probabilities[place])}
+                for place in shown
+            ],
+            "num_classes": len(order),
+        }
+
+    def _class_name(self, place: int) -> str:
+        names = self.spec.class_names
+        return names[place] if place < len(names) else f"class {place}"
+
+    @torch.inference_mode()
+    def nearest(self, inputs: Mapping[str, Any], num_wanted: int) -> dict[str, Any]:
+        """Return the validation samples that are most similar to an input.
+
+        The distance is that between the inputs of the network's last linear layer.
+
+        Raises:
+            ValueError: if the data cannot be read here.
+        """
+        if self._features is None:
+            self._features, self._compared = self._features_of_validation()
+        assert self._compared is not None
+        own = self._features_of(self.prepare(inputs).tensor)
+        distances = (self._features - own).square().sum(1).sqrt()
+        order = distances.argsort()[:num_wanted]
+        return {
+            "step": self.step,
+            "num_compared": len(self._features),
+            **self._shown(self._compared[order], distances[order].tolist()),
+        }
+
+    def _features_of(self, inputs: Tensor) -> Tensor:
+        linear = [module for module in self.network.modules() if isinstance(module, nn.Linear)]
+        if not linear:
+            return inputs.flatten(1).float()
+        seen: list[Tensor] = []
+        handle = linear[-1].register_forward_hook(lambda _module, args, _output: seen.append(args[0]))
+        try:
+            self.network(inputs)
+        finally:
+            handle.remove()
+        return seen[-1].flatten(1) if seen else inputs.flatten(1).float()
+
+    def _features_of_validation(self) -> tuple[Tensor, Tensor]:
+        validation = self.validation()
+        chosen = samples.spread(MOST_COMPARED, len(validation))
+        ends_at = time.monotonic() + COMPARED_WITHIN_S
+        found: list[Tensor] = []
+        for some in chosen.split(COMPARED_AT_ONCE):
+            inputs, _ = validation.batch(some)
+            found.append(self._features_of(validation.prepare(inputs)))
+            if time.monotonic() > ends_at:
+                break
+        features = torch.cat(found)
+        return features, chosen[: len(features)]
+
+    def _shown(self, indices: Tensor, distances: list[float]) -> dict[str, Any]:
+        """Return validation samples for the page, each with its label and distance."""
+        validation = self.validation()
+        inputs, targets = validation.batch(indices)
+        if self.spec.task == TABULAR_REGRESSION:
+            values = samples.in_target_units(targets, self.spec).tolist()
+            answers: list[dict[str, Any]] = [{"label": samples.short(value)} for value in values]
+        else:
+            answers = [{"label": self._class_name(label)} for label in targets.tolist()]
+        for answer, distance in zip(answers, distances, strict=True):
+            answer["distance"] = samples.short(distance)
+        if self.spec.task == IMAGE_CLASSIFICATION:
+            pictures = samples.thumbnails(inputs, self.about["input"].get("largest", 255))
+            channels, height, width = pictures.shape[1:]
+            size = {"height": height, "width": width, "channels": channels}
+            pixels = [samples.as_base64(picture.permute(1, 2, 0)) for picture in pictures]
+            shown = [size | {"pixels": each} | answer for each, answer in zip(pixels, answers, strict=True)]
+            return {"images": shown}
+        if self.spec.task == TEXT_CLASSIFICATION:
+            texts = [self._text_of(index, row) for index, row in zip(indices.tolist(), inputs, strict=True)]
+            return {"texts": [{"text": text} | answer for text, answer in zip(texts, answers, strict=True)]}
+        return {"table": samples.rows(inputs, answers, self.spec, validation)}
+
+    @torch.inference_mode()
+    def confused(self, label: int, prediction: int, num_wanted: int) -> dict[str, Any]:
+        """Return validation samples of a class with a prediction, the most confident predictions first.
+
+        Raises:
+            InputError: if the model does not predict classes, or there is no such class.
+        """
+        if self.spec.task in (TABULAR_REGRESSION, LANGUAGE_MODELLING):
+            raise InputError("this model does not predict classes")
+        for name, value in (("label", label), ("prediction", prediction)):
+            if not 0 <= value < self.spec.num_classes:
+                raise InputError(f"{name} is {value}, but allowed is: 0 to {self.spec.num_classes - 1}")
+        if self._answers is None:
+            self._answers = self._answers_of_validation()
+        labels, predictions, probabilities = self._answers
+        found = torch.nonzero((labels == label) & (predictions == prediction)).flatten()
+        order = probabilities[found].argsort(descending=True)
+        chosen = found[order][:num_wanted]
+        shown = self._shown(chosen, [0.0] * len(chosen)) if len(chosen) else {}
+        items = shown.get("images") or shown.get("texts") or shown.get("table", {}).get("rows", [])
+        for item, probability in zip(items, probabilities[chosen].tolist(), strict=True):
+            del item["distance"]
+            item["probability"] = probability
+        return {"step": self.step, "num_found": len(found), "num_looked_at": len(labels), **shown}
+
+    def _answers_of_validation(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return label, prediction and its probability for the first validation samples."""
+        validation = self.validation()
+        ends_at = time.monotonic() + LOOKED_AT_WITHIN_S
+        labels, predictions, probabilities = [], [], []
+        for some in torch.arange(len(validation)).split(COMPARED_AT_ONCE):
+            inputs, targets = validation.batch(some)
+            best = self.network(validation.prepare(inputs)).float().softmax(-1).max(-1)
+            labels.append(targets)
+            predictions.append(best.indices)
+            probabilities.append(best.values)
+            if time.monotonic() > ends_at:
+                break
+        return torch.cat(labels), torch.cat(predictions), torch.cat(probabilities)
+
+    def _text_of(self, index: int, tokens: Tensor) -> str:
+        kept = getattr(self.validation(), "texts", None)
+        if kept is not None:
+            return samples.cut(kept[index], MAX_TEXT)
+        assert self.tokenizer is not None
+        return samples.cut(self.tokenizer.decode(tokens.tolist()), MAX_TEXT)
+
+    def validation(self) -> Split:
+        """Return the run's validation split.
+
+        Raises:
+            ValueError: if the data is not on this machine, or has changed since the run.
+        """
+        if self._validation is None:
+            self._validation = data_of(self.run.read_config())[1]
+        return self._validation
+
+    @torch.inference_mode()
+    def generate(
+        self,
+        prompt: str,
+        *,
+        temperature: float,
+        top_k: int | None,
+        num_tokens: int,
+        seed: int,
+    ) -> Iterator[dict[str, Any]]:
+        """Yield each new token: `text`, `probability`, and the most probable `others`.
+
+        Raises:
+            InputError: naming the argument, its value and the allowed values.
+        """
+        if self.spec.task != LANGUAGE_MODELLING:
+            raise InputError("this model does not continue texts: use predict instead of generate")
+        _check_range("temperature", temperature, 0.0, MAX_TEMPERATURE)
+        _check_range("num_tokens", num_tokens, 1, MAX_TOKENS)
+        if top_k is not None:
+            _check_range("top_k", top_k, 1, self.spec.num_classes)
+        generator = torch.Generator().manual_seed(seed)
+        tokens = self._encode(prompt)
+        length = self.spec.input_shape[0]
+        written = ""
+        new: list[int] = []
+        for _ in range(num_tokens):
+            scores = self.network(torch.tensor([tokens[-length:]]))[0, -1].float()
+            if not bool(scores.isfinite().all()):
+                raise ValueError("the output of the model is not a number: its training has diverged")
+            plain = scores.softmax(-1)
+            token = _draw(scores, temperature, top_k, generator)
+            tokens.append(token)
+            new.append(token)
+            # Decoded together: a character can consist of several tokens.
+            so_far = self._decode(new)
+            likely = plain.topk(min(MOST_OTHERS + 1, len(plain))).indices.tolist()
+            yield {
+                "text": so_far[len(written) :] if so_far.startswith(written) else "",
+                "probability": float(plain[token]),
+                "others": [
+                    {"text": self._decode([place]), "probability": float(plain[place])}
+                    for place in likely
+                    if place != token
+                ][:MOST_OTHERS],
+            }
+            written = so_far if so_far.startswith(written) else written
+
+    def _encode(self, prompt: str) -> list[int]:
+        """Return the tokens of a prompt; for an empty one a line break, if the model knows it."""
+        if self.tokenizer is not None:
+            return self.tokenizer.encode([prompt], MAX_TOKENS)[0] or [0]
+        number_of = {name: place for place, name in enumerate(self.spec.class_names)}
+        unknown = sorted({character for character in prompt if character not in number_of})
+        if unknown:
+            shown = " ".join(unknown[:10])
+            raise InputError(
+                f"prompt has characters that the model never saw: {shown}. It knows {len(number_of)}, "
+                f"such as {''.join(name for name in number_of if name.isprintable())[:60]}"
+            )
+        return [number_of[character] for character in prompt] or [number_of.get("\n", 0)]
+
+    def _decode(self, tokens: list[int]) -> str:
+        if self.tokenizer is not None:
+            return self.tokenizer.decode(tokens)
+        return "".join(self.spec.class_names[token] for token in tokens)
+
+
+def _draw(scores: Tensor, temperature: float, top_k: int | None, generator: torch.Generator) -> int:
+    """Return a token; temperature 0 is the most probable one."""
+    if temperature == 0:
+        return int(scores.argmax())
+    if top_k is not None:
+        scores = scores.masked_fill(scores < scores.topk(top_k).values[-1], -torch.inf)
+    return int(torch.multinomial((scores / temperature).softmax(-1), 1, generator=generator))
+
+
+def _check_range(name: str, value: float, low: float, high: float) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not is_number or not low <= value <= high:
+        raise InputError(f"{name} is {str(value)[:40]}, but allowed is: {low:g} to {high:,g}")
+
+
+def data_of(config: Config) -> tuple[DataSpec, Split]:
+    """Return the description and the validation split of a run's data.
+
+    Raises:
+        ValueError: if the data is not on this machine, or has changed since the run.
+    """
+    entry = build.pick(registry.models(), config.model, "model")
+    options = ModelOptions(size=config.model_size, pretrained_path=config.pretrained_path)
+    dataset = build.create_dataset(config, entry, options)
+    if isinstance(dataset, Own) and cache.find(dataset.fingerprint) is None:
+        raise ValueError("the data of this run is not on this machine, or it has changed since")
+    try:
+        return dataset.spec(), dataset.load(CPU)[1]
+    except (OSError, LookupError) as error:
+        raise ValueError(f"the data of this run cannot be read here: {library_error_text(error)}") from error
+
+
+def describe_older(run: RunDirectory) -> dict[str, Any]:
+    """Return the description of a checkpoint that has none, from the run's configuration and data.
+
+    Raises:
+        ValueError: if the data is not on this machine.
+    """
+    config = run.read_config()
+    spec, validation = data_of(config)
+    entry = build.pick(registry.models(), config.model, "model")
+    options = ModelOptions(size=config.model_size, pretrained_path=config.pretrained_path)
+    network = build.build_network(entry, spec, options)
+    return description.describe(config, spec, validation, network)
+
+
+def find_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
+    """Return a checkpoint whose files are as they were saved; None asks for the one saved last.
+
+    Raises:
+        CheckpointError: if it does not exist, or a file differs from its checksum.
+    """
+    item = pick_checkpoint(run, step)
+    if problem := manifests.find_fault(item, sum_bytes=manifests.QUICK_BYTES):
+        raise CheckpointError(f"checkpoint step_{item.step}: {problem}")
+    return item
+
+
+def pick_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
+    """Return a checkpoint without a look at its files; None asks for the one saved last.
+
+    Raises:
+        CheckpointError: if it does not exist.
+    """
+    there = run.list_checkpoints()
+    if not there:
+        raise CheckpointError(f"run {run.run_id} has no checkpoint")
+    if step is None:
+        return max(there, key=lambda each: (each.saved_unix_s, each.step))
+    found = [each for each in there if each.step == step]
+    if not found:
+        steps = ", ".join(f"{each.step:,}" for each in there)
+        raise CheckpointError(f"run {run.run_id} has no checkpoint of step {step:,}; there are: {steps}")
+    return found[0]
+
+
+def load(run: RunDirectory, item: Checkpoint) -> TrainedModel:
+    """Return the model of a checkpoint.
+
+    Raises:
+        ValueError: if the model cannot be built here, or the weights do not belong to it.
+    """
+    try:
+        about = description.read(item)
+        return TrainedModel(run, item, describe_older(run) if about is None else about)
+    except FileNotFoundError as error:
+        raise CheckpointError(f"checkpoint step_{item.step} was deleted: choose another") from error
+    except (DescriptionError, CheckpointError):
+        raise
+    except (RuntimeError, LookupError, TypeError, AttributeError) as error:
+        message = f"the model of step {item.step:,} cannot be built here: {library_error_text(error)}"
+        raise ValueError(message) from error
+
+
+class Models:
+    """The models that a process used last."""
+
+    def __init__(self, loaded: Callable[[RunDirectory, Checkpoint], TrainedModel] = load) -> None:
+        self._load = loaded
+        self._kept: OrderedDict[tuple[Path, int, float], TrainedModel] = OrderedDict()
+
+    def get(self, run: RunDirectory, step: int | None) -> TrainedModel:
+        """Return the model of a checkpoint, loaded at its first use.
+
+        Raises:
+            ValueError: see `find_checkpoint` and `load`.
+        """
+        item = pick_checkpoint(run, step)
+        # A run resumed from an older checkpoint saves a step a second time.
+        key = run.path, item.step, item.saved_unix_s
+        if key not in self._kept:
+            self._kept[key] = self._load(run, find_checkpoint(run, item.step))
+        self._kept.move_to_end(key)
+        self._drop_oldest()
+        return self._kept[key]
+
+    def _drop_oldest(self) -> None:
+        while len(self._kept) > 1 and (
+            len(self._kept) > MOST_KEPT
+            or sum(model.num_parameters for model in self._kept.values()) > MOST_KEPT_PARAMETERS
+        ):
+            self._kept.popitem(last=False)
