@@ -24,6 +24,7 @@ from trainers.contract.config.sections import (
     Optimisation,
     Parallelism,
     Reproduction,
+    Script,
     Speed,
     Teaching,
     Where,
@@ -31,9 +32,9 @@ from trainers.contract.config.sections import (
 
 __all__ = ["Config", "ConfigError", "Problem", "Setting", "parse"]
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 # Fields added by later versions have defaults, so older configurations keep their meaning.
-READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7)
+READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8)
 MAX_NAME_COMPARED = 100
 MAX_FIELDS = 200
 # Users watch the hang that a deliberate mistake causes, so it is detected early.
@@ -45,7 +46,7 @@ RanksPerReplica = str
 
 @dataclass(frozen=True, kw_only=True)
 class Config(
-    Teaching, Where, Reproduction, Speed, Parallelism, Duration, Optimisation, Network, Data, Basics
+    Script, Teaching, Where, Reproduction, Speed, Parallelism, Duration, Optimisation, Network, Data, Basics
 ):
     """The complete configuration of one run; frozen, every field has a default.
 
