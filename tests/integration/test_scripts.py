@@ -23,7 +23,7 @@ def start(launcher: Launcher, name: str, **values: Any) -> LiveRun:
     """Start a script of `tests/scripts` as a run."""
     entry = f"{name}.py"
     files = {entry: (SCRIPTS / entry).read_bytes(), "watch.py": COPIED.read_bytes()}
-    raw = {"model": "script", "dataset": name, "script": entry, "device": "cpu", "on_hang": "wait"}
+    raw = {"model": "script", "dataset": "script", "script": entry, "device": "cpu", "on_hang": "wait"}
     run = rundir.create(launcher.runs_dir, parse(raw | values), lambda made: code.write(made.path, files))
     return launcher.start_run(run)
 
@@ -201,7 +201,7 @@ def test_a_hang_names_the_rank_and_the_script_s_line(launcher: Launcher) -> None
 
 
 def test_the_literal_command_makes_a_run_with_its_code(tmp_path: Path) -> None:
-    config = parse({"script": "plain_ddp.py", "nproc_per_node": 2, "dataset": "plain_ddp", "model": "script"})
+    config = parse({"script": "plain_ddp.py", "nproc_per_node": 2, "dataset": "script", "model": "script"})
     assert isinstance(config, Config)
     command = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", "-m", "trainers.watch"]
     command += ["--run-dir", str(tmp_path / "mine"), str(SCRIPTS / "plain_ddp.py"), "--epochs", "2"]

@@ -93,7 +93,7 @@ def make_run(run: RunDirectory, entry: Path, options: argparse.Namespace) -> str
         code = code_module.read_folder(entry.parent, entry)
         config = Config(
             model="script",
-            dataset=entry.stem[:100],
+            dataset="script",
             script=entry.name,
             script_arguments=code_module.quoted(options.arguments),
             script_folder=str(Path.cwd()),

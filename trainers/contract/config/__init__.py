@@ -30,7 +30,7 @@ from trainers.contract.config.sections import (
     Where,
 )
 
-__all__ = ["Config", "ConfigError", "Problem", "Setting", "parse"]
+__all__ = ["Config", "ConfigError", "Problem", "Setting", "parse", "plain_path"]
 
 SCHEMA_VERSION = 8
 # Fields added by later versions have defaults, so older configurations keep their meaning.
@@ -194,6 +194,9 @@ def parse(raw: Mapping[str, Any]) -> Config:
 @functools.cache
 def _types() -> Mapping[str, Any]:
     return typing.get_type_hints(Config)
+
+
+plain_path = options_module.plain_path
 
 
 def allowed_text(name: str) -> str:

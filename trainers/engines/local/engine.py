@@ -58,6 +58,7 @@ class LocalEngine(Engine):
 
     name = LOCAL
     kills_ranks = True
+    runs_own_scripts = True
 
     def __init__(self, warm_pool: WarmPool | None = None) -> None:
         self._warm_pool = warm_pool
