@@ -49,7 +49,7 @@ _ABOUT_PYTHON = (
 _WATCH_MODULE = REPOSITORY / "trainers" / "watch" / "to_copy" / "watch.py"
 _FIELDS = frozenset(
     {
-        "files", "path", "entry", "arguments", "ranks", "start", "python", "environment", "folder", "on_cpu",
+        "files", "entry", "arguments", "ranks", "start", "python", "environment", "folder", "on_cpu",
         "name", "hang_timeout_s", "on_hang",
     }
 )  # fmt: skip
@@ -240,12 +240,8 @@ class ScriptApi:
             raise ConfigError([Problem(field=str(unknown[0]), value=script[unknown[0]], allowed=allowed)])
         self._refuse_paths(script)
         folder = str(script.get("folder") or "")
-        if script.get("path"):
-            files, entry, own_folder = self._from_path(str(script["path"]))
-            folder = folder or own_folder
-        else:
-            files, entry = _from_request(script.get("files")), str(script.get("entry") or "")
-        entry = entry or _likely_entry(files) or ""
+        files = _from_request(script.get("files"))
+        entry = str(script.get("entry") or "") or _likely_entry(files) or ""
         code_module.check(files, entry)
         text = files[entry].decode("utf-8", errors="replace")
         reading = reader.read(text)

@@ -55,6 +55,8 @@ class Control:
         """
         folder = run_dir / FOLDER
         folder.mkdir(exist_ok=True)
+        if folder.is_symlink():
+            raise OSError(f"{folder} is a link")
         size = 8 * (_COMMON + 2 * MAX_RANKS)
         descriptor = os.open(folder / "control", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:

@@ -16,12 +16,16 @@ from pathlib import Path
 
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
+from trainers.engines.local.torchrun import STORE, torchrun_options
+from trainers.files import plain_files
 from trainers.files.json_files import read_json
 from trainers.files.plain_files import REPOSITORY
 
 PROGRAM = "bwrap"
 # In the run's folder: which folders its script may read. Its presence means that the script is confined.
 RECORD = "confined.json"
+# Files of the rendezvous, in the run's folder.
+_FILES = ("rendezvous", "store")
 SYSTEM = (
     "/usr",
     "/bin",
@@ -32,6 +36,9 @@ SYSTEM = (
     "/etc/alternatives",
     "/etc/ld.so.cache",
     "/etc/passwd",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+    "/sys/devices/system/cpu",
 )
 TRY_TIMEOUT_S = 10.0
 
@@ -56,6 +63,20 @@ def obstacle() -> str | None:
     return None
 
 
+def is_confined(run: RunDirectory) -> bool:
+    """True if the script of a run must run in the sandbox."""
+    return (run.path / RECORD).exists()
+
+
+def rendezvous(run: RunDirectory, details: Path) -> dict[str, str]:
+    """Return the environment for the rendezvous of the ranks inside the sandbox, through files of the run."""
+    folder = run.path / "rendezvous"
+    plain_files.remove(folder)
+    folder.mkdir()
+    agents, ranks = (str(folder / name) for name in _FILES)
+    return {**torchrun_options(details), "PET_RDZV_ENDPOINT": agents, STORE: ranks}
+
+
 def wrapped(run: RunDirectory, config: Config, command: Sequence[str]) -> list[str]:
     """Return a command inside the sandbox, if the run is confined.
 
@@ -63,17 +84,21 @@ def wrapped(run: RunDirectory, config: Config, command: Sequence[str]) -> list[s
         OSError: if the run must be confined and bubblewrap is missing.
     """
     record = run.path / RECORD
-    if not record.exists():
+    if not is_confined(run):
         return list(command)
     program = shutil.which(PROGRAM)
     if program is None:
         raise OSError("the script must run in a sandbox, and bubblewrap (bwrap) is not installed any more")
     readable = [str(path) for path in read_json(record, must_be_ours=True)["readable"]]
-    options = ["--die-with-parent", "--unshare-net", "--unshare-ipc", "--new-session", "--cap-drop", "ALL"]
+    # Without a process namespace of its own, /proc/PID/root would lead out of the sandbox.
+    options = ["--die-with-parent", "--unshare-net", "--unshare-ipc", "--unshare-pid", "--new-session"]
+    options += ["--unshare-user-try", "--cap-drop", "ALL"]
     for path in (*SYSTEM, *_python_folders(config)):
         options += ["--ro-bind-try", path, path]
     # Over /home and /root, so that neither is seen except for what is bound below.
     options += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/dev/shm"]  # noqa: S108
+    for gpu in sorted(Path("/dev").glob("nvidia*")):
+        options += ["--dev-bind-try", str(gpu), str(gpu)]
     for path in (str(REPOSITORY / "trainers"), str(REPOSITORY / "assets" / "data"), *readable):
         options += ["--ro-bind-try", path, path]
     options += ["--bind", str(run.path), str(run.path)]

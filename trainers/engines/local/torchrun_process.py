@@ -18,7 +18,7 @@ from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import heartbeats
 from trainers.engines.heartbeats import Board
-from trainers.engines.local import fork_server, script_process, warm_pool
+from trainers.engines.local import fork_server, sandbox, script_process, warm_pool
 from trainers.engines.local.stacks import LocalRanks, Ranks
 from trainers.engines.local.torchrun import (
     RendezvousFiles,
@@ -122,8 +122,11 @@ def start(
     """
     run.logs.mkdir(exist_ok=True)
     log, details = run.logs / LOG, run.logs / DETAILS
-    board = board_for(config)
-    variables = {**_rendezvous_environment(details), COMMANDS_OFFSET: str(commands_offset)}
+    is_confined = config.is_script and sandbox.is_confined(run)
+    # In a sandbox, process ids are others than here, and no memory file of this process can be opened.
+    board = None if is_confined else board_for(config)
+    meeting = sandbox.rendezvous(run, details) if is_confined else _rendezvous_environment(details)
+    variables = {**meeting, COMMANDS_OFFSET: str(commands_offset)}
     if config.is_script:
         process = script_process.launch_script(run, config, log, details, _with_board(variables, board))
     else:
