@@ -48,6 +48,8 @@ MOST_COMPARED_SAMPLES = 4096
 MOST_HASHED_BYTES = 4096
 MOST_LOCATED_PASSES = 4
 MOST_NOTED_READS = 20
+# A read of a number that takes as long waits for the device.
+SLOW_READ_S = 0.001
 MOST_FILES = 1000
 # A file that the script's own code opens: through at most this many frames of libraries.
 MOST_FRAMES_TO_OPEN = 8
@@ -103,6 +105,8 @@ class Recorder:
         self._num_passes = 0
         self._losses_read: set[int] = set()
         self._read_s = 0.0
+        self._read_place: dict[str, Any] = {}
+        self._began = clock()
         self._num_reads = 0
         self._files: set[str] = set()
         self._replaced: set[tuple[str, Any, int]] = set()
@@ -350,6 +354,8 @@ class Recorder:
         if threading.current_thread() is self._thread:
             return
         self._read_s += took_s
+        if took_s >= SLOW_READ_S and not self._read_place:
+            self._read_place = self.place(3)
         if not self._losses_read or value.numel() != 1 or not isinstance(number, float):
             return
         if id(value) in self._losses_read and self._num_reads < MOST_NOTED_READS:
@@ -559,6 +565,9 @@ class Recorder:
                 "utilization_percent": None, "memory_used_bytes": total - free, "memory_total_bytes": total,
             }  # fmt: skip
             heartbeats.note_gpu()
+        if self._read_place:
+            share = self._read_s / max(1e-6, now - self._began)
+            self._writer.add_note("reads", share=share, **self._read_place)
         peak = torch.cuda.max_memory_allocated() if on_gpu else peak_memory_bytes()
         self._writer.add_note(
             "sample",
