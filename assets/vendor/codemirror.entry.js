@@ -1,7 +1,8 @@
-export { EditorView, basicSetup } from "codemirror";
-export { EditorState, StateEffect, StateField, Compartment, RangeSetBuilder } from "@codemirror/state";
-export { Decoration, GutterMarker, gutter, lineNumbers, keymap } from "@codemirror/view";
+// What the page uses of CodeMirror; see README.md.
+export { basicSetup, EditorView } from "codemirror";
+export { EditorState, StateEffect, StateField } from "@codemirror/state";
+export { Decoration, keymap } from "@codemirror/view";
 export { python } from "@codemirror/lang-python";
 export { indentWithTab } from "@codemirror/commands";
-export { HighlightStyle, syntaxHighlighting, indentUnit } from "@codemirror/language";
-export { tags } from "@lezer/highlight";
+export { indentUnit, syntaxHighlighting } from "@codemirror/language";
+export { classHighlighter } from "@lezer/highlight";

@@ -15,12 +15,14 @@ torch.manual_seed(0)
 device = torch.device("cuda", local_rank)
 dist.init_process_group("nccl", device_id=device)
 assert torch.cuda.device_count() == 2
+if hasattr(torch, "accelerator"):
+    assert torch.accelerator.current_accelerator().type == "cuda"
 model = nn.Linear(6, 3).cuda(local_rank)
 weight = torch.ones(3, device="cuda")
 data = TensorDataset(torch.randn(64, 6), torch.randint(0, 3, (64,)))
 loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data), pin_memory=True)
 model = DDP(model, device_ids=[local_rank], output_device=local_rank)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
 scaler = torch.cuda.amp.GradScaler()
 for x, y in loader:
     x, y = x.to(device, non_blocking=True), y.cuda(non_blocking=True)

@@ -13,75 +13,27 @@ from datetime import timedelta
 
 from trainers.contract import heartbeats as layout
 from trainers.contract.config import Config
-from trainers.contract.heartbeats import (
-    ADDRESS,
-    BUILDING,
-    COMPUTING,
-    DOING,
-    ENDING,
-    EVALUATING,
-    FETCHING,
-    MAX_ANSWER_BYTES,
-    REPORTING,
-    SAMPLING,
-    SAVING,
-    STACKS_SIGNAL,
-    STANDING_BY,
-    STARTING,
-    STEPPING,
-    Answer,
-    Beat,
-    Collective,
-    Group,
-    Place,
-    answer_when_asked,
-    begin_heartbeats,
-    describe_activity,
-    from_bytes,
-    note_gpu,
-    to_bytes,
-    write_heartbeat,
-)
 from trainers.machine import host
 from trainers.machine.host import MemoryFile
 
-# A rank's side is in `contract/`; the engine's callers find both sides here.
+# isort: off
+from trainers.contract.heartbeats import (
+    ADDRESS, BUILDING, COMPUTING, DOING, ENDING, EVALUATING, FETCHING, MAX_ANSWER_BYTES, REPORTING,
+    SAMPLING, SAVING, STACKS_SIGNAL, STANDING_BY, STARTING, STEPPING, Answer, Beat, Collective, Group,
+    Place, answer_when_asked, begin_heartbeats, describe_activity, from_bytes, note_gpu, to_bytes,
+    write_heartbeat,
+)  # fmt: skip
+
+# isort: on
+
+# A rank's side is in `contract/`; callers of the engine find both sides here.
 __all__ = [
-    "ADDRESS",
-    "BUILDING",
-    "COMPUTING",
-    "DOING",
-    "ENDING",
-    "EVALUATING",
-    "FETCHING",
-    "MAX_ANSWER_BYTES",
-    "REPORTING",
-    "SAMPLING",
-    "SAVING",
-    "STACKS_SIGNAL",
-    "STANDING_BY",
-    "STARTING",
-    "STEPPING",
-    "Answer",
-    "Beat",
-    "Board",
-    "Collective",
-    "Group",
-    "Place",
-    "answer_when_asked",
-    "begin_heartbeats",
-    "behind_on_gpu",
-    "blamed_ranks",
-    "can_be_watched",
-    "describe_activity",
-    "from_bytes",
-    "gaps",
-    "is_in_one",
-    "note_gpu",
-    "silence_limit",
-    "to_bytes",
-    "write_heartbeat",
-]
+    "ADDRESS", "BUILDING", "COMPUTING", "DOING", "ENDING", "EVALUATING", "FETCHING", "MAX_ANSWER_BYTES",
+    "REPORTING", "SAMPLING", "SAVING", "STACKS_SIGNAL", "STANDING_BY", "STARTING", "STEPPING", "Answer",
+    "Beat", "Board", "Collective", "Group", "Place", "answer_when_asked", "begin_heartbeats",
+    "behind_on_gpu", "blamed_ranks", "can_be_watched", "describe_activity", "from_bytes", "gaps",
+    "is_in_one", "note_gpu", "silence_limit", "to_bytes", "write_heartbeat",
+]  # fmt: skip
 
 # A busy rank (computing or reading) may be silent for this multiple of `hang_limit_s`.
 BUSY_FACTOR = 30

@@ -20,23 +20,6 @@ from trainers.engines.several_nodes import peers
 from trainers.machine import threads
 from trainers.machine.cuda_environment import Obstacle
 from trainers.parallel import devices
-from trainers.watch.flight_recorder import flight_record_text, recorded_groups
-
-__all__ = [
-    "COLLECTIVE_TIMEOUT",
-    "World",
-    "flight_record_text",
-    "gather_json",
-    "is_one_machine",
-    "join",
-    "leave",
-    "local_store",
-    "num_cores_to_use",
-    "recorded_groups",
-    "stay_on_loopback",
-    "use_free_cores",
-    "use_interface_towards",
-]
 
 COLLECTIVE_TIMEOUT = timedelta(seconds=60)
 # Ranks that coordinate file operations may wait longer than for a gradient: disks can be slow.

@@ -35,7 +35,7 @@ Item = tuple[float, str, Mapping[str, Any]]
 class Collector:
     """The events of one start of a script."""
 
-    def __init__(self, run_dir: Path, code_dir: Path, num_ranks: int, control: Control) -> None:
+    def __init__(self, run_dir: Path, num_ranks: int, control: Control) -> None:
         self._run = RunDirectory(run_dir)
         self._entry = self._run.read_config().script
         self._control = control
@@ -44,7 +44,7 @@ class Collector:
         self._steps: list[deque[Mapping[str, float]]] = [deque() for _ in self._readers]
         self._file = EventFile(self._run.events)
         self._events: list[Item] = []
-        self._review = Review(self.num_ranks, code_dir)
+        self._review = Review(self.num_ranks)
         self._samples: dict[int, dict[str, Any]] = {}
         self._fingerprints: dict[int, dict[int, str]] = defaultdict(dict)
         self._about: dict[str, Any] = {}
@@ -85,7 +85,7 @@ class Collector:
         ):
             time.sleep(0.05)
         self.pump(is_over=True)
-        for finding in self._review.at_end():
+        for finding in self._review.found(is_over=True):
             self._add("finding", finding)
         if self._events:
             self._file.append(self._events)
@@ -175,8 +175,6 @@ class Collector:
             fields = {"step": note["step"], "epoch": note["epoch"], "loss": None, "confusion": None}
             if rank == 0:
                 self._add("eval", {**fields, "metrics": note["values"]})
-        elif kind == "checkpoint" and rank == 0:
-            self._add("checkpoint", note)
         elif kind == "replaced" and rank == 0:
             where = f", line {note['line']}" if "line" in note else ""
             self._replaced.append(f"{note['what']}{where}")
@@ -230,35 +228,21 @@ class Collector:
             try:
                 self._obey(commands.parse(parse_json(line)))
             except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
-                message = f"A command could not be read: {error}"
-                self._add("warning", _warning("command_unreadable", message, "It was ignored."))
+                words = {"message": f"A command could not be read: {error}", "hint": "It was ignored."}
+                self._add("warning", {"code": "command_unreadable", **words, "rank": None, "traceback": None})
 
     def _obey(self, command: Command) -> None:
-        ahead = max(FEWEST_STEPS_AHEAD, math.ceil(AHEAD_S / self._pace_s))
-        if self._pace_s > SLOW_STEP_S:
-            ahead = OF_SLOW_STEPS
-        at_step = self._control.newest_step(self.num_ranks) + ahead
-        saves = bool(self._control.get(spool.SAVES))
-        if command.name == "stop":
-            if not self._control.get(spool.ASKS):
-                return  # the supervisor ends the script, and answers
-            if command.save and saves:
-                self._control.set(spool.SAVE_STEP, at_step)
+        if command.name != "stop":
+            self._answer(
+                command, accepted=False, message=f"A script does not take the command {command.name}."
+            )
+        elif self._control.get(spool.ASKS):  # otherwise the supervisor ends the script, and answers
+            is_slow = self._pace_s > SLOW_STEP_S
+            ahead = OF_SLOW_STEPS if is_slow else max(FEWEST_STEPS_AHEAD, math.ceil(AHEAD_S / self._pace_s))
+            at_step = self._control.newest_step(self.num_ranks) + ahead
             self._control.set(spool.STOP_STEP, at_step)
             self._add("state", {"state": "stopping", "reason": f"The script stops after step {at_step:,}."})
             self._answer(command, accepted=True, message=f"The script is told to stop at step {at_step:,}.")
-        elif command.name == "checkpoint" and saves:
-            self._control.set(spool.SAVE_STEP, at_step)
-            self._answer(
-                command, accepted=True, message=f"watch.save saves at step {at_step:,} or soon after."
-            )
-        else:
-            why = {
-                "checkpoint": "This script does not call watch.save(...).",
-                "pause": "A script cannot be paused.",
-                "resume": "A script cannot be paused.",
-            }.get(command.name, f"A script does not take the command {command.name}.")
-            self._answer(command, accepted=False, message=why)
 
     def _answer(self, command: Command, *, accepted: bool, message: str) -> None:
         fields = {"id": command.id, "name": command.name, "step": self.step, "accepted": accepted}
@@ -267,7 +251,3 @@ class Collector:
 
 def _known(value: float) -> float | None:
     return None if math.isnan(value) else value
-
-
-def _warning(code: str, message: str, hint: str) -> dict[str, Any]:
-    return {"code": code, "message": message, "hint": hint, "rank": None, "traceback": None}

@@ -61,24 +61,48 @@ def install(settings: Settings) -> Any:
         on_cpu.install(recorder, settings.num_ranks)
     os.register_at_fork(after_in_child=recorder.forked)
     _watch_steps(recorder)
-    _watch_precision(recorder)
-    _watch_data(recorder)
-    _watch_modules(recorder)
+    _watch_data_and_modules(recorder)
     _watch_process_group(recorder, settings)
-    _watch_files(recorder)
     return recorder
 
 
-def _wrap(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> Any:
+def wrap(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> Any:
     """Replace a function by the one that `make` returns for it; return the original."""
     original = getattr(owner, name)
     setattr(owner, name, functools.wraps(original)(make(original)))
     return original
 
 
+def _before(owner: Any, name: str, note: Callable[..., Any]) -> Any:
+    """Call `note` with the arguments of each call of a function before it."""
+
+    def make(original: Any) -> Any:
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            note(*args, **kwargs)
+            return original(*args, **kwargs)
+
+        return watched
+
+    return wrap(owner, name, make)
+
+
+def _after(owner: Any, name: str, note: Callable[..., Any]) -> Any:
+    """Pass the result and the arguments of each call of a function to `note`; return what that returns."""
+
+    def make(original: Any) -> Any:
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            return note(original(*args, **kwargs), *args, **kwargs)
+
+        return watched
+
+    return wrap(owner, name, make)
+
+
 def _watch_steps(recorder: Any) -> None:
-    """Watch backward passes, optimizer steps, and reads of the loss."""
+    """Watch backward passes, optimizer steps, gradient scalers, and reads of the loss."""
     import torch
+    from torch import nn
+    from torch.amp import GradScaler
     from torch.optim import optimizer as optimizers
 
     def around_backward(backward: Any) -> Any:
@@ -93,87 +117,51 @@ def _watch_steps(recorder: Any) -> None:
 
         return watched
 
-    def before_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        recorder.begin_step(optimizer)
-
-    def after_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        recorder.end_step(optimizer)
-
-    def around_item(item: Any) -> Any:
-        def watched(self: Any) -> Any:
-            began = recorder.now()
-            value = item(self)
-            recorder.note_read(self, value, began)
-            return value
-
-        return watched
-
-    _wrap(torch.autograd, "backward", around_backward)
-    handles = [
-        optimizers.register_optimizer_step_pre_hook(before_step),
-        optimizers.register_optimizer_step_post_hook(after_step),
-    ]
-    item = _wrap(torch.Tensor, "item", around_item)
-
-    def around_compile(compile_function: Any) -> Any:
+    def around_scaler_step(step: Any) -> Any:
         def watched(*args: Any, **kwargs: Any) -> Any:
-            if handles:
-                # A compiled step function must not trace into the hooks. They are marked only now, because
-                # that imports torch._dynamo.
-                for handle in handles:
-                    handle.remove()
-                handles.clear()
-                torch.autograd.backward = torch.compiler.disable(torch.autograd.backward)
-                optimizers.register_optimizer_step_pre_hook(torch.compiler.disable(before_step))
-                optimizers.register_optimizer_step_post_hook(torch.compiler.disable(after_step))
-                _wrap(torch.Tensor, "item", lambda _watched: item)
-            return compile_function(*args, **kwargs)
-
-        return watched
-
-    _wrap(torch, "compile", around_compile)
-
-
-def _watch_precision(recorder: Any) -> None:
-    """Watch gradient scalers, whose loss is not the one of backward, and the clipping of gradients."""
-    import torch
-    from torch import nn
-    from torch.amp import GradScaler
-
-    def around_scale(scale: Any) -> Any:
-        def watched(self: Any, outputs: Any) -> Any:
-            recorder.unscaled = outputs
-            return scale(self, outputs)
-
-        return watched
-
-    def around_step(step: Any) -> Any:
-        def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
             before = recorder.num_optimizer_steps
-            result = step(self, *args, **kwargs)
+            result = step(*args, **kwargs)
             if recorder.num_optimizer_steps == before:
                 recorder.skip_step()
             return result
 
         return watched
 
-    def around_clip(clip: Any) -> Any:
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            norm = clip(*args, **kwargs)
-            if isinstance(norm, torch.Tensor) and not hasattr(norm, "to_local"):
-                recorder.norm = norm.detach()
-            return norm
+    def before_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        recorder.begin_step(optimizer)
 
-        return watched
+    def after_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        recorder.end_step(optimizer)
 
-    _wrap(GradScaler, "scale", around_scale)
-    _wrap(GradScaler, "step", around_step)
-    _wrap(nn.utils.clip_grad, "clip_grad_norm_", around_clip)
+    def note_compiling(*_args: Any, **_kwargs: Any) -> None:
+        """Keep compiled step functions from tracing into the hooks; only now: it imports torch._dynamo."""
+        if handles:
+            for handle in handles:
+                handle.remove()
+            handles.clear()
+            torch.autograd.backward = torch.compiler.disable(torch.autograd.backward)
+            optimizers.register_optimizer_step_pre_hook(torch.compiler.disable(before_step))
+            optimizers.register_optimizer_step_post_hook(torch.compiler.disable(after_step))
+            wrap(torch.Tensor, "item", lambda _watched: item)
+
+    handles = [
+        optimizers.register_optimizer_step_pre_hook(before_step),
+        optimizers.register_optimizer_step_post_hook(after_step),
+    ]
+    wrap(torch.autograd, "backward", around_backward)
+    wrap(GradScaler, "step", around_scaler_step)
+    _before(GradScaler, "scale", lambda _self, outputs: setattr(recorder, "unscaled", outputs))
+    _before(torch, "compile", note_compiling)
+    _after(nn.utils.clip_grad, "clip_grad_norm_", lambda norm, *_args, **_kwargs: recorder.note_norm(norm))
     nn.utils.clip_grad_norm_ = nn.utils.clip_grad.clip_grad_norm_
+    item = _after(torch.Tensor, "item", recorder.note_read)
 
 
-def _watch_data(recorder: Any) -> None:
-    """Watch data loaders and samplers."""
+def _watch_data_and_modules(recorder: Any) -> None:
+    """Watch data loaders, samplers, the modules that wrap a model, its mode, and written files."""
+    import torch
+    from torch import nn
+    from torch.nn.parallel import DataParallel, DistributedDataParallel
     from torch.utils.data import DataLoader, DistributedSampler
     from torch.utils.data import dataloader as loaders
 
@@ -186,92 +174,39 @@ def _watch_data(recorder: Any) -> None:
 
         return watched
 
-    def around_iterate(iterate: Any) -> Any:
-        def watched(self: Any) -> Any:
-            iterator = iterate(self)
-            iterator._watched_pass = recorder.begin_pass(self)  # noqa: SLF001 - ours
-            return iterator
+    def note_pass(iterator: Any, loader: Any) -> Any:
+        iterator._watched_pass = recorder.begin_pass(loader)  # noqa: SLF001 - ours
+        return iterator
 
-        return watched
+    def note_dealt(iterator: Any, sampler: Any) -> Any:
+        indices = list(iterator)
+        recorder.note_indices(sampler, indices)
+        return iter(indices)
 
-    def around_deal(deal: Any) -> Any:
-        def watched(self: Any) -> Any:
-            indices = list(deal(self))
-            recorder.note_indices(self, indices)
-            return iter(indices)
+    def note_mode(module: Any, _self: Any, mode: bool = True) -> Any:
+        if module is recorder.model or module is getattr(recorder.model, "module", None):
+            recorder.set_mode(is_training=mode)
+        return module
 
-        return watched
-
-    def around_set_epoch(set_epoch: Any) -> Any:
-        def watched(self: Any, epoch: int) -> None:
-            recorder.set_epoch(epoch)
-            set_epoch(self, epoch)
-
-        return watched
-
-    _wrap(loaders._BaseDataLoaderIter, "__next__", around_next)  # noqa: SLF001 - no public hook
-    _wrap(DataLoader, "__iter__", around_iterate)
-    _wrap(DistributedSampler, "__iter__", around_deal)
-    _wrap(DistributedSampler, "set_epoch", around_set_epoch)
-
-
-def _watch_modules(recorder: Any) -> None:
-    """Watch the modules that wrap a model, and the change between training and evaluation."""
-    from torch import nn
-    from torch.nn.parallel import DataParallel, DistributedDataParallel
-
-    def around_train(train: Any) -> Any:
-        def watched(self: Any, mode: bool = True) -> Any:
-            result = train(self, mode)
-            if self is recorder.model or self is getattr(recorder.model, "module", None):
-                recorder.set_mode(is_training=mode)
-            return result
-
-        return watched
-
-    def note_last_gradient(_parameter: Any) -> None:
-        recorder.wait_from = recorder.now()
-
-    def around_ddp(make: Any) -> Any:
-        def watched(self: Any, *args: Any, **kwargs: Any) -> None:
-            make(self, *args, **kwargs)
-            recorder.note_model(self, "ddp", **recorder.place(2))
-            trained = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
-            if trained:
-                # Its gradient is usually the last one: from then on backward waits for the all-reduce alone.
-                trained[0].register_post_accumulate_grad_hook(note_last_gradient)
-
-        return watched
-
-    def around_dp(make: Any) -> Any:
-        def watched(self: Any, *args: Any, **kwargs: Any) -> None:
-            make(self, *args, **kwargs)
-            recorder.note_once("data_parallel", **recorder.place(2))
-
-        return watched
-
-    _wrap(nn.Module, "train", around_train)
-    _wrap(DistributedDataParallel, "__init__", around_ddp)
-    _wrap(DataParallel, "__init__", around_dp)
-
-
-def _watch_files(recorder: Any) -> None:
-    """Watch which files the script writes."""
-    import torch
-
-    def around_save(save: Any) -> Any:
-        def watched(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
-            if isinstance(f, str | os.PathLike):
-                recorder.note_file(os.fspath(f))
-            return save(obj, f, *args, **kwargs)
-
-        return watched
+    def note_ddp(_none: None, model: Any, *_args: Any, **_kwargs: Any) -> None:
+        recorder.note_model(model, "ddp", **recorder.place())
+        trained = [parameter for parameter in model.module.parameters() if parameter.requires_grad]
+        if trained:
+            # Its gradient is usually the last one: from then on backward waits for the all-reduce alone.
+            trained[0].register_post_accumulate_grad_hook(recorder.note_last_gradient)
 
     def note_opened(event: str, args: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(args[0], str) and (args[1] or "r")[:1] in "wx":
             recorder.note_file(args[0])
 
-    _wrap(torch, "save", around_save)
+    wrap(loaders._BaseDataLoaderIter, "__next__", around_next)  # noqa: SLF001 - no public hook
+    _after(DataLoader, "__iter__", note_pass)
+    _after(DistributedSampler, "__iter__", note_dealt)
+    _before(DistributedSampler, "set_epoch", lambda _self, epoch: recorder.set_epoch(epoch))
+    _after(nn.Module, "train", note_mode)
+    _after(DistributedDataParallel, "__init__", note_ddp)
+    _before(DataParallel, "__init__", lambda *_args, **_kwargs: recorder.note_data_parallel())
+    _before(torch, "save", lambda _obj, f, *_args, **_kwargs: recorder.note_file(f))
     # Not a replacement of `open`: as a function in Python it would become a method where a class stores it.
     sys.addaudithook(note_opened)
 
@@ -302,25 +237,12 @@ def _watch_process_group(recorder: Any, settings: Settings) -> None:
 
         return watched
 
-    def around_destroy(destroy: Any) -> Any:
-        def watched(group: Any = None) -> None:
-            destroy(group)
-            recorder.is_group_destroyed |= group is None
-
-        return watched
-
-    def around_collective(collective: Any) -> Any:
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            # A mean over the ranks may be taken by it.
-            recorder.has_reduced |= not recorder.is_in_backward
-            return collective(*args, **kwargs)
-
-        return watched
-
-    around = {"init_process_group": around_begin, "destroy_process_group": around_destroy}
-    around |= dict.fromkeys(("all_reduce", "reduce", "all_gather", "gather"), around_collective)
-    for name, make in around.items():
-        _wrap(distributed_c10d, name, make)
+    wrap(distributed_c10d, "init_process_group", around_begin)
+    _before(distributed_c10d, "destroy_process_group", recorder.note_group_destroyed)
+    watched = ["init_process_group", "destroy_process_group", "all_reduce", "reduce", "all_gather", "gather"]
+    for name in watched[2:]:
+        _before(distributed_c10d, name, recorder.note_collective)
+    for name in watched:
         setattr(dist, name, getattr(distributed_c10d, name))
 
 

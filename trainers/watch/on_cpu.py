@@ -7,6 +7,7 @@ would catch more, but costs a third of the time of a small step, against half a 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -122,19 +123,27 @@ def _replace_cuda(recorder: Any, num_ranks: int) -> None:
         setattr(torch.cuda, name, lambda _seed: None)
     for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
         setattr(torch.cuda, name, without_effect(f"torch.cuda.{name}", 0))
-    _set(torch.cuda, "current_device", lambda: max(0, recorder.rank))
-    _set(torch.cuda, "device_count", lambda: num_ranks)
-    _set(torch.cuda, "get_device_name", lambda *_args: "CPU rank")
-    _set(torch, "set_default_device", without_effect("torch.set_default_device", None))
+
+    def for_script(module: Any, name: str, result: Callable[[], Any]) -> None:
+        """Answer the script itself; torch's own code, such as its optimizers, gets the truth."""
+        original = getattr(module, name)
+
+        @functools.wraps(original)
+        def answer(*args: Any, **kwargs: Any) -> Any:
+            return result() if recorder.is_called_by_script(2) else original(*args, **kwargs)
+
+        setattr(module, name, answer)
+
+    for_script(torch.cuda, "current_device", lambda: max(0, recorder.rank))
+    for_script(torch.cuda, "device_count", lambda: num_ranks)
+    for_script(torch.cuda, "get_device_name", lambda: "CPU rank")
+    setattr(torch, "set_default_device", without_effect("torch.set_default_device", None))  # noqa: B010
     if (accelerator := getattr(torch, "accelerator", None)) is not None:  # since torch 2.6
-        _set(accelerator, "device_count", lambda: num_ranks)
-        _set(accelerator, "current_accelerator", lambda *_args, **_kwargs: torch.device("cuda"))
-        _set(accelerator, "set_device_index", without_effect("torch.accelerator.set_device_index", None))
-        _set(accelerator, "synchronize", without_effect("torch.accelerator.synchronize", None))
-
-
-def _set(module: Any, name: str, value: Any) -> None:
-    setattr(module, name, value)
+        for_script(accelerator, "device_count", lambda: num_ranks)
+        for_script(accelerator, "current_accelerator", lambda: torch.device("cuda"))
+        for_script(accelerator, "is_available", lambda: True)
+        for name in ("set_device_index", "synchronize"):
+            setattr(accelerator, name, without_effect(f"torch.accelerator.{name}", None))
 
 
 def _replace_autocast(recorder: Any) -> None:

@@ -48,8 +48,6 @@ MOST_COMPARED_SAMPLES = 4096
 MOST_HASHED_BYTES = 4096
 MOST_LOCATED_PASSES = 4
 MOST_NOTED_READS = 20
-# A read of a number that takes as long waits for the device.
-SLOW_READ_S = 0.001
 MOST_FILES = 1000
 # A file that the script's own code opens: through at most this many frames of libraries.
 MOST_FRAMES_TO_OPEN = 8
@@ -70,6 +68,7 @@ class Recorder:
 
     def __init__(self, run_dir: Path, code_dir: Path) -> None:
         self.run_dir, self.code_dir = run_dir, code_dir
+        self._root = f"{code_dir}{os.sep}"
         self.rank = int(os.environ.get("RANK", "-1"))
         self.world_size = int(os.environ.get("WORLD_SIZE", "1"))
         self.step = 0
@@ -98,15 +97,11 @@ class Recorder:
         self._norm_due = 0.0
         self._rows: deque[tuple[Any, ...]] = deque()
         self._notes: deque[tuple[str, dict[str, Any]]] = deque()
-        self._noted: set[str] = set()
         self._pass: dict[str, Any] = {}
         self._is_epoch_set = False
         self._hashed_pass: dict[str, Any] = {}
         self._num_passes = 0
         self._losses_read: set[int] = set()
-        self._read_s = 0.0
-        self._read_place: dict[str, Any] = {}
-        self._began = clock()
         self._num_reads = 0
         self._files: set[str] = set()
         self._replaced: set[tuple[str, Any, int]] = set()
@@ -115,7 +110,6 @@ class Recorder:
         self._writer: SpoolWriter | None = None
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
-        self._flushed = threading.Lock()
         self._newest: dict[str, Any] = {}
         self._collector: Collector | None = None
         self._clock_offset = time.time() - clock()
@@ -136,7 +130,7 @@ class Recorder:
         heartbeats.begin_heartbeats(self.rank)
         heartbeats.write_heartbeat(BUILDING)
         if self.rank == 0:
-            self._collector = Collector(self.run_dir, self.code_dir, self.world_size, self.control)
+            self._collector = Collector(self.run_dir, self.world_size, self.control)
         self._thread = threading.Thread(target=self._work, name="watch", daemon=True)
         self._thread.start()
 
@@ -157,7 +151,6 @@ class Recorder:
         self.rank = -1
         self._rows.clear()
         self._notes.clear()
-        self._flushed = threading.Lock()
 
     def end(self, status: int, **about: Any) -> None:
         """Write everything that is left, and how the script ended on this rank."""
@@ -177,29 +170,21 @@ class Recorder:
         """Pass a note to rank 0."""
         self._notes.append((kind, values))
 
-    def note_once(self, kind: str, **values: Any) -> None:
-        """Pass a note to rank 0 unless one of this kind was passed before."""
-        if kind not in self._noted:
-            self._noted.add(kind)
-            self.note(kind, **values)
-
-    def place(self, skip: int = 1) -> dict[str, Any]:
-        """Return file and line of the innermost frame in the user's code; empty if there is none."""
-        frame = self.user_frame(skip + 1)
-        if frame is None:
-            return {}
-        file = os.path.relpath(frame.f_code.co_filename, self.code_dir)
-        return {"file": file, "line": frame.f_lineno}
-
-    def user_frame(self, skip: int = 1, most: int = 100) -> FrameType | None:
-        """Return the innermost frame in the user's code, or None."""
-        frame: FrameType | None = sys._getframe(skip)  # noqa: SLF001 - a public function in all but its name
-        root = str(self.code_dir) + os.sep
+    def user_frame(self, most: int = 100) -> FrameType | None:
+        """Return the innermost frame in the user's code, or None; at most this many frames are looked at."""
+        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - a public function in all but its name
         while frame is not None and most:
-            if frame.f_code.co_filename.startswith(root):
+            if frame.f_code.co_filename.startswith(self._root):
                 return frame
             frame, most = frame.f_back, most - 1
         return None
+
+    def place(self, frame: FrameType | None = None) -> dict[str, Any]:
+        """Return file and line of a frame, by default the innermost in the user's code; else empty."""
+        frame = frame or self.user_frame()
+        if frame is None:
+            return {}
+        return {"file": frame.f_code.co_filename.removeprefix(self._root), "line": frame.f_lineno}
 
     # Hooks, called by the training thread
 
@@ -311,8 +296,8 @@ class Recorder:
 
     def begin_pass(self, loader: Any) -> dict[str, Any]:
         """Note that the script iterates a data loader from its beginning; return a record of this pass."""
-        frame = self.user_frame(2) if self._num_passes < MOST_LOCATED_PASSES else None
-        place = {} if frame is None else self._place_of(frame)
+        frame = self.user_frame() if self._num_passes < MOST_LOCATED_PASSES else None
+        place = self.place(frame) if frame else {}
         return {"loader": loader, "is_training": False, "num_epochs": loops.num_epochs(frame), "place": place}
 
     def note_indices(self, sampler: Any, indices: list[int]) -> None:
@@ -322,9 +307,7 @@ class Recorder:
     def set_mode(self, *, is_training: bool) -> None:
         """Note that the model was put into training or evaluation mode."""
         if self.is_evaluating == is_training and self.step > 0:
-            self.note(
-                "mode", is_training=is_training, step=self.step, at=self._unix(clock()), **self.place(2)
-            )
+            self.note("mode", is_training=is_training, at=time.time(), **self.place())
         self.is_evaluating = not is_training
         if is_training:
             self._step_began = clock()
@@ -348,47 +331,62 @@ class Recorder:
             **about,
         )
 
-    def note_read(self, value: Tensor, number: Any, began: float) -> None:
-        """Note that the script reads a number from a tensor: its own loss, or one that takes long."""
-        took_s = clock() - began
-        if threading.current_thread() is self._thread:
-            return
-        self._read_s += took_s
-        if took_s >= SLOW_READ_S and not self._read_place:
-            self._read_place = self.place(3)
-        if not self._losses_read or value.numel() != 1 or not isinstance(number, float):
-            return
-        if id(value) in self._losses_read and self._num_reads < MOST_NOTED_READS:
-            self._num_reads += 1
-            self.note("read", step=self.step, value=number, **self.place(3))
+    def note_last_gradient(self, _parameter: Any) -> None:
+        """Note that the gradient which is usually the last one of this rank is complete."""
+        self.wait_from = clock()
 
-    def note_file(self, path: str) -> None:
-        """Note a file that the script's own code opens for writing."""
-        if threading.current_thread() is self._thread or len(self._files) >= MOST_FILES:
-            return
-        frame = self.user_frame(3, most=MOST_FRAMES_TO_OPEN)
-        full = os.path.abspath(path)  # noqa: PTH100 - links stay as they are
+    def note_norm(self, norm: Any) -> Any:
+        """Keep the gradient norm that the script computes; that of a shard says nothing."""
+        if isinstance(norm, Tensor) and not hasattr(norm, "to_local"):
+            self.norm = norm.detach()
+        return norm
+
+    def note_read(self, number: Any, value: Tensor) -> Any:
+        """Note that the script reads a number from its loss."""
         if (
-            frame is None
-            or full in self._files
-            or full.startswith(("/dev/", "/proc/", str(self.run_dir / "logs")))
+            id(value) in self._losses_read
+            and self._num_reads < MOST_NOTED_READS
+            and isinstance(number, float)
         ):
+            self._num_reads += 1
+            self.note("read", step=self.step, value=number, **self.place())
+        return number
+
+    def note_collective(self, *_args: Any, **_kwargs: Any) -> None:
+        """Note a collective of the script: it may take the mean of its loss."""
+        self.has_reduced |= not self.is_in_backward
+
+    def note_group_destroyed(self, group: Any = None) -> None:
+        """Note that the script leaves its process group."""
+        self.is_group_destroyed |= group is None
+
+    def note_data_parallel(self) -> None:
+        """Note that the script uses DataParallel."""
+        self.note("data_parallel", **self.place())
+
+    def note_file(self, path: Any) -> None:
+        """Note a file that the script's own code opens for writing."""
+        if not isinstance(path, str | os.PathLike) or len(self._files) >= MOST_FILES:
+            return
+        full = os.path.abspath(path)  # noqa: PTH100 - links stay as they are
+        frame = self.user_frame(most=MOST_FRAMES_TO_OPEN)
+        if frame is None or full in self._files or full.startswith(("/dev/", "/proc/")):
             return
         self._files.add(full)
-        self.note("file", path=full, rank=self.rank, **self._place_of(frame))
+        self.note("file", path=full, **self.place(frame))
 
-    def replace(self, what: str, skip: int = 1) -> None:
+    def replace(self, what: str, skip: int) -> None:
         """Note that a request for a GPU has no effect, once for each line."""
         frame = sys._getframe(skip)  # noqa: SLF001 - a public function in all but its name
         key = (what, frame.f_code, frame.f_lineno)
         if key not in self._replaced:
             self._replaced.add(key)
-            self.note("replaced", what=what, **self.place(skip + 1))
+            self.note("replaced", what=what, **self.place())
 
-    @staticmethod
-    def now() -> float:
-        """Return the time of the recorder's clock."""
-        return clock()
+    def is_called_by_script(self, skip: int) -> bool:
+        """True if the caller is the script's own code, not a library."""
+        caller = sys._getframe(skip)  # noqa: SLF001 - a public function in all but its name
+        return caller.f_code.co_filename.startswith(self._root)
 
     # The first step, and what is measured now and then
 
@@ -396,7 +394,7 @@ class Recorder:
         if self.model is None and (found := _outermost_module(optimizer)) is not None:
             self.note_model(found, "none")
         group = optimizer.param_groups[0]
-        self.note("optimizer", name=type(optimizer).__name__, lr=float(group.get("lr", NAN)), **self.place(2))
+        self.note("optimizer", name=type(optimizer).__name__, lr=float(group.get("lr", NAN)), **self.place())
         self._base_memory = memory_bytes()
         if self._samples == 0 and self.model is not None:
             # No data loader: count what the model is given.
@@ -490,9 +488,6 @@ class Recorder:
         """Note the epoch that the script told its sampler."""
         self.epoch, self._is_epoch_set = epoch, True
 
-    def _place_of(self, frame: FrameType) -> dict[str, Any]:
-        return {"file": os.path.relpath(frame.f_code.co_filename, self.code_dir), "line": frame.f_lineno}
-
     # The thread
 
     def _work(self) -> None:
@@ -565,9 +560,6 @@ class Recorder:
                 "utilization_percent": None, "memory_used_bytes": total - free, "memory_total_bytes": total,
             }  # fmt: skip
             heartbeats.note_gpu()
-        if self._read_place:
-            share = self._read_s / max(1e-6, now - self._began)
-            self._writer.add_note("reads", share=share, **self._read_place)
         peak = torch.cuda.max_memory_allocated() if on_gpu else peak_memory_bytes()
         self._writer.add_note(
             "sample",

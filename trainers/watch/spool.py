@@ -32,7 +32,7 @@ MAX_RANKS = 1024
 _MOST_NOTE_BYTES = 2**20
 
 # Numbers of all ranks, then two of each rank.
-ASKS, SAVES, STOP_STEP, SAVE_STEP = range(4)
+ASKS, STOP_STEP = range(2)
 _COMMON = 8
 STEP, END = range(2)
 # Values of END.
@@ -42,9 +42,9 @@ LIVE, DONE, FAILED = range(3)
 class Control:
     """Numbers that the processes of a run on one machine share.
 
-    `ASKS` and `SAVES` are 1 after the script has called `watch.should_stop` and `watch.save`. `STOP_STEP` and
-    `SAVE_STEP` are the steps from which on these have an effect, 0 for never: every rank compares them with
-    its own count of steps, so that all ranks obey at the same step.
+    `ASKS` is 1 after the script has called `watch.should_stop`. `STOP_STEP` is the step from which on that
+    returns True, 0 for never: every rank compares it with its own count of steps, so that all ranks obey at
+    the same step.
     """
 
     def __init__(self, run_dir: Path) -> None:

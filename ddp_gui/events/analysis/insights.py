@@ -195,30 +195,12 @@ def rule(*, while_it_runs: bool) -> Callable[[Rule], Rule]:
 def find(series: Series, config: Config, state: State) -> list[Insight]:
     """Return the current insights on a run, the most urgent first."""
     if config.is_script:
-        return of_findings(series.marks) + [found for found in [_not_a_number(series, config)] if found]
+        # The review's findings are shown with the code; the other rules advise on fields of the form.
+        return [found for found in [_not_a_number(series, config)] if found is not None]
     is_live = state in events.LIVE_STATES
     rules = [function for function, while_it_runs in _RULES if is_live or not while_it_runs]
     found = [insight for function in rules if (insight := function(series, config)) is not None]
     return found if is_live else [_for_an_ended_run(insight, config) for insight in found]
-
-
-def of_findings(marks: Iterable[Event]) -> list[Insight]:
-    """Return an insight for each finding about a script since its latest start; mistakes come first."""
-    found: list[Event] = []
-    for mark in marks:
-        if mark["kind"] == "state" and mark["state"] == "starting":
-            found.clear()
-        elif mark["kind"] == "finding":
-            found.append(mark)
-    found.sort(key=lambda mark: mark["level"] != "mistake")
-    return [
-        Insight(
-            code=mark["code"],
-            message=f"{mark['message']} {mark['hint'] or ''}".strip(),
-            evidence=f"line {mark['line']} of {mark['file']}" if mark.get("line") else "what the ranks did",
-        )
-        for mark in found
-    ]
 
 
 def of_disk(run_path: Path) -> list[Insight]:

@@ -27,19 +27,9 @@ RECORD = "confined.json"
 # Files of the rendezvous, in the run's folder.
 _FILES = ("rendezvous", "store")
 SYSTEM = (
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/etc/alternatives",
-    "/etc/ld.so.cache",
-    "/etc/passwd",
-    "/etc/hosts",
-    "/etc/nsswitch.conf",
-    "/sys/devices/system/cpu",
-)
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives", "/etc/ld.so.cache",
+    "/etc/passwd", "/etc/hosts", "/etc/nsswitch.conf", "/sys/devices/system/cpu",
+)  # fmt: skip
 TRY_TIMEOUT_S = 10.0
 
 

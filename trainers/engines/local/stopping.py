@@ -356,9 +356,8 @@ class RunGuard:
         """Give a script that asks the usual time to stop; end any other one now."""
         control = spool.Control(self._run.path)
         self._was_asked = bool(control.get(spool.ASKS))
-        saves = request.save and bool(control.get(spool.SAVES))
         late_s = request.late_s if self._was_asked else STOP_GRACE_S
-        self._escalation.request_stop(time.monotonic() - late_s, save=saves)
+        self._escalation.request_stop(time.monotonic() - late_s, save=False)
         if not self._was_asked:
             words = {"state": "stopping", "reason": self.force_text()}
             try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from trainers.watch.review import Review
@@ -16,7 +15,7 @@ MODEL = {"wrapper": "ddp", "name": "Net", "num_parameters": 10, "device": "cpu",
 
 def review_of(num_ranks: int, **notes: list[dict[str, Any]]) -> Review:
     """Return a review to which rank k has noted the k-th value of each kind."""
-    review = Review(num_ranks, Path("code"))
+    review = Review(num_ranks)
     for kind, of_ranks in notes.items():
         for rank, note in enumerate(of_ranks):
             review.take_note(rank, kind, dict(note))
