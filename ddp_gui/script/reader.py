@@ -78,12 +78,13 @@ def read(text: str) -> Reading:
     """Read the text of a script."""
     try:
         tree = ast.parse(text)
+        table = symtable.symtable(text, "script", "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None) or 1
         words = getattr(error, "msg", None) or str(error)
         message = f"Line {line}: {words}."
         return Reading(problem=message, marks=(Mark(line=line, message=message, level="error"),))
-    facts = Facts(text, tree)
+    facts = Facts(tree, table)
     start, why = facts.start()
     return Reading(
         start=start,
@@ -133,8 +134,8 @@ def _constant(node: ast.expr | None) -> Any:
 class Facts:
     """Names and calls of a script."""
 
-    text: str
     tree: ast.Module
+    table: symtable.SymbolTable
     calls: list[tuple[str, ast.Call]] = field(default_factory=list)
     imported: set[str] = field(default_factory=set)
     functions: dict[str, ast.FunctionDef] = field(default_factory=dict)
@@ -188,8 +189,9 @@ class Facts:
 
     def num_ranks(self) -> int | None:
         """Return the number of ranks that the script names in its text."""
-        spawn = self.first("spawn", "start_processes")
-        begin = self.first("init_process_group")
+        spawn, begin = self.first("spawn", "start_processes"), self.first("init_process_group")
+        if self.start()[0] == "python" and spawn is None and begin is None:
+            return 1
         for call, name in ((spawn, "nprocs"), (begin, "world_size")):
             value = None if call is None else self._number(_keyword(call, name))
             if value is not None and 1 <= value <= 1024:
@@ -269,7 +271,7 @@ class Facts:
         star = any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in self.tree.body)
         if star:
             return []  # anything may come from there
-        tables = list(_tables(symtable.symtable(self.text, "script", "exec")))
+        tables = list(_tables(self.table))
         defined = {symbol.get_name() for symbol in tables[0].get_symbols() if _is_defined(symbol)}
         for table in tables[1:]:  # `global NAME` in a function defines it, too
             defined |= {

@@ -164,7 +164,7 @@ class ScriptApi:
             if path:
                 files, entry, folder = self._from_path(path)
             else:
-                files, entry, folder = _from_zip(zip_base64), None, ""
+                files, entry, folder = files_of_zip(zip_base64), None, ""
             return {"files": _as_text(files), "entry": entry or _likely_entry(files), "folder": folder}
 
         return in_plain_words(open_it)
@@ -175,7 +175,7 @@ class ScriptApi:
         def check() -> dict[str, Any]:
             self.rules.check(self.store.class_settings)
             self._checks.count()
-            self._refuse_paths({"python": path})
+            refuse_paths(self.rules, {"python": path})
             return _about_python(path or sys.executable)
 
         return in_plain_words(check)
@@ -238,7 +238,7 @@ class ScriptApi:
         if unknown:
             allowed = f"no field of this name; the fields are {', '.join(sorted(_FIELDS))}"
             raise ConfigError([Problem(field=str(unknown[0]), value=script[unknown[0]], allowed=allowed)])
-        self._refuse_paths(script)
+        refuse_paths(self.rules, script)
         folder = str(script.get("folder") or "")
         files = _from_request(script.get("files"))
         entry = str(script.get("entry") or "") or _likely_entry(files) or ""
@@ -279,18 +279,9 @@ class ScriptApi:
             readable=None if self.rules.is_one_users else tuple(map(str, self.rules.data_dirs)),
         )
 
-    def _refuse_paths(self, script: Mapping[str, Any]) -> None:
-        """With logins, users name no files of this machine: these would be read or run as the page."""
-        if self.rules.is_one_users:
-            return
-        for name in ("path", "python", "folder"):
-            if script.get(name):
-                allowed = "empty on a page with logins: scripts are sent, and run with the page's Python"
-                raise ConfigError([Problem(field=name, value=script[name], allowed=allowed)])
-
     def _from_path(self, path: str) -> tuple[dict[str, bytes], str, str]:
         """Return the files of a script or a folder on this machine, the entry file, and the folder."""
-        self._refuse_paths({"path": path})
+        refuse_paths(self.rules, {"path": path})
         place = Path(config_module.plain_path(path)).expanduser().absolute()
         if place.is_file():
             return code_module.read_folder(place.parent, place), place.name, str(place.parent)
@@ -303,6 +294,14 @@ class ScriptApi:
             raise ConfigError([Problem(field="path", value=path, allowed=allowed)])
         files = code_module.read_folder(place, entries[0])
         return files, _likely_entry(files) or entries[0].name, str(place)
+
+
+def refuse_paths(rules: ScriptRules, script: Mapping[str, Any]) -> None:
+    """With logins, users name no files of this machine: these would be read or run as the page."""
+    for name in ("path", "python", "folder"):
+        if script.get(name) and not rules.is_one_users:
+            allowed = "empty on a page with logins: scripts are sent, and run with the page's Python"
+            raise ConfigError([Problem(field=name, value=script[name], allowed=allowed)])
 
 
 def _from_request(sent: Any) -> dict[str, bytes]:
@@ -329,7 +328,7 @@ def _decoded(text: str) -> bytes:
         raise ConfigError([Problem(field="files", value=text[:40], allowed="valid base64")]) from None
 
 
-def _from_zip(text: str) -> dict[str, bytes]:
+def files_of_zip(text: str) -> dict[str, bytes]:
     """Return the files of a zip; a folder that contains all of them is left out of their names."""
     files: dict[str, bytes] = {}
     size = 0

@@ -64,6 +64,8 @@ def read_folder(folder: Path, entry: Path) -> dict[str, bytes]:
         ValueError: if they exceed the limits.
     """
     own = entry.relative_to(folder).as_posix()
+    if entry.stat().st_size > MAX_BYTES:
+        raise ValueError(f"{entry.name} is larger than {MAX_BYTES // 2**20} MiB, but allowed is: less")
     found = {own: entry.read_bytes()}
     for path in _python_files(folder):
         name = path.relative_to(folder).as_posix()
@@ -90,7 +92,8 @@ def _python_files(folder: Path) -> Iterator[Path]:
             return
         for name in sorted(names):
             path = Path(place, name)
-            if name.endswith(".py") and path.is_file() and not path.is_symlink():
+            is_plain_file = name.endswith(".py") and path.is_file() and not path.is_symlink()
+            if is_plain_file and path.stat().st_size <= MAX_BYTES:
                 yield path
 
 

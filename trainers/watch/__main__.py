@@ -45,14 +45,15 @@ def main() -> NoReturn:
         sys.exit(f"ENTRY is {str(options.entry)!r}, but allowed is: the path of a script that exists")
     if (problem := make_run(run, entry, options)) is not None:
         sys.exit(problem)
-    if SUPERVISED in os.environ and rank >= 0:
-        output.redirect_output(run, rank)
+    num_ranks = run.read_config().nproc_per_node
+    if SUPERVISED in os.environ and (rank >= 0 or num_ranks == 1):
+        output.redirect_output(run, max(0, rank))
     settings = Settings(
         run_dir=run.path,
         code_dir=_code_dir(run, entry),
         on_cpu=options.on_cpu,
         store=os.environ.get(STORE, ""),
-        num_ranks=run.read_config().nproc_per_node,
+        num_ranks=num_ranks,
     )
     os.environ.pop("PYTHONSAFEPATH", None)
     if options.folder is not None:
@@ -136,7 +137,7 @@ def run_script(entry: Path, arguments: list[str], run: RunDirectory, rank: int) 
     exit_code, about = 0, {}
     try:
         # `dont_inherit`: the script has its own `from __future__` imports, not ours.
-        exec(compile(entry.read_bytes(), str(entry), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+        exec(compile(entry.read_bytes(), str(entry), "exec", dont_inherit=True), module.__dict__)  # noqa: S102 # nosec B102
     except SystemExit as leaving:
         exit_code = _exit_code(leaving.code)
     except BaseException as error:  # noqa: BLE001 - the script's own error becomes the run's

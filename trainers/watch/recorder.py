@@ -16,10 +16,11 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 import zlib
 from array import array
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -47,6 +48,8 @@ FINGERPRINT_EVERY = 100
 MOST_COMPARED_SAMPLES = 4096
 MOST_HASHED_BYTES = 4096
 MOST_LOCATED_PASSES = 4
+# A GAN steps its critic a few times for each step of its generator; after more, it is a new optimizer.
+MOST_STEPS_OF_OTHERS = 50
 MOST_NOTED_READS = 20
 MOST_FILES = 1000
 # A file that the script's own code opens: through at most this many frames of libraries.
@@ -63,7 +66,6 @@ class Recorder:
     Attributes:
         rank, world_size: as the script's process group has them; before, as torchrun gave them.
         step: optimizer steps done, of the optimizer that stepped first.
-        model: the outermost module, once it is known.
     """
 
     def __init__(self, run_dir: Path, code_dir: Path) -> None:
@@ -73,7 +75,9 @@ class Recorder:
         self.world_size = int(os.environ.get("WORLD_SIZE", "1"))
         self.step = 0
         self.epoch = -1
-        self.model: nn.Module | None = None
+        # Weak: a script that drops its model or optimizer gets the memory back.
+        self._model: Callable[[], nn.Module | None] = lambda: None
+        self._optimizer: Callable[[], Any] = lambda: None
         self.is_evaluating = False
         self.is_in_backward = False
         self.is_in_step = False
@@ -88,12 +92,10 @@ class Recorder:
         self._num_backwards = 0
         self._backwards_in_step = 0
         self._samples = 0
-        self._num_steps_seen = 0
         self._data_s = self._backward_s = self._wait_s = self._backward_began = 0.0
         self._step_began = clock()
         self._optimizer_began = 0.0
-        self._optimizer: Any = None
-        self._optimizer_ref: int | None = None
+        self._num_steps_of_others = 0
         self._norm_due = 0.0
         self._rows: deque[tuple[Any, ...]] = deque()
         self._notes: deque[tuple[str, dict[str, Any]]] = deque()
@@ -117,6 +119,11 @@ class Recorder:
         self._base_memory: int | None = None
         if self.rank >= 0:
             self.begin()
+
+    @property
+    def model(self) -> nn.Module | None:
+        """The outermost module, once it is known."""
+        return self._model()
 
     # Life
 
@@ -232,9 +239,8 @@ class Recorder:
             if self.rank < 0:
                 self.rank, self.world_size = 0, 1  # a script without ranks
             self.begin()
-        if self._optimizer_ref is None:
-            self._optimizer_ref = id(optimizer)
-            self._optimizer = optimizer
+        if self._optimizer() is None or self._num_steps_of_others > MOST_STEPS_OF_OTHERS:
+            self._optimizer = weakref.ref(optimizer)
             self._note_first_step(optimizer)
         if self.norm is None and self._optimizer_began >= self._norm_due:
             self._measure_norm(optimizer)
@@ -244,9 +250,11 @@ class Recorder:
         now = clock()
         self.is_in_step = False
         self.num_optimizer_steps += 1
-        if id(optimizer) != self._optimizer_ref:
+        if optimizer is not self._optimizer():
+            self._num_steps_of_others += 1
             self._losses.clear()
             return
+        self._num_steps_of_others = 0
         self.step += 1
         self._rows.append(
             (
@@ -318,7 +326,7 @@ class Recorder:
     def note_model(self, model: nn.Module, kind: str, **about: Any) -> None:
         """Note the outermost module: the one in DDP or FSDP, or the one that the first optimizer trains."""
         inner = getattr(model, "module", model) if kind == "ddp" else model
-        self.model = model
+        self._model = weakref.ref(model)
         parameters = list(inner.parameters())
         norms = [m for m in inner.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]  # noqa: SLF001
         self.note(
@@ -424,11 +432,11 @@ class Recorder:
         self._norm_due = now + max(NORM_EVERY_S, (now - began) / NORM_SHARE)
 
     def _fingerprint(self) -> None:
-        if self.world_size == 1 or self._optimizer is None:
+        if self.world_size == 1 or (optimizer := self._optimizer()) is None:
             return
         total = torch.zeros((), dtype=torch.int64)
         number = 0
-        for group in self._optimizer.param_groups:
+        for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if hasattr(parameter, "to_local"):
                     return  # ranks hold different parts

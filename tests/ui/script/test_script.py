@@ -86,7 +86,7 @@ def test_a_pasted_listing_becomes_a_watched_run(server: Server, watched: Watched
     card = page.locator(".ddp-script")
     expect(card.locator("summary")).to_contain_text("requests for a GPU have no effect")
     expect(card.locator(".cm-content")).to_contain_text("class SomeModel")
-    expect(page.locator(".ddp-state")).to_contain_text("finished")
+    expect(page.locator(".ddp-header")).to_contain_text("finished")
     for absent in ("Checkpoint", "Pause", "Resume"):
         expect(page.get_by_role("button", name=absent, exact=True)).to_have_count(0)
     assert watched.complaints == [] and watched.foreign_requests == []

@@ -30,6 +30,8 @@ SYSTEM = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives", "/etc/ld.so.cache",
     "/etc/passwd", "/etc/hosts", "/etc/nsswitch.conf", "/sys/devices/system/cpu",
 )  # fmt: skip
+# Inside the sandbox, where nobody else writes.
+_TEMPORARY, _SHARED = "/tmp", "/dev/shm"  # noqa: S108 # nosec B108
 TRY_TIMEOUT_S = 10.0
 
 
@@ -86,7 +88,7 @@ def wrapped(run: RunDirectory, config: Config, command: Sequence[str]) -> list[s
     for path in (*SYSTEM, *_python_folders(config)):
         options += ["--ro-bind-try", path, path]
     # Over /home and /root, so that neither is seen except for what is bound below.
-    options += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/dev/shm"]  # noqa: S108
+    options += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", _TEMPORARY, "--tmpfs", _SHARED]
     for gpu in sorted(Path("/dev").glob("nvidia*")):
         options += ["--dev-bind-try", str(gpu), str(gpu)]
     for path in (str(REPOSITORY / "trainers"), str(REPOSITORY / "assets" / "data"), *readable):
@@ -94,7 +96,7 @@ def wrapped(run: RunDirectory, config: Config, command: Sequence[str]) -> list[s
     options += ["--bind", str(run.path), str(run.path)]
     for name in ("config.json", "status.json", "owner.json", RECORD, "code"):
         options += ["--ro-bind-try", str(run.path / name), str(run.path / name)]
-    options += ["--setenv", "HOME", "/tmp", "--setenv", "TMPDIR", "/tmp"]  # noqa: S108
+    options += ["--setenv", "HOME", _TEMPORARY, "--setenv", "TMPDIR", _TEMPORARY]
     folder = config.script_folder or str(run.path / "code")
     return [program, *options, "--chdir", folder, "--", *command]
 

@@ -23,7 +23,7 @@ def read_script(name: str) -> str:
     [
         ("plain_ddp", "torchrun", "joins the ranks that torchrun starts", None),
         ("spawned", "python", "starts the ranks itself (mp.spawn)", 2),
-        ("single", "python", "has no process group", None),
+        ("single", "python", "has no process group", 1),
         ("gpu_whole", "torchrun", "joins the ranks", 2),
         ("fsdp2", "torchrun", "joins the ranks", None),
     ],
@@ -88,6 +88,12 @@ def test_requests_for_gpus_have_their_lines_and_checked_ones_are_none() -> None:
 def test_a_syntax_error_is_marked_with_its_line() -> None:
     reading = reader.read("import torch\nfor x in range(3)\n    pass\n")
     assert reading.problem is not None and reading.marks[0].line == 2 and reading.marks[0].level == "error"
+
+
+def test_what_only_symbols_show_is_a_problem_too() -> None:
+    reading = reader.read("import torch\ndef f():\n    x = 1\n    global x\n")
+    assert reading.problem is not None and reading.marks[0].line == 4
+    assert completion.complete("def f():\n    x = 1\n    global x\n") is None
 
 
 def test_names_of_parameters_do_not_define_globals() -> None:
