@@ -203,6 +203,7 @@ class ScriptApi:
             config = run.read_config()
             files = code_module.read(run.path)
             return {
+                "run_id": run_id,
                 "files": _as_text(files),
                 "entry": config.script,
                 "arguments": config.script_arguments,

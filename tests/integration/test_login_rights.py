@@ -62,6 +62,13 @@ ENDPOINTS: dict[str, tuple[str, Any]] = {
     "set_limits": ("teacher", [{"num_ranks": 1}, None]),
     "use_occupied_gpus": ("change", lambda run_id: [run_id]),
     "class_settings": ("teacher", [{"everyone_sees": True}]),
+    "script_page": ("anybody", None),
+    "read_script": ("anybody", None),
+    # Whoever a teacher allows to run scripts: tests/unit/ddp_gui/script/test_rules.py.
+    "open_script": ("anybody", None),
+    "check_python": ("anybody", None),
+    "start_script": ("anybody", None),
+    "script_code": ("see", lambda run_id: [run_id]),
     "run_status": ("see", lambda run_id: [run_id]),
     "stop_run": ("change", lambda run_id: [run_id, True]),
     "checkpoint_run": ("change", lambda run_id: [run_id]),
@@ -84,6 +91,7 @@ ROUTES: dict[str, tuple[str, str]] = {
     "/runs": ("anybody", ""),
     "/run": ("anybody", ""),
     "/machine": ("anybody", ""),
+    "/script": ("anybody", ""),
     "/learn": ("anybody", ""),
     "/live/learn": ("anybody", ""),
     "/live/learn/lesson": ("anybody", "?name=global-batch"),
@@ -105,6 +113,7 @@ ROUTES: dict[str, tuple[str, str]] = {
     "/live/queue/run": ("see", "?id=RUN"),
     "/live/me": ("anybody", ""),
     "/live/plotly.min.js": ("anybody", ""),
+    "/live/codemirror.min.js": ("anybody", ""),
     f"/{shell.TYPEFACE}": ("open", ""),
     "/live/glossary": ("anybody", ""),
     "/live/machine": ("anybody", ""),
@@ -146,7 +155,7 @@ class Page:
 
     def see_all(self, is_on: bool) -> None:
         """Set what the teacher sets."""
-        assert self.ask(EVE, "class_settings", [{"everyone_sees": is_on}]) == {"everyone_sees": is_on}
+        assert self.ask(EVE, "class_settings", [{"everyone_sees": is_on}])["everyone_sees"] is is_on
 
     def ask(self, person: Person, endpoint: str, values: list[Any]) -> Any:
         """Call an endpoint; an error is returned as its words."""
