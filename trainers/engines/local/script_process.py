@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from trainers.engines.local import sandbox
 from trainers.engines.local.torchrun import RENDEZVOUS, literal_command
 from trainers.files import plain_files
 from trainers.files.plain_files import REPOSITORY
-from trainers.machine import environment
+from trainers.machine import environment, lifeline
 from trainers.watch import spool
 
 # Replaced by the folder of the stored code in the literal command.
@@ -85,10 +84,9 @@ def launch_script(
         more = {**variables, "TORCHELASTIC_ERROR_FILE": str(error_file)}
     more |= {"PYTHONPATH": str(REPOSITORY), "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
     more |= parse_variables(config.script_environment)
-    lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
     with log.open("xb") as output:
         return subprocess.Popen(
-            [*lifeline, *sandbox.wrapped(run, config, [interpreter(config), *starter, *arguments])],
+            lifeline.bound(*sandbox.wrapped(run, config, [interpreter(config), *starter, *arguments])),
             cwd=config.script_folder or code_dir,
             env=environment.for_a_child(more),
             stdin=subprocess.DEVNULL,
