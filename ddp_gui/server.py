@@ -56,6 +56,7 @@ from ddp_gui.run.take_home import Copies, TakeHomeApi
 from ddp_gui.runs import exports, run_list_routes
 from ddp_gui.runs.run_list_routes import ClassApi, RunAdminApi
 from ddp_gui.runs.runs import RunStore
+from ddp_gui.script.script_api import ScriptApi, ScriptRules
 from ddp_gui.train import page
 from ddp_gui.train.api import Api
 from ddp_gui.train.page import make_theme
@@ -143,6 +144,12 @@ def for_phones(app: FastAPI, options: Options) -> App | None:
     if not options.lets_phones_in:
         return None
     return Front(Gate(PhoneGate(app), options.host, options.allowed_hosts), options.root_path)
+
+
+def _script_rules(options: Options) -> ScriptRules:
+    return ScriptRules(
+        has_login=options.has_login, is_one_users=options.is_one_users, data_dirs=options.data_dirs
+    )
 
 
 def _engine(options: Options) -> Engine:
@@ -239,6 +246,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         lessons.register()
         ProgressApi(progress, library).register()
         PollsApi(rooms, library).register()
+        ScriptApi(store, line, _script_rules(options)).register()
         page.build(demo, api, store, uploaded, catalogue, line.capacity(), engine)
     # Any client can create sessions; before this limit is reached, `forget_oldest` drops those of the user
     # who has most.

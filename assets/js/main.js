@@ -16,6 +16,7 @@ import { beginSuggestions } from "./train/suggestions.js";
 
 // Loaded lazily: each page loads only the modules it shows.
 const VIEWS = {
+  "ddp-script": async () => (await import("./script/page.js")).mountScript,
   "ddp-run": async () => (await import("./run/page.js")).mountRun,
   "ddp-runs": async () => (await import("./runs/page.js")).mountRuns,
   "ddp-live": async () => (await import("./train/live_strip.js")).mountLive,

@@ -99,6 +99,8 @@ class ClassSettings:
 
     # Whether all users may view all runs, or only the owners (and teachers).
     everyone_sees: bool = True
+    # Whether students may run their own scripts, in a sandbox.
+    students_run_scripts: bool = False
 
 
 # Used while the file is invalid: nothing is shown by mistake.

@@ -201,7 +201,7 @@ class Digest(Fold):
                 self._take_steps(steps)
                 steps = []
                 self.take_evaluation(event["step"], event["metrics"])
-            elif kind == "plan":
+            elif kind == "plan" or (kind == "script" and event.get("num_steps") is not None):
                 self.num_steps = event["num_steps"]
             elif kind == "devices" and self.device_kind is None and event["devices"]:
                 device_kind = event["devices"][0].get("kind")

@@ -274,6 +274,8 @@ def message_for(
             rows = fold.node_rows_of_run(series.latest, view.config.num_nodes, view.config.world_size)
             # Field names only once: with many machines they would be most of the message.
             message["nodes"] = {"fields": fold.FIELDS, "rows": [list(row.values()) for row in rows]}
+        if series.script and series.script["seq"] >= first:
+            message["script"] = series.script
         if series.fingerprints.newest_seq >= first:
             message["fingerprints"] = series.fingerprints.shown()
         now = Known(view)
@@ -354,7 +356,7 @@ def head_message(view: RunView, series: Series) -> Payload:
         "step": step,
         "num_steps": total_steps,
         "epoch": series.last_step.get("epoch", 0),
-        "num_epochs": view.config.num_epochs,
+        "num_epochs": series.script.get("num_epochs") if view.config.is_script else view.config.num_epochs,
         "num_ranks": view.config.world_size,
         "num_nodes": view.config.num_nodes,
         "global_batch": series.plan.get("global_batch"),

@@ -129,6 +129,7 @@ MAX_PLANS = 1_000
 # The marks are reduced when this is reached: twice the limits of all kinds together.
 MAX_MARKS = 2 * fold.MAX_MARKS_OF_A_KIND * (1 + len(FIELDS))
 PLAN_OF_SAMPLES = ("num_train", "dealing")
+PLAN_OF_SCRIPT = ("num_train", "num_parameters", "global_batch", "steps_per_epoch", "num_steps")
 
 # The columns of step events: the trace's name, and the event's field.
 STEP_FIELDS = {
@@ -184,6 +185,7 @@ class Series:
         self.fingerprints = Fingerprints()
         self.plan: Event = {}
         self.plans: deque[Event] = deque(maxlen=MAX_PLANS)
+        self.script: Event = {}
         self.state: Event = {}
         self.problem: Event = {}
         self.marks: list[Event] = []
@@ -335,6 +337,10 @@ class Series:
                 self.planned_at_step = self.last_step.get("step", 0) + 1
             self.plan = event
             self.plans.append({name: event[name] for name in PLAN_OF_SAMPLES if name in event})
+        elif kind == "script":
+            # In place of a plan, and written again when more is known.
+            self.script = event
+            self.plan = {name: event.get(name) for name in PLAN_OF_SCRIPT}
         elif kind in ("ranks", "sample"):
             self.latest[kind] = event
             if kind == "ranks":

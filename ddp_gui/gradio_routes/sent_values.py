@@ -26,8 +26,10 @@ from ddp_gui.http.front import Message, Receive, Refused, Scope
 MAX_DEPTH = 40
 # The page sends one; each is checked on the disk.
 MAX_FILES = 4
-# Lists of run ids; all other calls are far below `front.MAX_BYTES`.
-LONG_CALLS = ("delete_runs", "restore_runs", "empty_bin")
+# Lists of run ids, and the files of a script; all other calls are far below `front.MAX_BYTES`.
+LONG_CALLS = ("delete_runs", "restore_runs", "empty_bin", "read_script", "open_script", "start_script")
+# The parts of a long call: a script has at most 200 files.
+MAX_PARTS_OF_A_LONG_CALL = 500
 _SESSION = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
@@ -91,8 +93,8 @@ async def checked_body(
 
 
 def _parsed(body: bytes) -> Any:
-    # Large requests are lists of ids with few other parts.
-    max_parts = front.MAX_PARTS if len(body) <= front.MAX_BYTES else MAX_DEPTH
+    # Large requests are lists of ids, or long texts, with few other parts.
+    max_parts = front.MAX_PARTS if len(body) <= front.MAX_BYTES else MAX_PARTS_OF_A_LONG_CALL
     try:
         return front.parse_json_body(body, max_parts=max_parts)
     except ValueError as error:

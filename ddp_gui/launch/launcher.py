@@ -15,10 +15,9 @@ from starlette.responses import JSONResponse
 from ddp_gui.auth import rights
 from ddp_gui.auth.rights import ClassSettingsFile
 from ddp_gui.http.shell import visible
-from ddp_gui.plan import plan as plan_module
 from ddp_gui.plan.catalogue import Catalogue, CatalogueError
 from ddp_gui.plan.own_data import InspectionError
-from ddp_gui.plan.plan import Plan, shown_run_dir
+from ddp_gui.plan.plan import Plan, Startable, shown_run_dir
 from trainers.contract import config as config_module
 from trainers.contract import events, manifests, rundir
 from trainers.contract.commands import WholeNumber
@@ -26,6 +25,7 @@ from trainers.contract.config import Config, ConfigError, Problem
 from trainers.contract.rundir import Checkpoint, Numbering, RunDirectory
 from trainers.engines import liveness
 from trainers.engines.base import Engine, StartError
+from trainers.engines.local import script_process
 from trainers.files.plain_files import REPOSITORY
 from trainers.machine.os_errors import NO_SPACE, explain
 
@@ -35,10 +35,16 @@ _PLACE = "@RUN@"
 _NEW_RUN = "by-hand-$(date +%m%d-%H%M%S)"
 
 
-def train_anew(engine: Engine, config: Config, runs_dir: Path) -> str:
-    """Return the command that trains a new run with a configuration."""
+def train_anew(engine: Engine, config: Config, runs_dir: Path, code_dir: str = "") -> str:
+    """Return the command that trains a new run with a configuration.
+
+    Args:
+        code_dir: the folder of a script's code.
+    """
     run_dir = f"{shlex.quote(shown_run_dir(runs_dir))}/{_NEW_RUN}"
-    return _in_the_project(shlex.join(engine.command(config, _PLACE)).replace(_PLACE, run_dir))
+    command = engine.command(config, _PLACE)
+    command = [part.replace(script_process.CODE_PLACE, code_dir) for part in command]
+    return _in_the_project(shlex.join(command).replace(_PLACE, run_dir))
 
 
 def send_resume(engine: Engine, run: RunDirectory, step: int) -> str:
@@ -168,7 +174,7 @@ class NotWritableError(ValueError):
 
 
 def create(
-    runs_dir: Path, plan: Plan, owner: str, fill: Callable[[RunDirectory], None] | None = None
+    runs_dir: Path, plan: Startable, owner: str, fill: Callable[[RunDirectory], None] | None = None
 ) -> RunDirectory:
     """Create a run.
 
@@ -182,7 +188,7 @@ def create(
     def fill_in(run: RunDirectory) -> None:
         if owner:
             rights.note_owner(run, owner)
-        plan_module.note_data(run, plan)
+        plan.note(run)
         if fill is not None:
             fill(run)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan.catalogue import Catalogue, Dataset, Model, Size, Strategy
@@ -30,6 +30,10 @@ class Plan:
     dataset: Dataset
     strategy: Strategy
     device_kind: str
+
+    def note(self, run: RunDirectory) -> None:
+        """Write what a new run records about its data."""
+        note_data(run, self)
 
     @property
     def num_replicas(self) -> int:
@@ -93,6 +97,9 @@ def make(config: Config, catalogue: Catalogue, machine: Machine) -> Plan:
     Raises:
         ConfigError: naming every invalid field, its value and the allowed values.
     """
+    if config.is_script:
+        allowed = "empty: a script has its own page, and its code is started from there"
+        raise ConfigError([Problem(field="script", value=config.script, allowed=allowed)])
     too_many = [*_too_many_ranks(config, machine), *_too_many_workers(config, machine)]
     _raise_if_any([*_unknown_names(config, catalogue), *too_many])
     model, dataset = catalogue.models[config.model], catalogue.datasets[config.dataset]
@@ -133,6 +140,26 @@ def make(config: Config, catalogue: Catalogue, machine: Machine) -> Plan:
             [Problem(field="batch_size", value=config.batch_size, allowed=allowed, suggestion=suggestion)]
         )
     return plan
+
+
+class Startable(Protocol):
+    """What the queue starts: a plan, or a script."""
+
+    @property
+    def config(self) -> Config:
+        """The configuration of the run."""
+
+    @property
+    def device_kind(self) -> str:
+        """The kind of devices that the run needs: cuda or cpu."""
+
+    def note(self, run: RunDirectory) -> None:
+        """Write further initial files of the run."""
+
+
+def refuse_ranks(config: Config, machine: Machine) -> None:
+    """Raise ConfigError if the machine has too few GPUs or cores for the ranks of a configuration."""
+    _raise_if_any(_too_many_ranks(config, machine))
 
 
 def ranks_in_words(num_ranks: int, device_kind: str) -> str:

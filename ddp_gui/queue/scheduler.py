@@ -16,7 +16,7 @@ from typing import TypeVar
 from ddp_gui.devices import capacity
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.launch import launcher
-from ddp_gui.plan.plan import Plan
+from ddp_gui.plan.plan import Plan, Startable
 from ddp_gui.queue import starter
 from ddp_gui.queue.policy import Devices, Free, Limits, Start, decide, in_order
 from ddp_gui.queue.snapshot import Snapshot, SnapshotReader, waiting_with
@@ -24,7 +24,7 @@ from ddp_gui.queue.starter import Starter
 from ddp_gui.queue.store import QueueState, QueueStore, QueueStoreError, trim
 from trainers.contract import commands, manifests, rundir
 from trainers.contract.commands import DeviceKind, Ticket
-from trainers.contract.config import Config, ConfigError
+from trainers.contract.config import Config, ConfigError, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import LOCAL
 from trainers.engines.base import Engine, EngineQueue
@@ -117,7 +117,7 @@ class Scheduler:
         """Return the device kind that a run waits for here: "cpu" if the engine's queue allocates GPUs."""
         return "cpu" if self._engine.has_queue else kind
 
-    def start(self, plan: Plan, owner: str, *, uses_occupied_gpus: bool = False) -> Placed:
+    def start(self, plan: Startable, owner: str, *, uses_occupied_gpus: bool = False) -> Placed:
         """Create a run, and start or queue it.
 
         Raises:
@@ -163,13 +163,16 @@ class Scheduler:
                 commands.write_queued(run, placed)
         return self._launch_if_granted(run, placed)
 
-    def _ticket(self, plan: Plan, owner: str) -> Ticket:
+    def _ticket(self, plan: Startable, owner: str) -> Ticket:
         kind = self.kind_to_wait_for("cuda" if plan.device_kind == "cuda" else "cpu")
         num_ranks = plan.config.world_size
         return Ticket(person=owner, kind=kind, num_ranks=num_ranks, asked_unix_s=time.time())
 
-    def refuse_for_engine(self, plan: Plan) -> None:
+    def refuse_for_engine(self, plan: Startable) -> None:
         """Raise a ConfigError if the engine does not support the configuration."""
+        if plan.config.is_script and not self._engine.runs_own_scripts:
+            allowed = f"empty: runs on {self._engine.name} cannot be users' own scripts"
+            raise ConfigError([Problem(field="script", value=plan.config.script, allowed=allowed)])
         if problems := self._engine.check(plan.config):
             raise ConfigError(problems)
 

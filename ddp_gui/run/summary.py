@@ -15,8 +15,8 @@ from ddp_gui.plan.catalogue import Catalogue, Strategy
 from ddp_gui.plan.plan import shown_run_dir
 from ddp_gui.runs import listing
 from ddp_gui.runs.runs import RunStore
+from trainers.contract import code, rundir
 from trainers.contract import config as config_module
-from trainers.contract import rundir
 from trainers.contract.config import Config
 from trainers.contract.events import LIVE_STATES, Event
 from trainers.contract.rundir import RunDirectory
@@ -33,7 +33,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
     config, owner, engine = view.config, rights.owner_of(view.run), liveness.engine_to_ask(view.run)
     catalogue = store.catalogue_for(view.run, config)
     dataset, model = catalogue.datasets.get(config.dataset), catalogue.models.get(config.model)
-    strategy = catalogue.strategies.get(config.strategy)
+    strategy = None if config.is_script else catalogue.strategies.get(config.strategy)
     task = catalogue.tasks.get(dataset.task) if dataset else None
     sample_unit = dataset.sample_unit if dataset else "samples"
     mistake = listing.mistake_of(config, catalogue)
@@ -52,7 +52,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "is_live": view.status().state in LIVE_STATES,
         "may_change": rights.may_change(owner),
         "config": config.to_json(),
-        "model_label": model.label if model else config.model,
+        "model_label": model.label if model else plan.get("model") or config.model,
         "dataset_label": listing.dataset_label(config, catalogue),
         "num_parameters": plan.get("num_parameters", expected_size),
         "task": dataset.task if dataset else None,
@@ -64,14 +64,13 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "charts": tables.charts_of_run(sample_unit, config),
         "num_train": num_train,
         "max_ranks": capacity.read(engine, config).max_ranks(config.device),
-        "strategy_label": strategy.label if strategy else config.strategy,
+        "strategy_label": listing.strategy_label(config, catalogue),
         "strategy_sharing": _sharing(config, strategy, mistake),
         "num_replicas": num_replicas,
-        "global_batch": config.global_batch(num_replicas),
-        "steps_per_epoch": config.steps_per_epoch(num_train, num_replicas) if num_train else None,
+        **_batches(config, plan, num_train, num_replicas),
         "num_steps": num_steps,
         "more_epochs": launcher.what_more_epochs_are(config, num_steps=num_steps),
-        "command": launcher.train_anew(engine, config, view.run.path.parent),
+        "command": launcher.train_anew(engine, config, view.run.path.parent, f"{run_dir}/{code.FOLDER}"),
         "script": engine.script_of(view.run),
         "kills_ranks": engine.kills_ranks,
         # The page knows the current checkpoints and replaces the placeholder.
@@ -83,6 +82,14 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "memory": None if (memory := store.predicted_memory(config, catalogue)) is None else asdict(memory),
         "created_unix_s": view.run.config.stat().st_mtime,
     }
+
+
+def _batches(config: Config, plan: Event, num_train: int | None, num_replicas: int) -> dict[str, int | None]:
+    """Return the global batch and the steps of an epoch; of a script as far as it has shown them."""
+    if config.is_script:
+        return {name: plan.get(name) for name in ("global_batch", "steps_per_epoch")}
+    steps = config.steps_per_epoch(num_train, num_replicas) if num_train else None
+    return {"global_batch": config.global_batch(num_replicas), "steps_per_epoch": steps}
 
 
 def describe_configuration(run: RunDirectory, store: RunStore) -> dict[str, Any]:
@@ -115,6 +122,7 @@ def fields_of(config: Config, catalogue: Catalogue) -> list[dict[str, Any]]:
     settings = config_module.settings() | {name: option.setting for name, option in own.items()}
     defaults = config_module.default_values() | {name: option.default for name, option in own.items()}
     values = config.to_json()
+    of_script = ("name", "nproc_per_node", "on_hang", "hang_timeout_s")
     return [
         {
             "field": name,
@@ -126,6 +134,8 @@ def fields_of(config: Config, catalogue: Catalogue) -> list[dict[str, Any]]:
         }
         for name, setting in settings.items()
         if catalogue.means_something(name, values)
+        and (config.is_script or setting.topic != "script")
+        and (not config.is_script or setting.topic == "script" or name in of_script)
     ]
 
 
@@ -153,6 +163,8 @@ def _run_before(run: RunDirectory, store: RunStore) -> tuple[RunDirectory, Confi
 
 def _sharing(config: Config, strategy: Strategy | None, mistake: Mapping[str, str] | None) -> str:
     """Describe what the ranks share in a step, and any intentional mistake in it."""
+    if config.is_script:
+        return "What the ranks share in a step is up to the script."
     text = strategy.sharing if strategy else f"The strategy {config.strategy} is not installed here."
     return text if mistake is None else f"{text} But this run is broken on purpose: {mistake['description']}"
 
@@ -173,4 +185,4 @@ def _plan(view: RunView) -> Event:
     if view.series.plan or view.unread()[0] == 0:
         return view.series.plan
     batch, _ = event_reader.read_batch(view.run.events, 0)
-    return next((event for event in batch if event["kind"] == "plan"), {})
+    return next((event for event in reversed(batch) if event["kind"] in ("plan", "script")), {})

@@ -147,7 +147,6 @@ def known_to(run: RunDirectory, config: Config, catalogue: Catalogue, own_data: 
 def facts_of(config: Config, catalogue: Catalogue) -> Facts:
     """Return the columns of the list that follow from a configuration."""
     model = catalogue.models.get(config.model)
-    strategy = catalogue.strategies.get(config.strategy)
     return {
         "config_name": config.name,
         "model": config.model,
@@ -155,11 +154,19 @@ def facts_of(config: Config, catalogue: Catalogue) -> Facts:
         "dataset": config.dataset,
         "dataset_label": dataset_label(config, catalogue),
         "strategy": config.strategy,
-        "strategy_label": strategy.label if strategy else config.strategy,
+        "strategy_label": strategy_label(config, catalogue),
         "nproc_per_node": config.nproc_per_node,
         "mistake": mistake_of(config, catalogue),
         "expected_steps": total_steps(config, catalogue),
     }
+
+
+def strategy_label(config: Config, catalogue: Catalogue) -> str:
+    """Return the display name of a run's strategy; a script has its own."""
+    if config.is_script:
+        return "own script"
+    strategy = catalogue.strategies.get(config.strategy)
+    return strategy.label if strategy else config.strategy
 
 
 def mistake_of(config: Config, catalogue: Catalogue) -> dict[str, str] | None:
@@ -176,6 +183,8 @@ def mistake_of(config: Config, catalogue: Catalogue) -> dict[str, str] | None:
 
 def dataset_label(config: Config, catalogue: Catalogue) -> str:
     """Return the display name of a run's data set; for own data, the name of the file or folder."""
+    if config.is_script:
+        return config.script
     if config.data_path and config.dataset in catalogue.own_data:
         return Path(config.data_path).name
     dataset = catalogue.datasets.get(config.dataset)

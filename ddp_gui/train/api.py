@@ -146,10 +146,13 @@ class Api:
             command_id, message = None, "Removed from the queue."
             if not (run.queued.exists() and self._scheduler.take_out(run)):
                 is_waiting = liveness.read_status(run).state == "queued"  # in the engine's queue
-                command_id = launcher.stop(run, save=save)
+                is_script = run.read_config().is_script
+                command_id = launcher.stop(run, save=save and not is_script)
                 if is_waiting:
                     return _answer(run, message) | {"command_id": None}
                 message = "Saving a checkpoint, then stopping." if save else "Stopping without saving."
+                if is_script:
+                    message = "Stopping: when the script asks, or else by SIGTERM."
             return _answer(run, message) | {"command_id": command_id}
 
         return in_plain_words(stop)

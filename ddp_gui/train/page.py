@@ -111,6 +111,8 @@ def make_theme() -> gr.themes.Base:
 HERO = f"""<header class="ddp-hero" id="{shell.FORM}" tabindex="-1">
 <h1>Train a network on several GPUs at once</h1>
 <p>Pick a model and data, press Start, and watch every process of a real <code>torchrun</code> job.</p>
+<p class="ddp-ways"><strong aria-current="page">Choose a model and data</strong>
+<a href="./script">Run my script</a></p>
 </header>"""
 NO_COMMAND = "# no command yet: see the message above"
 FIELDS_A_ROW = 3

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from trainers.parallel import process_group
+from trainers.watch import flight_recorder
 
 NUM_BATCHES = 3
 
@@ -26,7 +27,7 @@ def main() -> int:
             _wait([dist.P2POp(dist.isend, values, world.rank + 1)])
     dist.all_reduce(values)
     dist.broadcast(values, 0)
-    groups = process_group.recorded_groups()
+    groups = flight_recorder.recorded_groups()
     assert groups is not None
     newest = {str(group.newest) for group in groups if len(group.ranks) == world.world_size}
     os.write(1, f"{sorted(newest)}\n".encode())

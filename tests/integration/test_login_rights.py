@@ -62,6 +62,13 @@ ENDPOINTS: dict[str, tuple[str, Any]] = {
     "set_limits": ("teacher", [{"num_ranks": 1}, None]),
     "use_occupied_gpus": ("change", lambda run_id: [run_id]),
     "class_settings": ("teacher", [{"everyone_sees": True}]),
+    "script_page": ("anybody", None),
+    "read_script": ("anybody", None),
+    # Whoever a teacher allows to run scripts: tests/unit/ddp_gui/script/test_rules.py.
+    "open_script": ("anybody", None),
+    "check_python": ("anybody", None),
+    "start_script": ("anybody", None),
+    "script_code": ("see", lambda run_id: [run_id]),
     "run_status": ("see", lambda run_id: [run_id]),
     "predict": ("see", lambda run_id: [run_id, {"pixels": []}, None, 0]),
     "generate": ("see", lambda run_id: [run_id, "", None, 0.8, None, 10, 0]),
@@ -88,6 +95,7 @@ ROUTES: dict[str, tuple[str, str]] = {
     "/runs": ("anybody", ""),
     "/run": ("anybody", ""),
     "/machine": ("anybody", ""),
+    "/script": ("anybody", ""),
     "/learn": ("anybody", ""),
     "/live/learn": ("anybody", ""),
     "/live/learn/lesson": ("anybody", "?name=global-batch"),
@@ -109,6 +117,7 @@ ROUTES: dict[str, tuple[str, str]] = {
     "/live/queue/run": ("see", "?id=RUN"),
     "/live/me": ("anybody", ""),
     "/live/plotly.min.js": ("anybody", ""),
+    "/live/codemirror.min.js": ("anybody", ""),
     f"/{shell.TYPEFACE}": ("open", ""),
     "/live/glossary": ("anybody", ""),
     "/live/machine": ("anybody", ""),
@@ -157,7 +166,7 @@ class Page:
 
     def see_all(self, is_on: bool) -> None:
         """Set what the teacher sets."""
-        assert self.ask(EVE, "class_settings", [{"everyone_sees": is_on}]) == {"everyone_sees": is_on}
+        assert self.ask(EVE, "class_settings", [{"everyone_sees": is_on}])["everyone_sees"] is is_on
 
     def ask(self, person: Person, endpoint: str, values: list[Any]) -> Any:
         """Call an endpoint; an error is returned as its words."""

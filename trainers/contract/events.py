@@ -139,6 +139,8 @@ _ESSENTIAL: Mapping[str, Mapping[str, Check]] = {
         "distances": _is_list_of(_is_number_or_none),
     },
     "recording": {"step": _is_step, "num_steps": _is_count},
+    "script": {"entry": _is_text},
+    "finding": {**_WORDS, "level": _is_text},
 }
 # Not every version writes these fields; if present, they have these types in events of any kind.
 _FURTHER: Mapping[str, Check] = {
@@ -158,6 +160,9 @@ _FURTHER: Mapping[str, Check] = {
     "class_names": _or_none(_is_list_of(_is_text)),
     "confusion": _or_none(_is_list_of(_is_list_of(_is_number))),
     "removed": _or_none(_is_list_of(_is_count)),
+    "replaced": _or_none(_is_list_of(_is_text)),
+    **dict.fromkeys(("num_epochs", "num_steps", "num_train", "line"), _is_count_or_none),
+    **dict.fromkeys(("model", "optimizer", "backend", "file", "lesson"), _is_text_or_none),
     "accepted": lambda value: value is None or isinstance(value, bool),
 }
 
@@ -199,6 +204,20 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "sample": ("step", "type", "content"),
     "fingerprints": ("step", "hashes", "distances"),
     "recording": ("step", "num_steps", "path", "size_bytes", "duration_s"),
+    "script": (
+        "entry",
+        "model",
+        "num_parameters",
+        "optimizer",
+        "backend",
+        "num_train",
+        "global_batch",
+        "steps_per_epoch",
+        "num_epochs",
+        "num_steps",
+        "replaced",
+    ),
+    "finding": ("code", "message", "hint", "level", "file", "line", "rank", "lesson"),
 }
 DEVICE_FIELDS = (
     "rank", "node", "kind", "index", "name", "utilization_percent", "memory_used_bytes",
@@ -207,8 +226,10 @@ DEVICE_FIELDS = (
 RANK_FIELDS = (
     "rank", "step", "step_time_s", "data_time_s", "forward_time_s", "backward_time_s", "optimizer_time_s",
     "wait_time_s", "all_reduce_time_s", "hidden_time_s", "doing", "base_memory_bytes", "peak_memory_bytes",
-    "parameter_bytes", "gradient_bytes", "optimizer_bytes",
+    "parameter_bytes", "gradient_bytes", "optimizer_bytes", "loss",
 )  # fmt: skip
+# How certain a finding about a script is: a mistake, or something to know.
+FINDING_LEVELS = ("mistake", "remark")
 CHECKPOINT_REASONS = ("button", "schedule", "best", "stop", "end")
 # Evaluations are compared by the first of these metrics that is present; True: higher is better.
 PRIMARY_METRICS: Mapping[str, bool] = {"perplexity": False, "rmse": False, "accuracy": True}

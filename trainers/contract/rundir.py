@@ -127,7 +127,8 @@ def next_run_id(runs_dir: Path, config: Config, numbering: Numbering | None = No
 
 def next_run_ids(runs_dir: Path, config: Config, numbering: Numbering | None) -> Iterator[str]:
     """Yield the next id and the ids after it, because another process may take the first."""
-    stem = _slug(config.name) or _slug(f"{config.dataset}-{config.model}") or "run"
+    what = Path(config.script).stem if config.is_script else f"{config.dataset}-{config.model}"
+    stem = _slug(config.name) or _slug(what) or "run"
     suffix = f"-{numbering.suffix}" if numbering else ""
     taken = re.compile(rf"{re.escape(stem)}-(\d{{1,9}})(?:{re.escape(suffix)})?")
     try:

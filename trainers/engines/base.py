@@ -280,6 +280,8 @@ class Engine(ABC):
     has_hosts: ClassVar[bool] = False
     # The engine can kill a single rank, to demonstrate how the other ranks react.
     kills_ranks: ClassVar[bool] = False
+    # The engine runs users' own scripts.
+    runs_own_scripts: ClassVar[bool] = False
 
     @abstractmethod
     def capacity(self) -> Capacity:

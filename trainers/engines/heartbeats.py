@@ -1,101 +1,51 @@
-"""Heartbeats of ranks in shared memory.
+"""The supervisor's side of the ranks' heartbeats, and the comparison of their answers.
 
-The supervisor creates one memory file. Ranks find it through the environment variable named `ADDRESS` and map
-it. Layout, for N ranks: N places of `_NUMBERS` 64-bit integers, then N buffers of `MAX_ANSWER_BYTES`.
-No locks are needed, because each number has one writer: the supervisor writes `_ASKED`, the rank writes the
-rest. A heartbeat is three stores into mapped memory: cheap enough for several per step.
-
-The second half of the file compares the ranks' answers, to find the rank that blocks a collective.
+`Board` reads the places that the ranks write (`contract/heartbeats.py`). The second half of the file compares
+the ranks' answers, to find the rank that blocks a collective.
 """
 
 from __future__ import annotations
 
-import ctypes
-import faulthandler
-import json
 import os
-import signal
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
+from trainers.contract import heartbeats as layout
 from trainers.contract.config import Config
-from trainers.files.json_files import parse_json
 from trainers.machine import host
 from trainers.machine.host import MemoryFile
 
-ADDRESS = "TRAINERS_HEARTBEATS"
+# isort: off
+from trainers.contract.heartbeats import (
+    ADDRESS, BUILDING, COMPUTING, DOING, ENDING, EVALUATING, FETCHING, MAX_ANSWER_BYTES, REPORTING,
+    SAMPLING, SAVING, STACKS_SIGNAL, STANDING_BY, STARTING, STEPPING, Answer, Beat, Collective, Group,
+    Place, answer_when_asked, begin_heartbeats, describe_activity, from_bytes, note_gpu, to_bytes,
+    write_heartbeat,
+)  # fmt: skip
 
-# Activities of a rank, worded to follow "at step 7, …".
-DOING = (
-    "starting",
-    "building the job",
-    "fetching data",
-    "in forward and backward",
-    "in the optimizer step",
-    "exchanging reports with the other ranks",
-    "evaluating",
-    "making a sample",
-    "saving",
-    "ending",
-    "waiting in the warm pool",
-)
-(
-    STARTING,
-    BUILDING,
-    FETCHING,
-    COMPUTING,
-    STEPPING,
-    REPORTING,
-    EVALUATING,
-    SAMPLING,
-    SAVING,
-    ENDING,
-    STANDING_BY,
-) = range(len(DOING))
+# isort: on
+
+# A rank's side is in `contract/`; callers of the engine find both sides here.
+__all__ = [
+    "ADDRESS", "BUILDING", "COMPUTING", "DOING", "ENDING", "EVALUATING", "FETCHING", "MAX_ANSWER_BYTES",
+    "REPORTING", "SAMPLING", "SAVING", "STACKS_SIGNAL", "STANDING_BY", "STARTING", "STEPPING", "Answer",
+    "Beat", "Board", "Collective", "Group", "Place", "answer_when_asked", "begin_heartbeats",
+    "behind_on_gpu", "blamed_ranks", "can_be_watched", "describe_activity", "from_bytes", "gaps",
+    "is_in_one", "note_gpu", "silence_limit", "to_bytes", "write_heartbeat",
+]  # fmt: skip
 
 # A busy rank (computing or reading) may be silent for this multiple of `hang_limit_s`.
 BUSY_FACTOR = 30
-
-_COUNT, _PID, _STEP, _DOING, _ON_GPU, _ASKED, _ANSWERED, _ANSWER_BYTES = range(8)
-_NUMBERS = 8
-_PLACE_BYTES = _NUMBERS * 8
-# The maximum size of an answer. Each process group takes a few hundred bytes.
-MAX_ANSWER_BYTES = 16 * 1024
-
-
-@dataclass(frozen=True, kw_only=True)
-class Beat:
-    """The latest heartbeat of a rank.
-
-    Attributes:
-        step: The last completed step.
-        doing: Index into `DOING`.
-        is_on_gpu: True if the rank drives a GPU. Waiting for a GPU is busy waiting: it uses a core
-            completely, so CPU time proves no progress.
-    """
-
-    count: int
-    pid: int
-    step: int
-    doing: int
-    is_on_gpu: bool = False
-
-    @property
-    def words(self) -> str:
-        """Activity of the rank, as text."""
-        return DOING[self.doing] if self.doing < len(DOING) else DOING[STARTING]
 
 
 class Board:
     """The supervisor's side: reads the place of every rank."""
 
     def __init__(self, num_ranks: int) -> None:
-        self._file = MemoryFile("heartbeats", num_ranks * (_PLACE_BYTES + MAX_ANSWER_BYTES))
+        self._file = MemoryFile("heartbeats", num_ranks * (layout.PLACE_BYTES + MAX_ANSWER_BYTES))
         self._bytes = memoryview(self._file.map())
-        self._numbers = self._bytes[: num_ranks * _PLACE_BYTES].cast("Q")
+        self._numbers = self._bytes[: num_ranks * layout.PLACE_BYTES].cast("Q")
         self._num_asked = 0
         self.num_ranks = num_ranks
 
@@ -106,86 +56,31 @@ class Board:
 
     def read(self, rank: int) -> Beat | None:
         """Return a rank's latest heartbeat; None before its first."""
-        start = rank * _NUMBERS
-        numbers = self._numbers[start : start + _NUMBERS]
-        if numbers[_COUNT] == 0:
+        start = rank * layout.NUMBERS
+        numbers = self._numbers[start : start + layout.NUMBERS]
+        if numbers[layout.COUNT] == 0:
             return None
         return Beat(
-            count=numbers[_COUNT],
-            pid=numbers[_PID],
-            step=numbers[_STEP],
-            doing=numbers[_DOING],
-            is_on_gpu=bool(numbers[_ON_GPU]),
+            count=numbers[layout.COUNT],
+            pid=numbers[layout.PID],
+            step=numbers[layout.STEP],
+            doing=numbers[layout.DOING_NOW],
+            is_on_gpu=bool(numbers[layout.ON_GPU]),
         )
 
     def ask(self) -> None:
         """Ask every rank for the collectives it is in. Ranks poll the request number."""
         self._num_asked += 1
         for rank in range(self.num_ranks):
-            self._numbers[rank * _NUMBERS + _ASKED] = self._num_asked
+            self._numbers[rank * layout.NUMBERS + layout.ASKED] = self._num_asked
 
     def answer(self, rank: int) -> bytes | None:
         """Return a rank's answer to the latest request, or None. A stuck rank never answers."""
-        numbers = self._numbers[rank * _NUMBERS : (rank + 1) * _NUMBERS]
-        if self._num_asked == 0 or numbers[_ANSWERED] != self._num_asked:
+        numbers = self._numbers[rank * layout.NUMBERS : (rank + 1) * layout.NUMBERS]
+        if self._num_asked == 0 or numbers[layout.ANSWERED] != self._num_asked:
             return None
-        room = _buffer_of_answer(self._bytes, self.num_ranks, rank)
-        return bytes(room[: numbers[_ANSWER_BYTES]])
-
-
-class Place:
-    """A rank's side: writes its own place."""
-
-    def __init__(self, address: str | None, rank: int) -> None:
-        """Map this rank's place. Without an address, heartbeats are discarded.
-
-        Raises:
-            OSError: If the memory file does not exist.
-        """
-        if address is None:
-            board, num_ranks, rank = memoryview(bytearray(_PLACE_BYTES + MAX_ANSWER_BYTES)), 1, 0
-        else:
-            board = memoryview(host.map_file(address))
-            num_ranks = len(board) // (_PLACE_BYTES + MAX_ANSWER_BYTES)
-        self._numbers = board[rank * _PLACE_BYTES : (rank + 1) * _PLACE_BYTES].cast("Q")
-        self._answer_buffer = _buffer_of_answer(board, num_ranks, rank)
-        self._numbers[_PID] = os.getpid()
-
-    def beat(self, doing: int, step: int | None = None) -> None:
-        """Record a heartbeat."""
-        if step is not None:
-            self._numbers[_STEP] = step
-        self._numbers[_DOING] = doing
-        # The counter is written last, after the activity and the step that belong to it.
-        self._numbers[_COUNT] += 1
-
-    @property
-    def doing(self) -> int:
-        """Activity in the latest heartbeat: index into `DOING`."""
-        return self._numbers[_DOING]
-
-    def note_gpu(self) -> None:
-        """Record that this rank drives a GPU."""
-        self._numbers[_ON_GPU] = 1
-
-    @property
-    def is_asked(self) -> bool:
-        """True if the supervisor waits for an answer."""
-        return self._numbers[_ASKED] != self._numbers[_ANSWERED]
-
-    def answer(self, reply: bytes) -> None:
-        """Answer the supervisor's latest request. An answer that exceeds the buffer is sent empty."""
-        asked = self._numbers[_ASKED]
-        reply = reply if len(reply) <= MAX_ANSWER_BYTES else b""
-        self._answer_buffer[: len(reply)] = reply
-        self._numbers[_ANSWER_BYTES] = len(reply)
-        # The request number is last: it marks the answer above as complete.
-        self._numbers[_ANSWERED] = asked
-
-
-def _buffer_of_answer(board: memoryview, num_ranks: int, rank: int) -> memoryview:
-    start = num_ranks * _PLACE_BYTES + rank * MAX_ANSWER_BYTES
-    return board[start : start + MAX_ANSWER_BYTES]
+        room = layout.answer_buffer(self._bytes, self.num_ranks, rank)
+        return bytes(room[: numbers[layout.ANSWER_SIZE]])
 
 
 def can_be_watched() -> bool:
@@ -193,30 +88,10 @@ def can_be_watched() -> bool:
     return host.is_in_memory()
 
 
-STACKS_SIGNAL = signal.SIGUSR2
 UNWATCHED_PATIENCE = timedelta(seconds=60)
 # With `compile`, one rank may load from a cache what another compiles, for example for an uneven last batch.
 COMPILERS_PATIENCE = timedelta(minutes=10)
 FOR_EVER = timedelta(days=30)
-
-_PR_SET_PTRACER = 0x59616D61
-_place = Place(None, 0)
-
-
-def begin_heartbeats() -> None:
-    """Send heartbeats to the supervisor, if there is one, and let it read this rank's stacks."""
-    global _place
-    address = os.environ.get(ADDRESS)
-    _place = Place(address, int(os.environ["RANK"]))
-    write_heartbeat(STARTING)
-    # This signal writes the stacks of all threads to the rank's log, even from inside compiled code.
-    faulthandler.register(STACKS_SIGNAL, file=sys.stderr.fileno(), all_threads=True)
-    if address is not None and sys.platform.startswith("linux"):
-        # Under Yama's ptrace restriction only ancestors may read a process, but py-spy is another child of
-        # the supervisor. This allows the supervisor and its descendants. Its pid is in the address,
-        # /proc/PID/fd/N.
-        supervisor_pid = int(address.split("/")[2])
-        ctypes.CDLL(None).prctl(_PR_SET_PTRACER, supervisor_pid, 0, 0, 0)
 
 
 def silence_limit(config: Config) -> timedelta:
@@ -230,79 +105,6 @@ def silence_limit(config: Config) -> timedelta:
     if config.on_hang == "wait":
         return FOR_EVER
     return timedelta(seconds=BUSY_FACTOR * config.hang_limit_s) + UNWATCHED_PATIENCE
-
-
-def write_heartbeat(doing: int, step: int | None = None) -> None:
-    """Record a heartbeat: the current activity, and the last completed step."""
-    _place.beat(doing, step)
-
-
-def describe_activity() -> str:
-    """Return this rank's activity, as worded in `DOING`."""
-    return DOING[_place.doing]
-
-
-def note_gpu() -> None:
-    """Record that this rank drives a GPU, where waiting takes CPU time as if it were work."""
-    _place.note_gpu()
-
-
-def answer_when_asked(say: Callable[[], bytes]) -> None:
-    """Answer the supervisor's request, if any, with this rank's collectives. Callable from any thread."""
-    if _place.is_asked:
-        _place.answer(say())
-
-
-# Collectives whose tensors have the same size on all ranks.
-_SAME_SIZE = ("all-reduce", "broadcast")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Collective:
-    """One collective: its sequence number in its process group, and its tensor."""
-
-    number: int
-    name: str
-    dtype: str = ""
-    num_bytes: int = 0
-
-    def __str__(self) -> str:
-        about = f" ({self.dtype}, {_size_text(self.num_bytes)})" if self.dtype else ""
-        return f"{self.name} {self.number}{about}"
-
-    def fits(self, other: Collective) -> bool:
-        """True if both ranks are in the same collective: same operation and, where required, same size."""
-        is_same_size = self.name not in _SAME_SIZE or self.num_bytes == other.num_bytes
-        return self.name == other.name and is_same_size
-
-
-@dataclass(frozen=True, kw_only=True)
-class Group:
-    """One rank's view of a process group.
-
-    Attributes:
-        ranks: Global ranks of its members.
-        newest: The last collective that this rank has entered.
-        unfinished: The first collective that it has entered and not left.
-    """
-
-    name: str
-    ranks: tuple[int, ...]
-    newest: Collective | None = None
-    unfinished: Collective | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """A rank's answer to a request of the supervisor.
-
-    Attributes:
-        groups: Its process groups; empty if torch cannot list them.
-        gradients_done: Number of backward passes whose gradients its GPU has computed; None if unknown.
-    """
-
-    groups: tuple[Group, ...] = ()
-    gradients_done: int | None = None
 
 
 # The views of the ranks that have answered.
@@ -330,24 +132,6 @@ class Gap:
         return (
             f"{_ranks_text(self.missing)} never entered {what}, in which {_ranks_text(self.waiting)} {wait}"
         )
-
-
-def to_bytes(answer: Answer) -> bytes:
-    """Serialize an answer."""
-    return json.dumps(asdict(answer)).encode()
-
-
-def from_bytes(reply: bytes) -> Answer | None:
-    """Parse an answer; None if it is empty or invalid."""
-    try:
-        raw = parse_json(reply)
-        done = raw["gradients_done"]
-        return Answer(
-            groups=tuple(_parse_group(group) for group in raw["groups"]),
-            gradients_done=None if done is None else int(done),
-        )
-    except (ValueError, LookupError, TypeError):
-        return None
 
 
 def behind_on_gpu(answers: Mapping[int, Answer]) -> tuple[int, ...]:
@@ -411,21 +195,6 @@ def _latest_number(group: Group | None) -> int:
     return -1 if group is None or group.newest is None else group.newest.number
 
 
-def _parse_group(raw: Mapping[str, Any]) -> Group:
-    return Group(
-        name=str(raw["name"]),
-        ranks=tuple(int(rank) for rank in raw["ranks"]),
-        newest=None if raw["newest"] is None else Collective(**raw["newest"]),
-        unfinished=None if raw["unfinished"] is None else Collective(**raw["unfinished"]),
-    )
-
-
 def _ranks_text(ranks: Iterable[int]) -> str:
     names = [str(rank) for rank in sorted(ranks)]
     return f"rank {names[0]}" if len(names) == 1 else f"ranks {', '.join(names[:-1])} and {names[-1]}"
-
-
-def _size_text(num_bytes: int) -> str:
-    if num_bytes < 1000:
-        return f"{num_bytes} bytes"
-    return f"{num_bytes / 1e3:.1f} kB" if num_bytes < 1e6 else f"{num_bytes / 1e6:.1f} MB"

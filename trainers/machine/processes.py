@@ -289,6 +289,12 @@ class ProcessTree:
                 found[process.pid] = process.create_time()
         return found
 
+    def terminate(self) -> None:
+        """Send SIGTERM to every survivor."""
+        for process in self.survivors():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.terminate()
+
     def kill(self) -> None:
         """SIGKILL every survivor and its new children until none is left or the time limit is reached.
 

@@ -26,12 +26,13 @@ from trainers.engines import heartbeats
 from trainers.machine import hardware, host
 from trainers.machine.host import MemoryFile
 from trainers.machine.threads import OtherLoad, OtherLoadReader, own_cpu_s
-from trainers.parallel import devices, process_group
+from trainers.parallel import devices
 from trainers.parallel.process_group import World, gather_json, is_one_machine
 from trainers.report import samples as samples_module
 from trainers.report.reporter import NullReporter
 from trainers.report.samples import SampleBoard
 from trainers.report.step_clock import StepTimes
+from trainers.watch.flight_recorder import flight_record_text
 
 
 @dataclass(kw_only=True)
@@ -180,9 +181,7 @@ class Telemetry:
         others = OtherMachines(world) if world.local_rank == 0 and not is_one_machine() else None
         is_early = False
         while not self._stop.is_set():
-            heartbeats.answer_when_asked(
-                partial(process_group.flight_record_text, self._pulse.gradients_done)
-            )
+            heartbeats.answer_when_asked(partial(flight_record_text, self._pulse.gradients_done))
             board.write(world.local_rank, self._sample(index, reader))
             if world.local_rank == 0 and not self._stop.wait(GATHER_AFTER_S):
                 samples = self._read_board(board, is_early=is_early)

@@ -1,4 +1,4 @@
-// Settings of the class, for teachers: which runs students can see.
+// Settings of the class, for teachers: which runs students can see, and whether they run scripts.
 
 import { openDialog } from "../shared/dialog.js";
 import { el } from "../shared/dom.js";
@@ -26,6 +26,7 @@ export async function openClassSettings() {
   const choices = WHO_SEES.map(([value, title, words]) =>
     choice(value, title, words, settings.everyone_sees),
   );
+  const scripts = el("input", { type: "checkbox", checked: settings.students_run_scripts });
   await openDialog({
     title: "The class",
     content: el(
@@ -33,11 +34,15 @@ export async function openClassSettings() {
       { class: "ddp-class" },
       el("legend", {}, "Visibility of runs"),
       choices.map((each) => each.element),
+      el("label", {}, scripts, el("span", {}, "Students may run their own scripts, in a sandbox")),
     ),
     confirm: "Save",
     onConfirm: async () => {
       const { value, title } = choices.find((each) => each.input.checked) ?? choices[0];
-      await callEndpoint("class_settings", { everyone_sees: value });
+      await callEndpoint("class_settings", {
+        everyone_sees: value,
+        students_run_scripts: scripts.checked,
+      });
       inform(`${title}, from now on.`);
     },
   });

@@ -1,10 +1,10 @@
 // The configuration of a run: changed settings, differences from the previous run, and all settings.
 
 import { el, section, setText, show } from "../shared/dom.js";
-import { againAddress, address, fetchJson, runAddress } from "../shared/net.js";
+import { againAddress, address, fetchJson, runAddress, scriptAddress } from "../shared/net.js";
 
 export class ConfigurationPanel {
-  constructor(runId) {
+  constructor(runId, isScript) {
     this.note = el("p", { class: "ddp-empty" }, "Reading …");
     this.chosen = el("dl", { class: "ddp-settings" });
     this.before = el("div", {});
@@ -21,7 +21,10 @@ export class ConfigurationPanel {
         {},
         el(
           "a",
-          { class: "ddp-button ddp-button-small", href: againAddress(runId) },
+          {
+            class: "ddp-button ddp-button-small",
+            href: isScript ? scriptAddress(runId) : againAddress(runId),
+          },
           "Run again with changes",
         ),
       ),

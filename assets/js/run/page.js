@@ -23,6 +23,7 @@ import { QueuedPanel } from "./head/queued.js";
 import { RanksPanel } from "./ranks.js";
 import { SamplePanel } from "./sample/sample.js";
 import { nameParts, sideBySide } from "./head/side_by_side.js";
+import { ScriptPanel } from "./script_panel.js";
 import { RunStream } from "./stream.js";
 import { Tab } from "./head/tab.js";
 import { TakeHomePanel } from "./take_home.js";
@@ -118,9 +119,10 @@ class RunPage {
     this.checkpoints = new CheckpointTable(runId, summary, look);
     this.events = new EventList();
     this.closer = new LookCloser(runId, summary);
+    this.script = summary.config.script ? new ScriptPanel(runId, summary) : null;
     this.logs = new LogPanel(runId, summary);
     this.command = new CommandPanel(summary);
-    this.command.element.append(new ElsewherePanel(runId).element);
+    if (!this.script) this.command.element.append(new ElsewherePanel(runId).element);
     this.tab = isAlone ? new Tab(this.name) : null;
     this.numbers = new Calm(NUMBERS_EVERY_MS, () => this.showNumbers());
     this.loading = el("p", { class: "ddp-connection", role: "status", hidden: true });
@@ -142,15 +144,19 @@ class RunPage {
   layOut(runId, summary) {
     // Without a confusion matrix the memory card takes its place.
     const hasConfusion = summary.first_metric === "accuracy";
+    const isScript = this.script !== null;
     return el(
       "div",
-      { class: `ddp ddp-run-page ${summary.is_live ? "ddp-keeps-room" : "ddp-awaits-all"}` },
+      {
+        class: `ddp ddp-run-page ${isScript ? "ddp-of-script " : ""}${summary.is_live ? "ddp-keeps-room" : "ddp-awaits-all"}`,
+      },
       this.connection,
       this.loading,
       this.header.element,
       this.queued.element,
       this.progress.element,
       this.insights.element,
+      this.script?.element,
       this.tiles.element,
       el("h2", { class: "ddp-unseen" }, "Charts"),
       this.board.element,
@@ -162,21 +168,21 @@ class RunPage {
         el(
           "div",
           { class: "ddp-stack" },
-          this.sample.element,
+          isScript ? null : this.sample.element,
           hasConfusion ? null : this.memory.element,
-          this.confusion.element,
+          isScript ? null : this.confusion.element,
         ),
       ),
-      this.tryIt.element,
+      isScript ? null : this.tryIt.element,
       el(
         "div",
         { class: "ddp-pair" },
-        el("div", { class: "ddp-stack" }, this.checkpoints.element, this.takeHome.element),
+        isScript ? null : el("div", { class: "ddp-stack" }, this.checkpoints.element, this.takeHome.element),
         this.events.element,
       ),
       this.closer.element,
       this.logs.element,
-      new ConfigurationPanel(runId).element,
+      new ConfigurationPanel(runId, isScript).element,
       this.command.element,
     );
   }
@@ -232,6 +238,7 @@ class RunPage {
     letTake(this.tryIt, (card) => card.update(payload.checkpoints, head.state, best));
     letTake(this.events, (card) => card.update(payload.marks, payload.type === "snapshot"));
     letTake(this.command, (card) => card.update(payload.checkpoints, head));
+    if (this.script) letTake(this.script, (card) => card.update(payload));
     letTake(this.closer, (card) => card.update(payload));
     letTake(this.logs, (card) => card.noteMarks(payload.marks));
     if (this.board.traces.isTooLong()) this.stream.refresh();

@@ -27,7 +27,7 @@ export class CommandPanel {
       new CommandLine(summary.command).element,
       this.resumePart,
       summary.script ? scriptOf(summary) : null,
-      equation(summary),
+      summary.config.script ? null : equation(summary),
     );
   }
 

@@ -40,6 +40,11 @@ export function againAddress(runId, changes = {}) {
   return url.href;
 }
 
+/** The URL of "Run my script" with the code and settings of a run. */
+export function scriptAddress(runId) {
+  return address(`script?from=${encodeURIComponent(runId)}`);
+}
+
 /** The URL of a live route of a run. */
 export function runAddress(runId, route, query = {}) {
   const url = new URL(`live/runs/${encodeURIComponent(runId)}/${route}`, ROOT);

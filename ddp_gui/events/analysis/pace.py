@@ -52,7 +52,8 @@ def pace_of_run(series: Series, *, is_over: bool) -> Pace | None:
     return of_steps(
         series.steps,
         global_batch=global_batch,
-        num_train=series.plan["num_train"],
+        # A script may not tell how many samples it has.
+        num_train=series.plan.get("num_train") or global_batch,
         since_step=series.planned_at_step,
         is_over=is_over,
     )

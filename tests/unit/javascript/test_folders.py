@@ -7,7 +7,14 @@ import re
 from pathlib import Path
 
 # A folder imports from those below it; those of one line do not know each other.
-LAYERS = (("",), ("learn",), ("machine", "queue", "run", "train"), ("runs",), ("auth", "charts"), ("shared",))
+LAYERS = (
+    ("",),
+    ("learn",),
+    ("machine", "queue", "run", "train"),
+    ("runs", "script"),
+    ("auth", "charts"),
+    ("shared",),
+)
 IMPORTED = re.compile(r'(?:from |import\()"(\.[^"]+)"')
 
 

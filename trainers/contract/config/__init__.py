@@ -24,16 +24,17 @@ from trainers.contract.config.sections import (
     Optimisation,
     Parallelism,
     Reproduction,
+    Script,
     Speed,
     Teaching,
     Where,
 )
 
-__all__ = ["Config", "ConfigError", "Problem", "Setting", "parse"]
+__all__ = ["Config", "ConfigError", "Problem", "Setting", "parse", "plain_path"]
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 # Fields added by later versions have defaults, so older configurations keep their meaning.
-READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7)
+READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8)
 MAX_NAME_COMPARED = 100
 MAX_FIELDS = 200
 # Users watch the hang that a deliberate mistake causes, so it is detected early.
@@ -45,7 +46,7 @@ RanksPerReplica = str
 
 @dataclass(frozen=True, kw_only=True)
 class Config(
-    Teaching, Where, Reproduction, Speed, Parallelism, Duration, Optimisation, Network, Data, Basics
+    Script, Teaching, Where, Reproduction, Speed, Parallelism, Duration, Optimisation, Network, Data, Basics
 ):
     """The complete configuration of one run; frozen, every field has a default.
 
@@ -193,6 +194,9 @@ def parse(raw: Mapping[str, Any]) -> Config:
 @functools.cache
 def _types() -> Mapping[str, Any]:
     return typing.get_type_hints(Config)
+
+
+plain_path = options_module.plain_path
 
 
 def allowed_text(name: str) -> str:

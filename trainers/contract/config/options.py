@@ -21,8 +21,9 @@ MAX_SHOWN = 80
 MAX_TOLD = 20
 
 Topic = Literal[
-    "main", "data", "model", "optimizer", "schedule", "parallel", "speed", "reproduce", "where", "teaching"
-]
+    "main", "data", "model", "optimizer", "schedule", "parallel", "speed", "reproduce", "where", "teaching",
+    "script",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from dataclasses import dataclass
 from typing import Any
 
@@ -700,3 +702,108 @@ class Where:
         topic="where",
         max_length=MAX_LINES,
     )
+
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}=.*")
+# Variables by which the page starts and finds the ranks of a run.
+_RESERVED_VARIABLES = re.compile(r"(TRAINERS_|PET_|TORCHELASTIC_|LD_|PYTHONPATH=|PYTHONHOME=)")
+
+
+def parse_variables(text: str) -> dict[str, str]:
+    """Return the environment variables of a script, one NAME=VALUE a line.
+
+    Raises:
+        ValueError: with the allowed values.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not all(_VARIABLE.fullmatch(line) and not _RESERVED_VARIABLES.match(line) for line in lines):
+        raise ValueError(
+            "one NAME=VALUE a line; names that begin with TRAINERS_, PET_, TORCHELASTIC_ or LD_, and "
+            "PYTHONPATH and PYTHONHOME, are the page's own"
+        )
+    return dict(line.split("=", 1) for line in lines)
+
+
+def parse_arguments(text: str) -> list[str]:
+    """Return the arguments of a script, quoted as for a shell.
+
+    Raises:
+        ValueError: with the allowed values.
+    """
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ValueError(f"arguments as in a shell ({error})") from None
+
+
+def _check_script(text: str) -> None:
+    parts = text.split("/")
+    if text and (not text.endswith(".py") or any(part in ("", ".", "..") for part in parts)):
+        raise ValueError("the path of a .py file inside the stored code, or empty")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """A user's own script, which runs in place of a model and data from the lists.
+
+    The code itself is stored in the run's folder `code/`.
+    """
+
+    script: str = setting(
+        "",
+        label="Script",
+        help="The entry file in the run's folder code/. Empty: the run trains a model from the lists.",
+        topic="script",
+        max_length=500,
+        check=_check_script,
+    )
+    script_arguments: str = setting(
+        "",
+        label="Arguments",
+        help="The script's command line, quoted as in a shell.",
+        topic="script",
+        max_length=4000,
+        check=parse_arguments,
+    )
+    script_start: str = setting(
+        "torchrun",
+        label="Started as",
+        help="torchrun starts one process per rank; python starts one, which starts the ranks itself.",
+        topic="script",
+        choices=("torchrun", "python"),
+    )
+    script_python: str = setting(
+        "",
+        label="Python interpreter",
+        help="The python of another environment, with torch 2.4 or newer. Empty: the page's own.",
+        topic="script",
+        max_length=4096,
+        is_path=True,
+    )
+    script_environment: str = setting(
+        "",
+        label="Environment variables",
+        help="One NAME=VALUE a line.",
+        topic="script",
+        max_length=4000,
+        check=parse_variables,
+    )
+    script_folder: str = setting(
+        "",
+        label="Working folder",
+        help="The folder in which the script starts. Empty: the folder of the stored code.",
+        topic="script",
+        max_length=4096,
+        is_path=True,
+    )
+    script_on_cpu: bool = setting(
+        False,
+        label="Run on CPU ranks",
+        help="Requests for a GPU have no effect: nccl becomes gloo, .cuda() and .to('cuda') keep the CPU.",
+        topic="script",
+    )
+
+    @property
+    def is_script(self) -> bool:
+        """True if the run is a user's own script."""
+        return bool(self.script)

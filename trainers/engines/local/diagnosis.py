@@ -221,11 +221,11 @@ def explain_end(
     for node in range(1, num_machines):
         log = torchrun_log.with_name(f"{torchrun_log.stem}_{node}{torchrun_log.suffix}")
         folder = torchrun_dir.with_name(f"{torchrun_dir.name}_{node}")
-        failures += _failures(run, log, folder, first_rank=node * _num_ranks(run) // num_machines)
+        failures += _failures(run, log, folder, first_rank=node * num_ranks(run) // num_machines)
     if not failures:
         return _torchrun_ended(exit_code, torchrun_log)
     causes = [failure for failure in failures if not failure.is_consequence]
-    ended = next((why for rank in range(_num_ranks(run)) if (why := why_ended(rank))), "")
+    ended = next((why for rank in range(num_ranks(run)) if (why := why_ended(rank))), "")
     if ended and all(failure.was_killed for failure in causes):
         return _node_ended(ended)
     if not causes:
@@ -381,7 +381,7 @@ def _rank_raised(failure: _Failure, gpu_indices: Sequence[int | None]) -> Cause:
 def _collective_timeout(run: RunDirectory, failure: _Failure, failures: list[_Failure]) -> Cause:
     """Explain a collective's timeout: the rank that did not wait, or has the lowest step, is missing."""
     waited = {item.rank for item in failures if TIMEOUT_ERRORS.search(item.message)}
-    absent = [rank for rank in range(_num_ranks(run)) if rank not in waited]
+    absent = [rank for rank in range(num_ranks(run)) if rank not in waited]
     late = absent[0] if len(absent) == 1 else _rank_behind(run)
     who = "" if late is None else f"; rank {late} never arrived"
     log = "the logs of the ranks" if late is None else f"logs/rank_{late}.log"
@@ -426,7 +426,8 @@ def _num_machines(run: RunDirectory) -> int:
         return 1
 
 
-def _num_ranks(run: RunDirectory) -> int:
+def num_ranks(run: RunDirectory) -> int:
+    """Return the number of ranks of a run; 1 if its configuration cannot be read."""
     """Return the number of ranks; 0 if the configuration has been damaged since the start."""
     try:
         return run.read_config().world_size
@@ -453,7 +454,7 @@ def _peer_lost(run: RunDirectory, failures: list[_Failure], first_rank: int | No
             SIGTERM proves nothing.
     """
     failed = {item.rank for item in failures}
-    silent = [rank for rank in range(_num_ranks(run)) if rank not in failed]
+    silent = [rank for rank in range(num_ranks(run)) if rank not in failed]
     told_to_end = [item.rank for item in failures if item.exit_code == -signal.SIGTERM and not item.message]
     if first_rank is not None and first_rank in told_to_end:
         return _rank_terminated(first_rank)

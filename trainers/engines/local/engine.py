@@ -16,7 +16,7 @@ from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import LOCAL, Handle, Status, StatusError
 from trainers.engines.base import HANDSHAKE_S, Capacity, Engine, Launch, StartError, true_status
-from trainers.engines.local import stopping, torchrun
+from trainers.engines.local import script_process, stopping, torchrun
 from trainers.engines.local.warm_pool import Order, WarmPool
 from trainers.files import private_files
 from trainers.files.plain_files import REPOSITORY, open_plain, open_to_append
@@ -58,6 +58,7 @@ class LocalEngine(Engine):
 
     name = LOCAL
     kills_ranks = True
+    runs_own_scripts = True
 
     def __init__(self, warm_pool: WarmPool | None = None) -> None:
         self._warm_pool = warm_pool
@@ -110,7 +111,7 @@ class LocalEngine(Engine):
         run_dir = str(run.path.resolve())
         more = cuda_environment.only(gpu.uuid for gpu in grant.gpus)  # none on the CPU: all are hidden
         order = Order(run_dir=run_dir, resume_step=ticket.resume_step, ticket=grant.token, environment=more)
-        if self._warm_pool is not None:
+        if self._warm_pool is not None and not run.read_config().is_script:
             taken = self._warm_pool.take(ticket.num_ranks, order)
             if taken is not None:
                 return taken
@@ -175,6 +176,8 @@ class LocalEngine(Engine):
     def command(self, config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
         """Return the literal torchrun command, with this interpreter's torchrun, for the project's folder."""
         program = [_relative_to_project(part) for part in torchrun.torchrun_program()]
+        if config.is_script:
+            return script_process.script_command(config, str(run_dir), program)
         return torchrun.torchrun_command(config, run_dir, resume_step, program)
 
     def begin(self) -> None:

@@ -40,6 +40,8 @@ _WAITING_FUNCTIONS = ("_engine_run_backward", "_pre_forward")
 _GPU_FILES, _GPU_FUNCTIONS = "/torch/cuda/", ("synchronize", "elapsed_time")
 # Reads from the device are compiled code and have no Python frame; the source line reveals them.
 _READS_DEVICE = re.compile(r"\.(item|tolist|cpu|synchronize)\(")
+_LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+/")
+_WATCH = f"{REPOSITORY}/trainers/watch/"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,11 +68,11 @@ class Frame:
 
     @property
     def is_ours(self) -> bool:
-        """True if its code belongs neither to Python nor to a library."""
-        libraries = ("/site-packages/", "/dist-packages/", sysconfig.get_path("stdlib"), "<")
-        return not any(part in self.file for part in libraries[:2]) and not self.file.startswith(
-            libraries[2:]
-        )
+        """True if its code belongs neither to Python nor to a library, nor to the hooks around a script."""
+        # A script's interpreter may be another one, with its own standard library.
+        if _LIBRARY.search(self.file) or self.file.startswith((sysconfig.get_path("stdlib"), "<")):
+            return False
+        return not self.file.startswith(_WATCH)
 
 
 @dataclass(frozen=True, kw_only=True)

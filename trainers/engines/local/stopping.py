@@ -35,6 +35,7 @@ from trainers.files.private_files import ForeignFileError, open_own
 from trainers.machine import processes
 from trainers.machine.os_errors import explain
 from trainers.machine.processes import ProcessTree
+from trainers.watch import spool
 
 Action = Literal["wait", "terminate", "kill"]
 
@@ -44,6 +45,8 @@ STOP_GRACE_S = 8.0
 SAVE_GRACE_S = 4.0
 LATEST_S = 11.0
 TERM_GRACE_S = 2.0
+# A script may save something when it gets SIGTERM.
+SCRIPT_TERM_GRACE_S = 10.0
 # A stop waits for a run that works (compiles, for example): for this time after the last sign of work, but
 # not longer than the maximum after the request.
 LIFE_GRACE_S = 3.0
@@ -72,6 +75,7 @@ class Escalation:
     """
 
     def __init__(self, now: float) -> None:
+        self.term_grace_s = TERM_GRACE_S
         self._requested_at: float | None = None
         self._unsaved_at: float | None = None
         self._changed_at = now
@@ -132,7 +136,7 @@ class Escalation:
     def decide(self, state: State, now: float) -> Action:
         """Return the action for this moment; "terminate" is returned once."""
         if self._terminated_at is not None:
-            return "kill" if now - self._terminated_at > TERM_GRACE_S else "wait"
+            return "kill" if now - self._terminated_at > self.term_grace_s else "wait"
         deadline = self._deadline(state)
         if deadline is None or (now <= deadline and not self.was_told_to_end):
             return "wait"
@@ -304,6 +308,8 @@ class RunGuard:
         self._watch: HangWatch | None = None
         self._waits_on_hang = False
         self._has_warned_of_wait = False
+        self._script: Config | None = None
+        self._was_asked = False
         self.commands_offset = self._requests.offset
         self.unanswered: list[str] = []
         self.fatal: Cause | None = None
@@ -336,7 +342,37 @@ class RunGuard:
         """Record new stop requests. Each sets a deadline for the use of force."""
         for request in self._requests.read():
             self.unanswered.append(request.id)
-            self._escalation.request_stop(time.monotonic() - request.late_s, save=request.save)
+            if self._script is None:
+                self._escalation.request_stop(time.monotonic() - request.late_s, save=request.save)
+            else:
+                self._request_stop_of_script(request)
+
+    def watch_script(self, config: Config) -> None:
+        """Note that the run is a user's script, which may not ask whether it should stop."""
+        self._script = config
+        self._escalation.term_grace_s = SCRIPT_TERM_GRACE_S
+
+    def _request_stop_of_script(self, request: StopRequest) -> None:
+        """Give a script that asks the usual time to stop; end any other one now."""
+        control = spool.Control(self._run.path)
+        self._was_asked = bool(control.get(spool.ASKS))
+        late_s = request.late_s if self._was_asked else STOP_GRACE_S
+        self._escalation.request_stop(time.monotonic() - late_s, save=False)
+        if not self._was_asked:
+            words = {"state": "stopping", "reason": self.force_text()}
+            try:
+                diagnosis.append_within_limits(self._run, [("state", words)])
+            except OSError as error:
+                print(f"this could not be written to the events: {explain(error)}", flush=True)
+
+    def force_text(self) -> str:
+        """Return how a script is, or was, ended by force."""
+        why = (
+            "The script did not stop in time"
+            if self._was_asked
+            else "The script does not ask watch.should_stop()"
+        )
+        return f"{why}: it gets SIGTERM, and SIGKILL after {SCRIPT_TERM_GRACE_S:.0f} s."
 
     def note_events(self, batch: Sequence[Mapping[str, Any]], state: State) -> None:
         """Record the run's new events, which followed `state`: answers to requests, and new states."""
@@ -364,6 +400,8 @@ class RunGuard:
         if action == "terminate":
             tree.update(now=True)
             torchrun.terminate()
+            if self._script is not None and self._script.script_start == "python":
+                tree.terminate()  # nobody else tells the ranks that the script has started itself
         elif action == "kill":
             tree.kill()
 

@@ -42,6 +42,7 @@ from trainers.machine import host, lifeline, os_errors
 from trainers.machine.environment import now_unix_s
 from trainers.machine.os_errors import explain
 from trainers.machine.processes import ProcessTree
+from trainers.watch import spool
 
 CHECK_EVERY_S = 0.5
 MAX_BYTES = 64 * 1024 * 1024
@@ -197,7 +198,7 @@ class Supervisor:
         self._goes_on, self._told_to_end = goes_on, told_to_end
         self._resume_step = resume_step
         self._warm = warm
-        self._was_warm = False
+        self._was_warm = self._is_script = False
         self._torchrun_dir = run.logs / torchrun_process.DETAILS
         if run.events.exists():
             # Cut off an incomplete line that a crash left, before any offset into the file is taken.
@@ -240,6 +241,9 @@ class Supervisor:
         try:
             private_files.require_ours(self._run.config)
             config = self._run.read_config()
+            self._is_script = config.is_script
+            if config.is_script:
+                self._guard.watch_script(config)
             for_ranks.enter_context(torchrun_process.folder_for_ranks(config.num_workers))
             torchrun = self._start_or_assign(config).process
         except (OSError, ValueError) as error:
@@ -347,7 +351,9 @@ class Supervisor:
             )
         recorded = self._status.state
         by_system = self._guard.was_told_to_end
-        if recorded in ("finished", "stopped"):
+        if self._is_script:
+            self._conclude_script(exit_code)
+        elif recorded in ("finished", "stopped"):
             # Rank 0 reports these states after the last save; a later crash during exit does not change them.
             self._finish(recorded, exit_code, None)
         elif self._has_final_checkpoint:
@@ -366,6 +372,28 @@ class Supervisor:
                 self._finish("stopped", exit_code, diagnosis.forced_stop(by_system=True))
             else:
                 self._finish("failed", exit_code, cause)
+
+    def _conclude_script(self, exit_code: int) -> None:
+        """Determine the final state of a script, which records none itself.
+
+        A process that aborts in torch's destructors after its script has ended does not count as failed.
+        """
+        ends = spool.read_ends(self._run.path, diagnosis.num_ranks(self._run))
+        is_done = exit_code == 0 or (bool(ends) and all(end == spool.DONE for end in ends))
+        if self._guard.is_forced:
+            by_system = self._guard.was_told_to_end
+            self._reason = "The system ended the script (SIGTERM)." if by_system else self._guard.force_text()
+            self._finish("stopped", exit_code, None)
+        elif self._guard.fatal is not None:
+            self._finish("failed", exit_code, self._guard.fatal)
+        elif is_done and self._guard.is_stop_requested:
+            self._reason = "The script stopped as it was asked to."
+            self._finish("stopped", exit_code, None)
+        elif is_done:
+            self._reason = "The script ended."
+            self._finish("finished", exit_code, None)
+        else:
+            self._finish("failed", exit_code, self._explain(exit_code))
 
     def _explain(self, exit_code: int) -> Cause:
         """Return the cause of a failure; wait some seconds for evidence from other machines."""

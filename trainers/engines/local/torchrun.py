@@ -22,7 +22,7 @@ STORE = "TRAINERS_STORE"
 # Without it, torchrun opens a TCP store for its ranks on all interfaces.
 _NO_PORT = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 # The file store only grows, so keep-alives are rare: on one machine no other node waits for them.
-_RENDEZVOUS = ("--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file,keep_alive_interval=3600")
+RENDEZVOUS = ("--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file,keep_alive_interval=3600")
 
 # torchrun's option for its log folder, as an environment variable.
 LOG_DIR = "PET_LOG_DIR"
@@ -43,7 +43,7 @@ def torchrun_program() -> list[str]:
 
 def torchrun_arguments(num_ranks: int | str, module: str, *arguments: str) -> list[str]:
     """Return torchrun's arguments to start a module on ranks of this machine."""
-    return [*_RENDEZVOUS, "--nproc-per-node", str(num_ranks), "-m", module, *arguments]
+    return [*RENDEZVOUS, "--nproc-per-node", str(num_ranks), "-m", module, *arguments]
 
 
 def literal_command(arguments: list[str], program: Sequence[str] = ("torchrun",)) -> list[str]:

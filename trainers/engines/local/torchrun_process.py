@@ -18,7 +18,7 @@ from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import heartbeats
 from trainers.engines.heartbeats import Board
-from trainers.engines.local import fork_server, warm_pool
+from trainers.engines.local import fork_server, sandbox, script_process, warm_pool
 from trainers.engines.local.stacks import LocalRanks, Ranks
 from trainers.engines.local.torchrun import (
     RendezvousFiles,
@@ -122,10 +122,16 @@ def start(
     """
     run.logs.mkdir(exist_ok=True)
     log, details = run.logs / LOG, run.logs / DETAILS
-    board = board_for(config)
-    command = worker_arguments(config, run.path, resume_step)
-    variables = {**_rendezvous_environment(details), COMMANDS_OFFSET: str(commands_offset)}
-    process = launch(command, log, details, board, variables)
+    is_confined = config.is_script and sandbox.is_confined(run)
+    # In a sandbox, process ids are others than here, and no memory file of this process can be opened.
+    board = None if is_confined else board_for(config)
+    meeting = sandbox.rendezvous(run, details) if is_confined else _rendezvous_environment(details)
+    variables = {**meeting, COMMANDS_OFFSET: str(commands_offset)}
+    if config.is_script:
+        process = script_process.launch_script(run, config, log, details, _with_board(variables, board))
+    else:
+        command = worker_arguments(config, run.path, resume_step)
+        process = launch(command, log, details, board, variables)
     return TorchrunProcess(
         process=process, details=details, ranks=None if board is None else LocalRanks(run, board)
     )
@@ -200,6 +206,12 @@ def _rendezvous_environment(details: Path) -> dict[str, str]:
     return {**torchrun_options(details), **RendezvousFiles().environment}
 
 
+def _with_board(variables: Mapping[str, str], board: Board | None) -> dict[str, str]:
+    """Return the environment of ranks that have a supervisor, and find its heartbeats there."""
+    address = {} if board is None else {heartbeats.ADDRESS: board.address}
+    return {SUPERVISED: "1", **variables, **address}
+
+
 def launch(
     arguments: Sequence[str], log: Path, details: Path, board: Board | None, variables: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
@@ -213,9 +225,7 @@ def launch(
     """
     for left in (details, log):  # in a copied run they may be links to other places
         plain_files.remove(left)
-    more = {SUPERVISED: "1", **variables}
-    if board is not None:
-        more[heartbeats.ADDRESS] = board.address
+    more = _with_board(variables, board)
     forking = [sys.executable, "-u", "-m", "trainers.engines.local.fork_server", str(os.getpid())]
     program = forking if fork_server.can_fork() else lifeline.bound(*torchrun_program())
     with log.open("xb") as output:

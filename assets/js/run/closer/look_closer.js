@@ -37,7 +37,8 @@ export function instrumentOf(name, runId, summary) {
 
 export class LookCloser {
   constructor(runId, summary) {
-    this.instruments = MAKERS.map((make) => make(runId, summary));
+    const makers = summary.config.script ? [fingerprints] : MAKERS;
+    this.instruments = makers.map((make) => make(runId, summary));
     this.folds = this.instruments.map((instrument) => fold(instrument));
     this.element = section(
       "Look closer",

@@ -95,7 +95,7 @@ export class Header {
     );
   }
 
-  layOutActions({ may_change: mayChange, owner }) {
+  layOutActions({ may_change: mayChange, owner, config }) {
     this.hint = el("p", { class: "ddp-hint" });
     if (!mayChange) return el("p", { class: "ddp-not-mine" }, whyNot(owner));
     return el(
@@ -105,12 +105,17 @@ export class Header {
         "div",
         { class: "ddp-buttons", role: "group", "aria-label": "Actions for this run" },
         this.buttons.stop,
-        this.buttons.checkpoint,
-        this.buttons.pause,
-        this.buttons.resume,
-        resumeOptions(this.from, this.on, this.more),
+        // A script saves and resumes by itself.
+        config.script
+          ? null
+          : [
+              this.buttons.checkpoint,
+              this.buttons.pause,
+              this.buttons.resume,
+              resumeOptions(this.from, this.on, this.more),
+            ],
       ),
-      this.hint,
+      config.script ? null : this.hint,
     );
   }
 

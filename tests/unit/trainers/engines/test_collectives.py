@@ -14,7 +14,7 @@ import torch.distributed as dist
 from tests.harness import wait_until
 from trainers.engines import heartbeats
 from trainers.engines.heartbeats import Answer, Collective, Gap, Group
-from trainers.parallel import process_group
+from trainers.watch import flight_recorder
 
 FIRST = Collective(number=1, name="all-reduce", dtype="float32", num_bytes=8)
 SECOND = Collective(number=2, name="all-reduce", dtype="float32", num_bytes=1_200_000)
@@ -85,7 +85,7 @@ def test_torchs_own_recorder_says_what_was_entered_and_left() -> None:
 
     def retired() -> Sequence[Group] | None:
         """Gloo's own thread says that a collective is over, shortly after whoever waited for it went on."""
-        found = process_group.recorded_groups()
+        found = flight_recorder.recorded_groups()
         assert found is not None
         return None if any(group.unfinished for group in found) else found
 
@@ -94,11 +94,11 @@ def test_torchs_own_recorder_says_what_was_entered_and_left() -> None:
     assert group.ranks == (0,)
     assert group.newest is not None
     assert (group.newest.name, group.newest.dtype, group.newest.num_bytes) == ("broadcast", "int64", 24)
-    raw = json.loads(process_group.c10d._dump_fr_trace_json())  # type: ignore[attr-defined]
+    raw = json.loads(flight_recorder.c10d._dump_fr_trace_json())  # type: ignore[attr-defined]
     names = {"profiling_name", "process_group", "collective_seq_id", "op_id", "is_p2p", "retired"}
     assert names | {"input_dtypes", "input_sizes"} <= raw["entries"][-1].keys()
     assert raw["entries"][-1]["profiling_name"] == "gloo:broadcast"
-    assert heartbeats.from_bytes(process_group.flight_record_text(lambda: 3)) == Answer(
+    assert heartbeats.from_bytes(flight_recorder.flight_record_text(lambda: 3)) == Answer(
         groups=found, gradients_done=3
     )
 
@@ -108,17 +108,17 @@ def test_without_torchs_functions_or_in_another_shape_nothing_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     dist.all_reduce(torch.zeros(4))
-    monkeypatch.setattr(process_group, "_collective", lambda entry: entry["of another torch"])
-    assert heartbeats.from_bytes(process_group.flight_record_text(lambda: 3)) == Answer(gradients_done=3)
-    for name in process_group._FUNCTIONS:
-        monkeypatch.delattr(process_group.c10d, name, raising=False)
-    assert process_group.recorded_groups() is None
-    assert heartbeats.from_bytes(process_group.flight_record_text()) == Answer()
+    monkeypatch.setattr(flight_recorder, "_collective", lambda entry: entry["of another torch"])
+    assert heartbeats.from_bytes(flight_recorder.flight_record_text(lambda: 3)) == Answer(gradients_done=3)
+    for name in flight_recorder._FUNCTIONS:
+        monkeypatch.delattr(flight_recorder.c10d, name, raising=False)
+    assert flight_recorder.recorded_groups() is None
+    assert heartbeats.from_bytes(flight_recorder.flight_record_text()) == Answer()
 
 
 def test_a_broken_gpu_is_asked_in_vain() -> None:
     def raises() -> int:
         raise RuntimeError("CUDA error: device-side assert triggered")
 
-    answer = heartbeats.from_bytes(process_group.flight_record_text(raises))
+    answer = heartbeats.from_bytes(flight_recorder.flight_record_text(raises))
     assert answer is not None and answer.gradients_done is None

@@ -1,0 +1,122 @@
+// The code of a script's run: its findings, its error, and the requests for GPUs that have no effect.
+
+import { Editor, markList } from "../script/editor.js";
+import { openInEditor } from "../script/open.js";
+import { el, section, setText, show } from "../shared/dom.js";
+import { address, callEndpoint } from "../shared/net.js";
+import { complain } from "../shared/toast.js";
+
+export class ScriptPanel {
+  constructor(runId, summary) {
+    this.entry = summary.config.script;
+    this.code = null;
+    this.findings = [];
+    this.error = null;
+    this.drawn = "";
+    this.editor = new Editor({ label: `The code of ${this.entry}`, isReadOnly: true });
+    this.list = el("div", { "aria-live": "polite" });
+    this.replaced = el("details", { hidden: true });
+    this.edit = el(
+      "button",
+      { type: "button", class: "ddp-button ddp-button-small", onclick: () => this.openAgain(), disabled: true },
+      "Edit and run again",
+    ); // prettier-ignore
+    this.element = section(
+      "Code",
+      "script",
+      this.list,
+      el("p", {}, this.edit),
+      this.editor.element,
+      this.replaced,
+    );
+    callEndpoint("script_code", runId).then(
+      (code) => this.take(code),
+      (error) => complain(error.message),
+    );
+  }
+
+  take(code) {
+    this.code = code;
+    this.edit.disabled = false;
+    this.showFile(code.entry);
+  }
+
+  showFile(name) {
+    const content = this.code.files[name];
+    this.shown = name;
+    this.editor.text = typeof content === "string" ? content : "(not a text)";
+    this.mark();
+  }
+
+  update(payload) {
+    const fresh = payload.type === "snapshot" ? [] : this.findings;
+    for (const mark of payload.marks ?? []) {
+      if (mark.kind === "state" && mark.state === "starting") fresh.length = 0;
+      if (mark.kind === "finding") fresh.push(mark);
+    }
+    this.findings = fresh;
+    this.error = payload.head.state === "failed" ? payload.head.traceback : null;
+    if (payload.script) this.showReplaced(payload.script.replaced ?? []);
+    const now = JSON.stringify([this.findings, this.error]);
+    if (now === this.drawn) return;
+    this.drawn = now;
+    this.list.replaceChildren(this.reviewed());
+    if (this.code) this.mark();
+    const line = errorLine(this.error, this.entry);
+    if (line && this.shown === this.entry) this.editor.show(line);
+  }
+
+  reviewed() {
+    if (this.findings.length === 0) {
+      return el("p", { class: "ddp-hint" }, "The review has found nothing so far.");
+    }
+    const items = this.findings.map(({ level, message, hint, line, file, lesson }) =>
+      el(
+        "li",
+        { "data-level": level },
+        el("strong", {}, level === "mistake" ? "Mistake: " : "Remark: "),
+        `${message} ${hint ?? ""} `,
+        line ? el("button", { type: "button", class: "ddp-link", onclick: () => this.goTo(file, line) }, `${file}, line ${line}`) : null, // prettier-ignore
+        lesson ? el("a", { href: address(`learn?lesson=${encodeURIComponent(lesson)}`) }, " Lesson") : null,
+      ),
+    );
+    return el("ul", { class: "ddp-marks" }, items);
+  }
+
+  goTo(file, line) {
+    if (this.code?.files[file] !== undefined && file !== this.shown) this.showFile(file);
+    this.editor.show(line);
+  }
+
+  mark() {
+    const marks = this.findings
+      .filter(({ file, line }) => line && file === this.shown)
+      .map(({ line, message }) => ({ line, message, level: "finding" }));
+    const line = errorLine(this.error, this.shown);
+    if (line) marks.push({ line, message: "The error was raised here.", level: "error" });
+    this.editor.mark(marks);
+  }
+
+  showReplaced(replaced) {
+    show(this.replaced, replaced.length > 0);
+    const marks = replaced.map((text) => {
+      const [message, line] = text.split(", line ");
+      return { message, line: Number(line ?? 1), level: "gpu" };
+    });
+    const words = el("summary", {});
+    setText(words, `${replaced.length} requests for a GPU have no effect on CPU ranks`);
+    this.replaced.replaceChildren(words, markList(this.editor, marks));
+  }
+
+  openAgain() {
+    const { files, entry, ...settings } = this.code;
+    openInEditor(files, entry, settings);
+  }
+}
+
+/** The last line of a traceback that is in a file of the script; null if there is none. */
+export function errorLine(traceback, file) {
+  const escaped = file.replaceAll(/[.*+?^${}()|[\]\\]/g, "\\$&");
+  const found = [...(traceback ?? "").matchAll(new RegExp(`/code/${escaped}", line (\\d+)`, "g"))];
+  return found.length > 0 ? Number(found.at(-1)[1]) : null;
+}

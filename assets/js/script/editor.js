@@ -1,0 +1,123 @@
+// An editor for Python: CodeMirror, loaded when it is needed, with marked lines.
+
+import { el } from "../shared/dom.js";
+import { address } from "../shared/net.js";
+
+/** @typedef {{ line: number, message: string, level: string }} Mark */
+
+let loading = null;
+
+function codeMirror() {
+  loading ??= import(address("live/codemirror.min.js"));
+  return loading;
+}
+
+/** A text with line numbers, highlighting and marked lines; a plain text field until CodeMirror is loaded. */
+export class Editor {
+  constructor({ label, isReadOnly = false, onChange = () => {} }) {
+    this.isReadOnly = isReadOnly;
+    this.onChange = onChange;
+    this.marks = [];
+    this.view = null;
+    this.plain = el("textarea", {
+      class: "ddp-editor-plain",
+      spellcheck: "false",
+      "aria-label": label,
+      readonly: isReadOnly,
+      oninput: () => this.onChange(),
+    });
+    // Inside a shadow root CodeMirror adds its styles as objects, which the page's security policy allows.
+    this.place = el("div", { class: "ddp-editor", hidden: true });
+    this.element = el(
+      "div",
+      {},
+      this.plain,
+      this.place,
+      isReadOnly
+        ? null
+        : el("p", { class: "ddp-caption" }, "Tab indents. Escape, then Tab, leaves the editor."),
+    );
+    codeMirror().then(
+      (library) => this.begin(library, label),
+      () => {}, // the plain text field stays
+    );
+  }
+
+  begin(library, label) {
+    const { EditorView, EditorState, StateEffect, StateField, Decoration } = library;
+    this.setMarks = StateEffect.define();
+    const marked = StateField.define({
+      create: () => Decoration.none,
+      update: (lines, { changes, effects, state }) =>
+        effects
+          .filter((effect) => effect.is(this.setMarks))
+          .reduce((_, { value }) => decorations(Decoration, state.doc, value), lines.map(changes)),
+      provide: (it) => EditorView.decorations.from(it),
+    });
+    const root = this.place.attachShadow({ mode: "open" });
+    root.append(el("link", { rel: "stylesheet", href: address("live/assets/css/script/editor.css") }));
+    const hadFocus = document.activeElement === this.plain;
+    const extensions = [
+      library.basicSetup,
+      library.keymap.of([library.indentWithTab]),
+      library.indentUnit.of("    "),
+      library.python(),
+      library.syntaxHighlighting(library.classHighlighter),
+      marked,
+      EditorView.contentAttributes.of({ "aria-label": label }),
+      EditorState.readOnly.of(this.isReadOnly),
+      EditorView.updateListener.of(({ docChanged }) => docChanged && this.onChange()),
+    ];
+    this.view = new EditorView({ root, parent: root, doc: this.plain.value, extensions });
+    this.place.hidden = false;
+    this.plain.hidden = true;
+    if (hadFocus) this.view.focus();
+    this.mark(this.marks);
+  }
+
+  get text() {
+    return this.view ? this.view.state.doc.toString() : this.plain.value;
+  }
+
+  set text(text) {
+    this.marks = [];
+    if (this.view) {
+      this.view.dispatch({ changes: { from: 0, to: this.view.state.doc.length, insert: text } });
+    } else this.plain.value = text;
+  }
+
+  /** Marks lines; a mark has a line, a message and a level, which is its colour. @param {Mark[]} marks */
+  mark(marks) {
+    this.marks = marks;
+    this.view?.dispatch({ effects: this.setMarks.of(marks) });
+  }
+
+  /** Scrolls to a line. */
+  show(line) {
+    if (!this.view) return;
+    const { doc } = this.view.state;
+    const { from } = doc.line(Math.min(Math.max(1, line), doc.lines));
+    this.view.dispatch({ selection: { anchor: from }, scrollIntoView: true });
+    this.view.focus();
+  }
+}
+
+function decorations(Decoration, doc, marks) {
+  const inside = marks
+    .filter(({ line }) => line >= 1 && line <= doc.lines)
+    .toSorted((a, b) => a.line - b.line);
+  const lines = inside.map(({ line, message, level }) =>
+    Decoration.line({ class: `marked marked-${level}`, attributes: { title: message } }).range(doc.line(line).from),
+  ); // prettier-ignore
+  return Decoration.set(lines);
+}
+
+/** A list of marks with links to their lines, for those who do not see colours. */
+export function markList(editor, marks) {
+  const link = (line) =>
+    el("button", { type: "button", class: "ddp-link", onclick: () => editor.show(line) }, `Line ${line}`);
+  const items = marks.map(({ line, message, level }) =>
+    el("li", { "data-level": level }, link(line), ` ${message}`),
+  );
+  return el("ul", { class: "ddp-marks" }, items);
+}

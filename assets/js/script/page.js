@@ -1,0 +1,247 @@
+// "Run my script": the code, and what was read from it.
+
+import { Editor, markList } from "./editor.js";
+import { filesOf, textOf } from "./files.js";
+import { takeOpened } from "./open.js";
+import { labelled, StartCard } from "./start_card.js";
+import { el, section, show } from "../shared/dom.js";
+import { address, callEndpoint } from "../shared/net.js";
+import { complain } from "../shared/toast.js";
+
+const READ_AFTER_MS = 400;
+const EXAMPLE = "# Paste your script here, or drop a file, a folder or a zip on this page.\n";
+const NEW_FILE = "train.py";
+// The completion ends each line that it adds with this comment.
+const ADDED = "  # added";
+
+/** Fills an element with the page; returns a function that unmounts it. */
+export function mountScript(root) {
+  root.replaceChildren(el("div", { class: "ddp ddp-loading", role: "status" }, "Opening …"));
+  let page = null;
+  callEndpoint("script_page").then(
+    (about) => {
+      page = new ScriptPage(root, about);
+    },
+    (error) => root.replaceChildren(el("p", { class: "ddp ddp-nothing" }, error.message)),
+  );
+  return () => page?.close();
+}
+
+class ScriptPage {
+  constructor(root, about) {
+    this.about = about;
+    this.files = { [NEW_FILE]: EXAMPLE };
+    this.entry = this.shown = NEW_FILE; // oxlint-disable-line no-multi-assign
+    /** @type {any} */
+    this.reading = { marks: [], completed: null, problem: null };
+    this.timer = 0;
+    this.editor = new Editor({ label: "The script", onChange: () => this.changed() });
+    this.card = new StartCard(about, {
+      code: () => ({ files: this.files, entry: this.entry }),
+      onEntry: (name) => this.chooseEntry(name),
+      onCpu: () => this.showNotes(),
+    });
+    this.fileList = el("select", { "aria-label": "File in the editor", hidden: true });
+    this.fileList.addEventListener("change", () => this.showFile(this.fileList.value));
+    this.notes = el("div", { class: "ddp-script-notes" });
+    root.replaceChildren(this.layOut());
+    this.ended = new AbortController();
+    root.addEventListener("dragover", (event) => event.preventDefault(), { signal: this.ended.signal });
+    root.addEventListener("drop", (event) => this.drop(event), { signal: this.ended.signal });
+    this.load({ files: this.files, entry: NEW_FILE });
+    this.fillFromAddress();
+  }
+
+  layOut() {
+    const chosen = el("input", { type: "file", multiple: true, hidden: true });
+    const folder = el("input", { type: "file", webkitdirectory: true, hidden: true });
+    for (const input of [chosen, folder]) {
+      input.addEventListener("change", () => this.take({ items: [], files: [...input.files] }));
+    }
+    const button = (text, onclick) =>
+      el("button", { type: "button", class: "ddp-button ddp-button-small", onclick }, text);
+    const path = el("input", { type: "text", id: "ddp-script-path" });
+    const openPath = () => this.open(path.value, "");
+    const { refused, may_name_paths: mayNamePaths } = this.about;
+    return el(
+      "div",
+      { class: "ddp ddp-script-page" },
+      el("h1", {}, "Run my script"),
+      el(
+        "p",
+        { class: "ddp-ways" },
+        el("a", { href: address("") }, "Choose a model and data"),
+        el("strong", { "aria-current": "page" }, "Run my script"),
+      ),
+      refused ? el("p", { class: "ddp-problem", role: "alert" }, `No script can be run: ${refused}.`) : null,
+      el(
+        "div",
+        { class: "ddp-script-columns" },
+        section(
+          "Code",
+          "script-code",
+          el(
+            "div",
+            { class: "ddp-script-sources" },
+            button("Choose files …", () => chosen.click()),
+            button("Choose a folder …", () => folder.click()),
+            chosen,
+            folder,
+            this.fileList,
+          ),
+          mayNamePaths
+            ? el(
+                "div",
+                { class: "ddp-script-path" },
+                labelled("Path on this machine", path),
+                button("Open", openPath),
+              )
+            : null,
+          this.editor.element,
+          this.notes,
+        ),
+        this.card.element,
+      ),
+    );
+  }
+
+  async fillFromAddress() {
+    const opened = takeOpened();
+    const from = new URLSearchParams(window.location.search).get("from");
+    try {
+      if (opened) this.load(opened);
+      else if (from) this.load(await callEndpoint("script_code", from));
+    } catch (error) {
+      complain(error.message);
+    }
+  }
+
+  /** Shows code and, if given, the settings of a run. */
+  load({ files, entry, ...settings }) {
+    this.files = files;
+    this.card.load(settings);
+    this.chooseEntry(entry ?? likelyEntry(files));
+    const names = Object.keys(files);
+    this.card.listFiles(names, this.entry);
+    this.fileList.replaceChildren(...names.map((name) => el("option", { value: name }, name)));
+    this.fileList.value = this.entry;
+    show(this.fileList, names.length > 1);
+  }
+
+  chooseEntry(name) {
+    this.entry = name;
+    this.showFile(name);
+  }
+
+  showFile(name) {
+    this.shown = name;
+    this.fileList.value = name;
+    this.editor.text = textOf(this.files[name] ?? "");
+    this.readAfter(0);
+  }
+
+  changed() {
+    if (typeof this.files[this.shown] === "string") this.files[this.shown] = this.editor.text;
+    this.readAfter(READ_AFTER_MS);
+  }
+
+  readAfter(ms) {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.read(), ms);
+  }
+
+  async read() {
+    try {
+      this.reading = await callEndpoint("read_script", textOf(this.files[this.entry] ?? ""));
+      this.card.take(this.reading);
+      this.showNotes();
+    } catch (error) {
+      complain(error.message);
+    }
+  }
+
+  /** Marks lines and says why: an error, requests for GPUs, what a listing leaves out. */
+  showNotes() {
+    const hasGpus = this.about.num_gpus > 0;
+    const level = hasGpus || this.card.cpu.checked ? "gpu" : "error";
+    const marks = this.reading.marks.map((mark) => (mark.level === "gpu" ? { ...mark, level } : mark));
+    const added = addedLines(this.editor.text);
+    this.editor.mark(this.shown === this.entry ? [...marks, ...added] : []);
+    this.notes.replaceChildren(
+      ...this.errorNote(),
+      ...(hasGpus ? [] : this.gpuNotes()),
+      ...this.completionNotes(),
+      ...(added.length > 0 ? [el("p", {}, `${added.length} lines were added; they are marked.`)] : []),
+    );
+  }
+
+  errorNote() {
+    return this.reading.problem ? [el("p", { class: "ddp-problem" }, this.reading.problem)] : [];
+  }
+
+  gpuNotes() {
+    const requests = this.reading.marks.filter(({ level }) => level === "gpu");
+    if (requests.length === 0) return [];
+    const words = this.card.cpu.checked
+      ? "There is no GPU here. On CPU ranks these lines have no effect:"
+      : "There is no GPU here, and these lines ask for one. “Run on CPU ranks” lets the script run:";
+    return [el("p", {}, words), markList(this.editor, requests)];
+  }
+
+  completionNotes() {
+    const { completed } = this.reading;
+    if (!completed) return [];
+    const { sentences, left, text } = completed;
+    const add = () => {
+      this.files[this.entry] = text;
+      this.showFile(this.entry);
+    };
+    const rest = `Nothing can stand in for ${left.join(", ")}: add it yourself.`;
+    return [
+      el("p", {}, "Something is missing in this script:"),
+      el("ul", {}, [...sentences, ...(left.length > 0 ? [rest] : [])].map((words) => el("li", {}, words))),
+      el("button", { type: "button", class: "ddp-button ddp-button-small", onclick: add }, "Add these lines"),
+    ]; // prettier-ignore
+  }
+
+  drop(event) {
+    event.preventDefault();
+    this.take(event.dataTransfer);
+  }
+
+  async take(given) {
+    try {
+      const { files, zip } = await filesOf(given, this.about.most_bytes);
+      if (zip) await this.open("", zip);
+      else if (Object.keys(files).length > 0) this.load({ files, entry: likelyEntry(files) });
+    } catch (error) {
+      complain(error.message);
+    }
+  }
+
+  async open(path, zip) {
+    try {
+      this.load(await callEndpoint("open_script", path, zip));
+    } catch (error) {
+      complain(error.message);
+    }
+  }
+
+  close() {
+    clearTimeout(this.timer);
+    this.ended.abort();
+  }
+}
+
+function likelyEntry(files) {
+  const names = Object.keys(files).filter((name) => name.endsWith(".py"));
+  const usual = ["train.py", "main.py", "train_ddp.py", "run.py"].find((name) => names.includes(name));
+  return usual ?? names.find((name) => textOf(files[name]).includes("__main__")) ?? names[0] ?? NEW_FILE;
+}
+
+function addedLines(text) {
+  const lines = text.split("\n").map((line, index) => ({ line: index + 1, isAdded: line.endsWith(ADDED) }));
+  return lines
+    .filter(({ isAdded }) => isAdded)
+    .map(({ line }) => ({ line, message: "This line was added.", level: "added" }));
+}

@@ -1,0 +1,179 @@
+// How a script is started: entry file, ranks, options, interpreter, environment.
+
+import { ArgumentFields } from "./arguments.js";
+import { el, section, setText, show } from "../shared/dom.js";
+import { callEndpoint, runPage } from "../shared/net.js";
+
+// Fields with the names of /start_script: name, label, help, and whether it names a path on this machine.
+/** @type {[string, string, string, boolean][]} */
+const TEXTS = [
+  ["arguments", "Arguments", "The script's command line, as in a shell.", false],
+  ["name", "Name of the run", "Optional.", false],
+  ["environment", "Environment variables", "One NAME=VALUE a line.", false],
+  ["python", "Python interpreter", "Another environment's python with torch 2.4 or newer. Empty: the page's own.", true],
+  ["folder", "Working folder", "Empty: the folder of the code.", true],
+]; // prettier-ignore
+const STARTS = {
+  torchrun: "torchrun: one process for each rank",
+  python: "python: the script starts its ranks",
+};
+
+export class StartCard {
+  /** `code()` returns files and entry; `onEntry(name)` and `onCpu()` are called after a choice. */
+  constructor(about, { code, onEntry, onCpu }) {
+    this.about = about;
+    this.code = code;
+    this.onCpu = onCpu;
+    this.chosen = new Set();
+    this.texts = Object.fromEntries(TEXTS.map(([name]) => [name, textField(name)]));
+    this.options = new ArgumentFields((line) => {
+      this.texts.arguments.value = line;
+    });
+    this.entry = el("select", { id: "ddp-script-entry", onchange: () => onEntry(this.entry.value) });
+    this.start = this.chooser("start", Object.entries(STARTS));
+    this.ranks = el("input", {
+      id: "ddp-script-ranks",
+      type: "number",
+      min: 1,
+      max: about.most_ranks,
+      value: about.ranks,
+      oninput: () => this.chosen.add("ranks"),
+    });
+    this.cpu = el("input", { type: "checkbox", id: "ddp-script-on-cpu", onchange: () => this.chooseCpu() });
+    this.why = el("p", { class: "ddp-hint", role: "status" });
+    this.problem = el("p", { class: "ddp-problem", role: "alert", hidden: true });
+    this.pythonWords = el("small", { role: "status" });
+    this.button = el(
+      "button",
+      { type: "button", class: "ddp-button ddp-button-main", id: "ddp-script-go", onclick: () => this.go() },
+      "Start",
+    ); // prettier-ignore
+    this.button.disabled = about.refused !== null;
+    this.element = this.layOut();
+  }
+
+  chooser(name, choices) {
+    const options = choices.map(([value, words]) => el("option", { value }, words));
+    return el("select", { id: `ddp-script-${name}`, onchange: () => this.chosen.add(name) }, options);
+  }
+
+  layOut() {
+    const { num_gpus: numGpus, most_ranks: mostRanks, may_name_paths: mayNamePaths } = this.about;
+    const [first, ...others] = TEXTS.filter(([, , , isPath]) => mayNamePaths || !isPath);
+    /** @param {[string, string, string, boolean]} text */
+    const field = ([name, label, help]) => labelled(label, this.texts[name], help);
+    const check = el(
+      "button",
+      { type: "button", class: "ddp-button ddp-button-small", onclick: () => this.checkPython(check) },
+      "Check the interpreter",
+    );
+    return section(
+      "Start",
+      "script-start",
+      this.why,
+      labelled("Entry file", this.entry),
+      labelled("Started as", this.start),
+      labelled(numGpus ? "GPUs" : "CPU ranks", this.ranks, `1 to ${mostRanks}`),
+      el(
+        "div",
+        { class: "ddp-switch" },
+        this.cpu,
+        el("label", { for: this.cpu.id }, "Run on CPU ranks"),
+        el("small", {}, "Requests for GPUs have no effect; each is listed on the run's page."),
+      ),
+      this.options.element,
+      field(first),
+      el(
+        "details",
+        {},
+        el("summary", {}, "Name, environment, interpreter"),
+        others.map(field),
+        mayNamePaths ? [check, this.pythonWords] : null,
+      ),
+      this.problem,
+      this.button,
+    );
+  }
+
+  chooseCpu() {
+    this.chosen.add("on_cpu");
+    this.onCpu();
+  }
+
+  /** Takes the settings of a run, as /script_code returns them. */
+  load(settings) {
+    for (const [name, field] of Object.entries(this.texts)) field.value = settings[name] ?? field.value;
+    for (const name of ["ranks", "start"]) {
+      if (settings[name]) {
+        this[name].value = settings[name];
+        this.chosen.add(name);
+      }
+    }
+    if (settings.on_cpu !== undefined) {
+      this.cpu.checked = settings.on_cpu;
+      this.chosen.add("on_cpu");
+    }
+  }
+
+  listFiles(names, entry) {
+    const scripts = names.filter((name) => name.endsWith(".py"));
+    this.entry.replaceChildren(
+      ...scripts.map((name) => el("option", { value: name, selected: name === entry }, name)),
+    );
+  }
+
+  /** Takes what was read from the script, without overriding what the user has chosen. */
+  take({ start, why, num_ranks: numRanks, options, marks, problem }) {
+    setText(this.why, problem ?? why);
+    this.options.show(options);
+    if (!this.chosen.has("start") && !problem) this.start.value = start;
+    if (!this.chosen.has("ranks") && numRanks) {
+      this.ranks.value = String(Math.min(numRanks, this.about.most_ranks));
+    }
+    const asks = marks.some(({ level }) => level === "gpu");
+    if (!this.chosen.has("on_cpu")) this.cpu.checked = asks && this.about.num_gpus === 0;
+  }
+
+  async checkPython(button) {
+    button.disabled = true;
+    setText(this.pythonWords, "Starting it …");
+    try {
+      const { python, torch, gpus, path } = await callEndpoint("check_python", this.texts.python.value);
+      setText(this.pythonWords, `${path}: Python ${python}, torch ${torch}, ${gpus} GPUs.`);
+    } catch (error) {
+      setText(this.pythonWords, error.message);
+    }
+    button.disabled = false;
+  }
+
+  async go() {
+    show(this.problem, false);
+    this.button.disabled = true;
+    const texts = Object.entries(this.texts).map(([name, field]) => [name, field.value]);
+    try {
+      const { run_id: runId } = await callEndpoint("start_script", {
+        ...this.code(),
+        ...Object.fromEntries(texts),
+        ranks: Number(this.ranks.value),
+        start: this.start.value,
+        on_cpu: this.cpu.checked,
+      });
+      window.location.assign(runPage(runId));
+    } catch (error) {
+      setText(this.problem, error.message);
+      show(this.problem, true);
+      this.button.disabled = false;
+    }
+  }
+}
+
+/** A control with its label and help. @param {string | null} help */
+export function labelled(text, control, help = null) {
+  const words = help ? el("small", {}, help) : null;
+  return el("div", {}, el("label", { for: control.id }, text), control, words);
+}
+
+function textField(name) {
+  const id = `ddp-script-${name}`;
+  return name === "environment" ? el("textarea", { id, rows: 2 }) : el("input", { type: "text", id });
+}

@@ -1,0 +1,401 @@
+"""Reads a script without running it: its options, how it starts its ranks, and what it asks of GPUs."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import math
+import symtable
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+MAX_OPTIONS = 100
+MAX_TEXT = 500
+
+Start = Literal["torchrun", "python"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """An option of a script's command line.
+
+    Attributes:
+        flag: as it is given, such as --lr; for a positional argument its name.
+        kind: text, number, whole, switch, or choice.
+        default: None if there is none, or it is not a constant.
+    """
+
+    flag: str
+    kind: str
+    default: Any = None
+    choices: tuple[str, ...] = ()
+    help: str = ""
+    is_required: bool = False
+    is_positional: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """A line that the page points out, and why."""
+
+    line: int
+    message: str
+    level: Literal["error", "gpu", "added"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What the text of a script says.
+
+    Attributes:
+        start: how it is to be started, and `why` in one sentence.
+        num_ranks: the number of ranks that the script itself names, or None.
+        marks: lines that ask for GPUs, or the error of the syntax.
+        missing: names that are used and defined nowhere.
+        uncalled: the function that trains, if nothing calls it; `uncalled_setup` and `uncalled_cleanup`:
+            those that join and leave the process group.
+    """
+
+    start: Start = "torchrun"
+    why: str = ""
+    num_ranks: int | None = None
+    options: tuple[Option, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    missing: tuple[str, ...] = ()
+    uncalled: str | None = None
+    uncalled_setup: str | None = None
+    uncalled_cleanup: str | None = None
+    problem: str | None = None
+    uses_watch: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the reading as JSON values."""
+        return asdict(self)
+
+
+def read(text: str) -> Reading:
+    """Read the text of a script."""
+    try:
+        tree = ast.parse(text)
+        table = symtable.symtable(text, "script", "exec")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None) or 1
+        words = getattr(error, "msg", None) or str(error)
+        message = f"Line {line}: {words}."
+        return Reading(problem=message, marks=(Mark(line=line, message=message, level="error"),))
+    facts = Facts(tree, table)
+    start, why = facts.start()
+    return Reading(
+        start=start,
+        why=why,
+        num_ranks=facts.num_ranks(),
+        options=tuple(_options(tree))[:MAX_OPTIONS],
+        marks=tuple(facts.gpu_marks()),
+        missing=tuple(facts.missing_names()),
+        uncalled=facts.uncalled(),
+        uncalled_setup=facts.uncalled("init_process_group"),
+        uncalled_cleanup=facts.uncalled("destroy_process_group"),
+        uses_watch="watch" in facts.imported,
+    )
+
+
+def _called(node: ast.Call) -> str:
+    """Return the dotted name of the function that is called, or ""."""
+    parts: list[str] = []
+    function: ast.expr = node.func
+    while isinstance(function, ast.Attribute):
+        parts.append(function.attr)
+        function = function.value
+    if isinstance(function, ast.Name):
+        parts.append(function.id)
+    elif not parts:
+        return ""
+    return ".".join(reversed(parts))
+
+
+def _keyword(node: ast.Call, name: str) -> ast.expr | None:
+    return next((each.value for each in node.keywords if each.arg == name), None)
+
+
+def _constant(node: ast.expr | None) -> Any:
+    """Return the value of a constant, also of a negative number or a list of constants; else None."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = _constant(node.operand)
+        return -value if isinstance(value, int | float) else None
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_constant(each) for each in node.elts]
+    return None
+
+
+@dataclass
+class Facts:
+    """Names and calls of a script."""
+
+    tree: ast.Module
+    table: symtable.SymbolTable
+    calls: list[tuple[str, ast.Call]] = field(default_factory=list)
+    imported: set[str] = field(default_factory=set)
+    functions: dict[str, ast.FunctionDef] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Call):
+                self.calls.append((_called(node), node))
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                self.imported |= {alias.name.partition(".")[0] for alias in node.names}
+                if isinstance(node, ast.ImportFrom) and node.module:
+                    self.imported.add(node.module.partition(".")[0])
+        self.functions = {node.name: node for node in self.tree.body if isinstance(node, ast.FunctionDef)}
+
+    def first(self, *ends: str) -> ast.Call | None:
+        """Return the first call of a function with one of these names."""
+        found = [call for name, call in self.calls if name.rpartition(".")[2] in ends]
+        return min(found, key=lambda call: call.lineno, default=None)
+
+    def reads(self, *names: str) -> bool:
+        """True if a string of the script is one of these names."""
+        return any(isinstance(node, ast.Constant) and node.value in names for node in ast.walk(self.tree))
+
+    # How it starts
+
+    def start(self) -> tuple[Start, str]:
+        spawn = next(
+            (call for name, call in self.calls if name.endswith(("mp.spawn", "multiprocessing.spawn"))), None
+        )
+        spawn = spawn or next(
+            (call for name, call in self.calls if name in ("spawn", "start_processes")), None
+        )
+        if spawn is not None:
+            return "python", f"Started as python: line {spawn.lineno} starts the ranks itself (mp.spawn)."
+        process = next((call for name, call in self.calls if name.rpartition(".")[2] == "Process"), None)
+        if process is not None and self.first("init_process_group") is not None:
+            return "python", f"Started as python: line {process.lineno} starts the ranks itself (Process)."
+        launch = self.first("notebook_launcher", "elastic_launch")
+        if launch is not None:
+            return "python", f"Started as python: line {launch.lineno} starts the ranks itself."
+        begin = self.first("init_process_group")
+        if begin is None:
+            if self.first("Trainer", "Accelerator", "fully_shard", "init_device_mesh") is not None:
+                return "torchrun", "Started with torchrun: its library joins the ranks that torchrun starts."
+            return "python", "Started as python: the script has no process group, so it is one process."
+        if _keyword(begin, "rank") is not None and not self.reads("RANK", "LOCAL_RANK"):
+            why = f"line {begin.lineno} takes rank and world_size from its caller, and torchrun gives them"
+            return "torchrun", f"Started with torchrun: {why}."
+        why = f"line {begin.lineno} joins the ranks that torchrun starts"
+        return "torchrun", f"Started with torchrun: {why}."
+
+    def num_ranks(self) -> int | None:
+        """Return the number of ranks that the script names in its text."""
+        spawn, begin = self.first("spawn", "start_processes"), self.first("init_process_group")
+        if self.start()[0] == "python" and spawn is None and begin is None:
+            return 1
+        for call, name in ((spawn, "nprocs"), (begin, "world_size")):
+            value = None if call is None else self._number(_keyword(call, name))
+            if value is not None and 1 <= value <= 1024:
+                return value
+        return None
+
+    def _number(self, node: ast.expr | None) -> int | None:
+        if isinstance(node, ast.Name):
+            for each in ast.walk(self.tree):
+                is_it = isinstance(each, ast.Assign) and any(
+                    isinstance(target, ast.Name) and target.id == node.id for target in each.targets
+                )
+                if is_it and isinstance(found := _constant(each.value), int):  # type: ignore[attr-defined]
+                    return found
+            return None
+        value = _constant(node)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    # GPUs
+
+    def gpu_marks(self) -> Iterator[Mark]:
+        seen = set()
+        for name, call in sorted(self.calls, key=lambda item: item[1].lineno):
+            what = self._gpu_request(name, call)
+            if what and (call.lineno, what) not in seen:
+                seen.add((call.lineno, what))
+                yield Mark(line=call.lineno, message=what, level="gpu")
+
+    def _gpu_request(self, name: str, call: ast.Call) -> str:
+        end = name.rpartition(".")[2]
+        values = [*call.args, *(each.value for each in call.keywords if each.arg in ("device", "backend"))]
+        if end == "init_process_group" and any(_constant(self._resolved(each)) == "nccl" for each in values):
+            return "asks for NCCL, which needs GPUs"
+        if isinstance(call.func, ast.Attribute) and end == "cuda":
+            return ".cuda() needs a GPU"
+        if name.endswith("cuda.set_device"):
+            return "set_device needs a GPU"
+        if end == "to" and any(self._is_gpu(each) for each in call.args[:1]):
+            return ".to(…) a GPU"
+        if end in ("DistributedDataParallel", "DDP") and _keyword(call, "device_ids") is not None:
+            return "device_ids names a GPU"
+        if any(self._is_gpu(each.value) for each in call.keywords if each.arg == "device"):
+            return "asks for a tensor on a GPU"
+        return ""
+
+    def _resolved(self, node: ast.expr) -> ast.expr:
+        """Return what a global name is assigned, if it is assigned once at the top of the script."""
+        if isinstance(node, ast.Name):
+            found = [
+                each.value
+                for each in self.tree.body
+                if isinstance(each, ast.Assign)
+                and any(isinstance(target, ast.Name) and target.id == node.id for target in each.targets)
+            ]
+            if len(found) == 1:
+                return found[0]
+        return node
+
+    def _is_gpu(self, node: ast.expr) -> bool:
+        """True if an argument surely names a GPU: "cuda…", or the rank in `.to(rank)`."""
+        node = self._resolved(node)
+        if isinstance(node, ast.IfExp):
+            return False  # "cuda" if there is one
+        if isinstance(node, ast.JoinedStr):
+            node = node.values[0] if node.values else node
+        if isinstance(node, ast.Call):
+            return _called(node) == "torch.device" and bool(node.args) and self._is_gpu(node.args[0])
+        text = _constant(node)
+        if isinstance(text, str):
+            return text.startswith("cuda")
+        return isinstance(node, ast.Name) and node.id in ("rank", "local_rank", "gpu", "gpu_id")
+
+    # What a listing leaves out
+
+    def missing_names(self) -> list[str]:
+        """Return the names that are looked up and defined nowhere, in the order of their first use."""
+        star = any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in self.tree.body)
+        if star:
+            return []  # anything may come from there
+        tables = list(_tables(self.table))
+        defined = {symbol.get_name() for symbol in tables[0].get_symbols() if _is_defined(symbol)}
+        for table in tables[1:]:  # `global NAME` in a function defines it, too
+            defined |= {
+                symbol.get_name()
+                for symbol in table.get_symbols()
+                if symbol.is_declared_global() and symbol.is_assigned()
+            }
+        looked_up = {
+            symbol.get_name()
+            for number, table in enumerate(tables)
+            for symbol in table.get_symbols()
+            if symbol.is_referenced() and (number == 0 or symbol.is_global())
+        }
+        missing = looked_up - defined - _BUILTINS
+        used = [node for node in ast.walk(self.tree) if isinstance(node, ast.Name) and node.id in missing]
+        used.sort(key=lambda node: (node.lineno, node.col_offset))
+        return list(dict.fromkeys(node.id for node in used))
+
+    def uncalled(self, what: str = "backward") -> str | None:
+        """Return the function that calls `what`, by default the one that trains, if nothing calls it."""
+        used = {node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)}
+        for name, function in self.functions.items():
+            calls = (
+                _called(node).rpartition(".")[2] for node in ast.walk(function) if isinstance(node, ast.Call)
+            )
+            if name not in used and what in calls:
+                return name
+        return None
+
+
+_BUILTINS = frozenset({*dir(builtins), "__file__", "__annotations__"})
+
+
+def _tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+    yield table
+    for child in table.get_children():
+        yield from _tables(child)
+
+
+def _is_defined(symbol: symtable.Symbol) -> bool:
+    return symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
+
+
+def _options(tree: ast.Module) -> Iterator[Option]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _called(node).endswith(".add_argument"):
+            option = _argparse_option(node)
+        elif isinstance(node, ast.Call) and _called(node) in ("click.option", "click.argument", "option"):
+            option = _click_option(node)
+        else:
+            continue
+        if option is not None:
+            yield option
+
+
+def _names(node: ast.Call) -> list[str]:
+    return [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+
+
+def _argparse_option(node: ast.Call) -> Option | None:
+    names = _names(node)
+    flag = next((name for name in names if name.startswith("--")), names[0] if names else None)
+    if flag is None:
+        return None
+    action = _constant(_keyword(node, "action"))
+    if action in ("help", "version", "append", "extend", "count"):
+        return None
+    is_switch = action in ("store_true", "store_false")
+    return _option(
+        node,
+        flag,
+        kind_node=_keyword(node, "type"),
+        is_switch=is_switch,
+        choices=_constant(_keyword(node, "choices")),
+        is_positional=not flag.startswith("-"),
+    )
+
+
+def _click_option(node: ast.Call) -> Option | None:
+    names = _names(node)
+    is_positional = _called(node) == "click.argument"
+    flag = next((name for name in names if name.startswith("--")), names[0] if names else None)
+    if flag is None or (not is_positional and not flag.startswith("-")):
+        return None
+    kind, choices = _keyword(node, "type"), None
+    if isinstance(kind, ast.Call) and _called(kind).endswith("Choice") and kind.args:
+        choices = _constant(kind.args[0])
+    is_switch = _constant(_keyword(node, "is_flag")) is True or "/" in flag
+    return _option(
+        node,
+        flag.partition("/")[0],
+        kind_node=kind,
+        is_switch=is_switch,
+        choices=choices,
+        is_positional=is_positional,
+    )
+
+
+def _option(
+    node: ast.Call,
+    flag: str,
+    *,
+    kind_node: ast.expr | None,
+    is_switch: bool,
+    choices: Any,
+    is_positional: bool,
+) -> Option:
+    default = _constant(_keyword(node, "default"))
+    help_text = _constant(_keyword(node, "help"))
+    if isinstance(default, float) and not math.isfinite(default):
+        default = None
+    offered: Sequence[Any] = choices if isinstance(choices, list) and None not in choices else ()
+    name = kind_node.id if isinstance(kind_node, ast.Name) else getattr(kind_node, "attr", "")
+    kinds: Mapping[str, str] = {"int": "whole", "INT": "whole", "float": "number", "FLOAT": "number"}
+    guessed = "whole" if type(default) is int else "number" if type(default) is float else "text"
+    kind = (
+        "switch" if is_switch else "choice" if offered else kinds.get(name, guessed if not name else "text")
+    )
+    return Option(
+        flag=flag[:100],
+        kind=kind,
+        default=default if isinstance(default, str | int | float | bool) else None,
+        choices=tuple(str(each)[:100] for each in offered)[:50],
+        help=help_text[:MAX_TEXT] if isinstance(help_text, str) else "",
+        is_required=_constant(_keyword(node, "required")) is True or is_positional,
+        is_positional=is_positional,
+    )

@@ -1,0 +1,414 @@
+"""Endpoints of "Run my script": reading a script, checking an interpreter, starting, the code of a run."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ddp_gui.auth import rights
+from ddp_gui.auth.rights import ClassSettingsFile, NotAllowedError
+from ddp_gui.background.workers import STARTS, RateLimit
+from ddp_gui.gradio_routes.endpoints import register
+from ddp_gui.launch.launcher import in_plain_words, waiting_in_plain_words
+from ddp_gui.plan import plan as plan_module
+from ddp_gui.queue.scheduler import Scheduler
+from ddp_gui.runs.runs import RunStore
+from ddp_gui.script import completion, reader
+from trainers.contract import code as code_module
+from trainers.contract import config as config_module
+from trainers.contract.config import Config, ConfigError, Problem
+from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
+from trainers.engines.local import sandbox
+from trainers.files.json_files import write_json_atomically
+from trainers.files.plain_files import REPOSITORY
+from trainers.machine import environment
+
+MAX_TEXT = 500_000
+# A request to this page has at most 1 MB; larger code comes from a path.
+MAX_SENT_BYTES = 700_000
+MOST_STARTS = 10
+MOST_CHECKS = 10
+CHECK_TIMEOUT_S = 90.0
+OLDEST_TORCH = (2, 4)
+_ABOUT_PYTHON = (
+    "import json, sys, torch; from trainers.watch import recorder; "
+    "print(json.dumps({'python': sys.version.split()[0], 'torch': torch.__version__, "
+    "'gpus': torch.cuda.device_count()}))"
+)
+_WATCH_MODULE = REPOSITORY / "trainers" / "watch" / "to_copy" / "watch.py"
+_FIELDS = frozenset(
+    {
+        "files", "entry", "arguments", "ranks", "start", "python", "environment", "folder", "on_cpu",
+        "name", "hang_timeout_s", "on_hang",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptRules:
+    """Who may run scripts on this page.
+
+    Attributes:
+        has_login: every user has a name, and scripts run in the sandbox.
+        is_one_users: only the user who started the page reaches it.
+        data_dirs: folders that confined scripts may read.
+    """
+
+    has_login: bool
+    is_one_users: bool
+    data_dirs: tuple[Path, ...] = ()
+
+    def check(self, settings: ClassSettingsFile) -> None:
+        """Refuse a user who may not run scripts.
+
+        Raises:
+            NotAllowedError: with the reason.
+        """
+        if self.is_one_users:
+            return
+        if not self.has_login:
+            raise NotAllowedError(
+                "this page is open to others without logins (--insecure), and a script could do anything "
+                "that its owner can: start the page with accounts, or for yourself alone"
+            )
+        if not rights.current_user().is_teacher and not settings.read().students_run_scripts:
+            raise NotAllowedError("your teacher has not allowed students to run their own scripts here")
+        if (obstacle := sandbox.obstacle()) is not None:
+            raise NotAllowedError(
+                f"with logins a script runs in a sandbox only, and {obstacle}: ask the administrator"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptPlan:
+    """A script that can be started: its configuration and its code."""
+
+    config: Config
+    device_kind: str
+    files: Mapping[str, bytes]
+    readable: tuple[str, ...] | None = None
+
+    def note(self, run: RunDirectory) -> None:
+        """Write the code into a new run's folder, and how it is confined."""
+        code_module.write(run.path, self.files)
+        if self.readable is not None:
+            write_json_atomically(run.path / sandbox.RECORD, {"readable": list(self.readable)})
+
+
+@dataclass
+class ScriptApi:
+    """The endpoints; results are JSON values."""
+
+    store: RunStore
+    scheduler: Scheduler
+    rules: ScriptRules
+    _starts: RateLimit = field(default_factory=lambda: RateLimit("a start", MOST_STARTS, 60.0))
+    _checks: RateLimit = field(
+        default_factory=lambda: RateLimit("a check of an interpreter", MOST_CHECKS, 60.0)
+    )
+
+    def script_page(self) -> dict[str, Any]:
+        """Return what the page needs to know: ranks, GPUs, its interpreter, and why scripts may not run."""
+
+        def read() -> dict[str, Any]:
+            machine = self.scheduler.capacity()
+            refused = None
+            try:
+                self.rules.check(self.store.class_settings)
+            except NotAllowedError as error:
+                refused = str(error)
+            return {
+                "refused": refused,
+                "num_gpus": machine.num_gpus,
+                "most_ranks": machine.max_ranks("auto"),
+                "ranks": machine.default_ranks(),
+                "place": machine.place,
+                "may_name_paths": self.rules.is_one_users,
+                "most_bytes": MAX_SENT_BYTES,
+                "python": sys.executable,
+                "watch_module": _WATCH_MODULE.read_text(encoding="utf-8"),
+            }
+
+        return in_plain_words(read)
+
+    def read_script(self, text: str) -> dict[str, Any]:
+        """Read a script without running it: options, start, requests for GPUs, and what it leaves out."""
+
+        def read() -> dict[str, Any]:
+            if len(text) > MAX_TEXT:
+                raise ValueError(f"text has {len(text):,} characters, but allowed is: at most {MAX_TEXT:,}")
+            completed = completion.complete(text)
+            return {
+                **reader.read(text).to_json(),
+                "completed": None if completed is None else vars(completed),
+            }
+
+        return in_plain_words(read)
+
+    def open_script(self, path: str = "", zip_base64: str = "") -> dict[str, Any]:
+        """Return the files of a script on this machine, or of a zip file, as text where they are text."""
+
+        def open_it() -> dict[str, Any]:
+            self.rules.check(self.store.class_settings)
+            if path:
+                files, entry, folder = self._from_path(path)
+            else:
+                files, entry, folder = files_of_zip(zip_base64), None, ""
+            return {"files": _as_text(files), "entry": entry or _likely_entry(files), "folder": folder}
+
+        return in_plain_words(open_it)
+
+    def check_python(self, path: str) -> dict[str, Any]:
+        """Start an interpreter once; return its versions of Python and torch and its number of GPUs."""
+
+        def check() -> dict[str, Any]:
+            self.rules.check(self.store.class_settings)
+            self._checks.count()
+            refuse_paths(self.rules, {"python": path})
+            return _about_python(path or sys.executable)
+
+        return in_plain_words(check)
+
+    async def start_script(self, script: dict[str, Any]) -> dict[str, Any]:
+        """Start or queue a script; see docs/endpoints.md for its fields. Returns the run's id and state."""
+
+        def start_now() -> dict[str, Any]:
+            self.rules.check(self.store.class_settings)
+            plan = self.plan(script)
+            self._starts.count()
+            placed = self.scheduler.start(plan, rights.current_user().name)
+            run = placed.run
+            message = "Started." if placed.place is None else f"Waiting: place {placed.place} in the queue."
+            state = liveness.read_status(run).state
+            return {"run_id": run.run_id, "state": state, "message": message, "place": placed.place}
+
+        return await waiting_in_plain_words(STARTS.run(start_now))
+
+    def script_code(self, run_id: str) -> dict[str, Any]:
+        """Return the code of a script's run, and the values with which it was started."""
+
+        def read() -> dict[str, Any]:
+            run = self.store.open(run_id)
+            config = run.read_config()
+            files = code_module.read(run.path)
+            return {
+                "run_id": run_id,
+                "files": _as_text(files),
+                "entry": config.script,
+                "arguments": config.script_arguments,
+                "ranks": config.nproc_per_node,
+                "start": config.script_start,
+                "python": config.script_python,
+                "environment": config.script_environment,
+                "folder": config.script_folder,
+                "on_cpu": config.script_on_cpu,
+                "name": config.name,
+            }
+
+        return in_plain_words(read)
+
+    def register(self) -> None:
+        """Add the endpoints to the Gradio app under construction."""
+        register(
+            self.script_page,
+            self.read_script,
+            self.open_script,
+            self.check_python,
+            self.start_script,
+            self.script_code,
+        )
+
+    def plan(self, script: Mapping[str, Any]) -> ScriptPlan:
+        """Validate a script with its settings.
+
+        Raises:
+            ConfigError, ValueError: naming the field, its value and the allowed values.
+        """
+        unknown = [name for name in script if name not in _FIELDS]
+        if unknown:
+            allowed = f"no field of this name; the fields are {', '.join(sorted(_FIELDS))}"
+            raise ConfigError([Problem(field=str(unknown[0]), value=script[unknown[0]], allowed=allowed)])
+        refuse_paths(self.rules, script)
+        folder = str(script.get("folder") or "")
+        files = _from_request(script.get("files"))
+        entry = str(script.get("entry") or "") or _likely_entry(files) or ""
+        code_module.check(files, entry)
+        text = files[entry].decode("utf-8", errors="replace")
+        reading = reader.read(text)
+        if reading.problem is not None:
+            raise ValueError(f"{entry} is not valid Python: {reading.problem}")
+        if reading.uses_watch and "watch.py" not in files and entry != "watch.py":
+            files = {**files, "watch.py": _WATCH_MODULE.read_bytes()}
+        if folder and not Path(folder).expanduser().is_dir():
+            raise ConfigError([Problem(field="folder", value=folder, allowed="a folder on this machine")])
+        machine = self.scheduler.capacity()
+        on_cpu = script.get("on_cpu", False)
+        has_gpus = machine.num_gpus > 0 and on_cpu is not True
+        raw = {
+            "model": "script",
+            "dataset": "script",
+            "name": script.get("name") or "",
+            "device": "auto" if has_gpus else "cpu",
+            "nproc_per_node": script.get("ranks") or reading.num_ranks or machine.default_ranks(),
+            "on_hang": script.get("on_hang") or "wait",
+            "hang_timeout_s": script.get("hang_timeout_s") or 20,
+            "script": entry,
+            "script_arguments": script.get("arguments") or "",
+            "script_start": script.get("start") or reading.start,
+            "script_python": script.get("python") or "",
+            "script_environment": script.get("environment") or "",
+            "script_folder": folder and str(Path(folder).expanduser().absolute()),
+            "script_on_cpu": on_cpu,
+        }
+        config = config_module.parse(raw)
+        plan_module.refuse_ranks(config, machine)
+        return ScriptPlan(
+            config=config,
+            device_kind=machine.device_kind(config.device),
+            files=files,
+            readable=None if self.rules.is_one_users else tuple(map(str, self.rules.data_dirs)),
+        )
+
+    def _from_path(self, path: str) -> tuple[dict[str, bytes], str, str]:
+        """Return the files of a script or a folder on this machine, the entry file, and the folder."""
+        refuse_paths(self.rules, {"path": path})
+        place = Path(config_module.plain_path(path)).expanduser().absolute()
+        if place.is_file():
+            return code_module.read_folder(place.parent, place), place.name, str(place.parent)
+        if not place.is_dir():
+            allowed = "a .py file or a folder on this machine"
+            raise ConfigError([Problem(field="path", value=path, allowed=allowed)])
+        entries = [each for each in sorted(place.glob("*.py")) if each.is_file()]
+        if not entries:
+            allowed = "a folder with a .py file in it"
+            raise ConfigError([Problem(field="path", value=path, allowed=allowed)])
+        files = code_module.read_folder(place, entries[0])
+        return files, _likely_entry(files) or entries[0].name, str(place)
+
+
+def refuse_paths(rules: ScriptRules, script: Mapping[str, Any]) -> None:
+    """With logins, users name no files of this machine: these would be read or run as the page."""
+    for name in ("path", "python", "folder"):
+        if script.get(name) and not rules.is_one_users:
+            allowed = "empty on a page with logins: scripts are sent, and run with the page's Python"
+            raise ConfigError([Problem(field=name, value=script[name], allowed=allowed)])
+
+
+def _from_request(sent: Any) -> dict[str, bytes]:
+    """Return the files of a request: text, or `{"base64": …}`."""
+    if not isinstance(sent, Mapping) or not sent:
+        allowed = 'an object of file names with their text, or {"base64": "…"}'
+        raise ConfigError([Problem(field="files", value=sent, allowed=allowed)])
+    files = {}
+    for name, content in sent.items():
+        if isinstance(content, str):
+            files[str(name)] = content.encode()
+        elif isinstance(content, Mapping) and isinstance(content.get("base64"), str):
+            files[str(name)] = _decoded(content["base64"])
+        else:
+            allowed = f'the text of {str(name)[:100]}, or {{"base64": "…"}}'
+            raise ConfigError([Problem(field="files", value=content, allowed=allowed)])
+    return files
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise ConfigError([Problem(field="files", value=text[:40], allowed="valid base64")]) from None
+
+
+def files_of_zip(text: str) -> dict[str, bytes]:
+    """Return the files of a zip; a folder that contains all of them is left out of their names."""
+    files: dict[str, bytes] = {}
+    size = 0
+    try:
+        with zipfile.ZipFile(io.BytesIO(_decoded(text))) as archive:
+            for info in archive.infolist():
+                hidden = any(part.startswith((".", "__")) for part in PurePosixPath(info.filename).parts[:-1])
+                if info.is_dir() or hidden or len(files) > code_module.MAX_FILES:
+                    continue
+                # Not the size that the archive names: a bomb names another one.
+                with archive.open(info) as file:
+                    content = file.read(code_module.MAX_BYTES - size + 1)
+                size += len(content)
+                if size > code_module.MAX_BYTES:
+                    raise ValueError(
+                        f"the zip has more than {code_module.MAX_BYTES // 2**20} MiB, but allowed is: less"
+                    )
+                files[info.filename] = content
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
+        raise ValueError(f"the zip cannot be read: {error}") from error
+    return _without_common_folder(files)
+
+
+def _without_common_folder(files: dict[str, bytes]) -> dict[str, bytes]:
+    first = {name.partition("/")[0] for name in files}
+    if len(first) == 1 and all("/" in name for name in files):
+        return {name.partition("/")[2]: content for name, content in files.items()}
+    return files
+
+
+def _likely_entry(files: Mapping[str, bytes]) -> str | None:
+    """Return the .py file that is most likely the one to start."""
+    names = [name for name in files if name.endswith(".py")]
+    usual = ("train.py", "main.py", "train_ddp.py", "run.py")
+    for name in (*usual, *names):
+        if name in files and (name in usual or b"__main__" in files[name]):
+            return name
+    at_top = [name for name in names if "/" not in name]
+    return next(iter(at_top or names), None)
+
+
+def _as_text(files: Mapping[str, bytes]) -> dict[str, Any]:
+    """Return files as JSON values: text, or `{"base64": …}` where they are not UTF-8."""
+    found: dict[str, Any] = {}
+    for name, content in files.items():
+        try:
+            found[name] = content.decode()
+        except UnicodeDecodeError:
+            found[name] = {"base64": base64.b64encode(content).decode()}
+    return found
+
+
+def _about_python(path: str) -> dict[str, Any]:
+    """Start an interpreter; return its versions, or raise ValueError with the reason."""
+    program = Path(config_module.plain_path(path)).expanduser()
+    allowed = "the path of a python with torch 2.4 or newer and Python 3.11 or newer"
+    if not program.is_absolute() or not os.access(program, os.X_OK) or program.is_dir():
+        raise ConfigError([Problem(field="python", value=path, allowed=allowed)])
+    try:
+        done = subprocess.run(
+            [str(program), "-c", _ABOUT_PYTHON],
+            env=environment.for_a_child({"PYTHONPATH": str(REPOSITORY), "PYTHONSAFEPATH": "1"}),
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=CHECK_TIMEOUT_S,
+            check=False,
+        )
+        about: dict[str, Any] = (
+            json.loads(done.stdout.strip().splitlines()[-1]) if not done.returncode else {}
+        )
+    except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
+        raise ConfigError([Problem(field="python", value=path, allowed=f"{allowed} ({error})")]) from error
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["it ended without a message"])[-1][:300]
+        raise ConfigError([Problem(field="python", value=path, allowed=f"{allowed} ({last})")])
+    version = tuple(int(part) for part in str(about["torch"]).split("+")[0].split(".")[:2])
+    if version < OLDEST_TORCH:
+        has = f"it has torch {about['torch']}"
+        raise ConfigError([Problem(field="python", value=path, allowed=f"{allowed} ({has})")])
+    return {**about, "path": str(program)}

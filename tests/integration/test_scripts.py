@@ -1,0 +1,237 @@
+"""Users' scripts, watched: unmodified, with the same bits, and with findings where there is a mistake."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import ANSWER_TIMEOUT_S, END_TIMEOUT_S, REPOSITORY, TORCHRUN, Launcher, LiveRun, run_to_end
+from trainers.contract import code, rundir
+from trainers.contract.config import Config, parse
+
+SCRIPTS = REPOSITORY / "tests" / "scripts"
+COPIED = REPOSITORY / "trainers" / "watch" / "to_copy" / "watch.py"
+
+
+def start(launcher: Launcher, name: str, **values: Any) -> LiveRun:
+    """Start a script of `tests/scripts` as a run."""
+    entry = f"{name}.py"
+    files = {entry: (SCRIPTS / entry).read_bytes(), "watch.py": COPIED.read_bytes()}
+    raw = {"model": "script", "dataset": "script", "script": entry, "device": "cpu", "on_hang": "wait"}
+    run = rundir.create(launcher.runs_dir, parse(raw | values), lambda made: code.write(made.path, files))
+    return launcher.start_run(run)
+
+
+def losses_of(path: Path) -> list[list[str]]:
+    """Return what each rank has written about its losses, as hexadecimal numbers."""
+    return [file.read_text().split() for file in sorted(path.parent.glob(f"{path.name}.*"))]
+
+
+def run_unwatched(name: str, losses: Path, *, is_torchrun: bool, arguments: Sequence[str] = ()) -> None:
+    """Run a script as a user does by hand."""
+    command = [*TORCHRUN, "--standalone", "--nproc-per-node", "2"] if is_torchrun else [TORCHRUN[0]]
+    exit_code, said = run_to_end(
+        [*command, str(SCRIPTS / f"{name}.py"), *arguments], END_TIMEOUT_S, {"LOSSES": str(losses)}
+    )
+    assert exit_code == 0 or losses_of(losses), said
+
+
+# Of each script: number of ranks, steps, how it is started, its model, samples of all ranks in a step.
+TABLE = {
+    "plain_ddp": (2, 48, "torchrun", "Sequential", 64),
+    "spawned": (2, 40, "python", "Linear", 40),
+    "accumulate": (2, 16, "torchrun", "Sequential", 64),
+    "two_optimizers": (2, 16, "torchrun", "Sequential", 128),
+    "mixed_precision": (2, None, "torchrun", "Sequential", 32),
+    "fsdp2": (2, 25, "torchrun", "FSDPSequential", 24),
+    "single": (1, 40, "python", "Net", 50),
+    "second_order": (2, 10, "torchrun", None, None),
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_an_unmodified_script_is_watched_without_changing_a_bit(
+    name: str, launcher: Launcher, tmp_path: Path
+) -> None:
+    num_ranks, num_steps, started_as, model, num_samples = TABLE[name]
+    alone, watched = tmp_path / "alone", tmp_path / "watched"
+    run_unwatched(name, alone, is_torchrun=started_as == "torchrun")
+    live = start(
+        launcher,
+        name,
+        nproc_per_node=num_ranks,
+        script_start=started_as,
+        script_environment=f"LOSSES={watched}",
+    )
+    status = live.wait_for_end()
+    assert status.state == "finished", live.story()
+    expected = losses_of(alone)
+    assert losses_of(watched) == expected and len(expected) == num_ranks, "the same bits on each rank"
+    steps = live.events("step")
+    assert [step["step"] for step in steps] == list(range(1, len(steps) + 1))
+    assert num_steps is None or len(steps) == num_steps
+    own = [[float.fromhex(loss) for loss in rank] for rank in expected]
+    means = [sum(losses) / num_ranks for losses in zip(*own, strict=True)]
+    assert len(means) == len(steps)
+    for step, mean in zip(steps, means, strict=True):
+        assert math.isclose(step["loss"], mean, rel_tol=1e-6), step
+    about = live.events("script")[-1]
+    assert about["model"] == model
+    assert about["global_batch"] == num_samples
+    assert about["num_parameters"] or model is None
+    assert all(step["lr"] > 0 for step in steps)
+    assert live.events("finding") == [], "no false alarm"
+    assert live.states() == ["starting", "running", "finished"]
+
+
+def test_progress_rate_and_parts_of_a_step_are_known(launcher: Launcher, tmp_path: Path) -> None:
+    live = start(
+        launcher,
+        "plain_ddp",
+        script_arguments="--epochs 4 --lr 0.5",
+        script_environment=f"LOSSES={tmp_path / 'losses'}",
+    )
+    live.wait_for_end()
+    about = live.events("script")[-1]
+    assert about["num_epochs"] == 4 and about["steps_per_epoch"] == 16 and about["num_steps"] == 64
+    assert about["num_train"] == 1024 and about["optimizer"] == "SGD" and about["backend"] == "gloo"
+    steps = live.events("step")
+    assert {step["lr"] for step in steps} == {0.5}
+    assert [step["epoch"] for step in steps[::16]] == [0, 1, 2, 3]
+    assert all(step["samples_per_s"] > 0 for step in steps)
+    assert any(step["grad_norm"] for step in steps)
+    ranks = live.events("ranks")[-1]["ranks"]
+    assert [rank["rank"] for rank in ranks] == [0, 1]
+    parts = ("data_time_s", "forward_time_s", "backward_time_s", "optimizer_time_s")
+    for rank in ranks:
+        assert 0 < sum(rank[part] for part in parts) <= rank["step_time_s"] * 1.001
+        assert 0 <= rank["wait_time_s"] <= rank["backward_time_s"]
+        assert rank["loss"] > 0 and rank["peak_memory_bytes"] > 10**7
+    prints = live.events("fingerprints")
+    assert [event["step"] for event in prints] == [1, 10, 50]
+    assert all(len(set(event["hashes"])) == 1 for event in prints)
+    assert "rank 1 epoch 3 done" in live.run.rank_log(1).read_text()
+
+
+@pytest.mark.parametrize(("name", "fewest"), [("gpu_whole", 5), ("gpu_tour", 9)])
+def test_a_script_for_gpus_runs_on_cpu_ranks_and_each_replacement_is_listed(
+    name: str, fewest: int, launcher: Launcher
+) -> None:
+    live = start(launcher, name, script_on_cpu=True)
+    status = live.wait_for_end()
+    assert status.state == "finished", live.story()
+    about = live.events("script")[-1]
+    assert about["backend"] == "gloo"
+    assert len(about["replaced"]) >= fewest, about["replaced"]
+    source = (SCRIPTS / f"{name}.py").read_text().splitlines()
+    for replaced in about["replaced"]:
+        line = int(replaced.rpartition("line ")[2])
+        assert any(
+            word in source[line - 1]
+            for word in ("cuda", "nccl", "RANK", "local_rank", "device", "pin_memory")
+        )
+
+
+MISTAKES = (
+    "same_samples", "no_set_epoch", "replicas_differ", "same_file", "small_batch_norm", "shown_loss",
+    "evaluates_alone", "data_parallel", "no_destroy",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", ["none", *MISTAKES])
+def test_the_review_finds_each_mistake_and_no_other(mistake: str, launcher: Launcher, tmp_path: Path) -> None:
+    live = start(launcher, "wrong", script_arguments=mistake, script_environment=f"OUTPUT={tmp_path}")
+    live.wait_for_end()
+    findings = live.events("finding")
+    assert [finding["code"] for finding in findings] == ([] if mistake == "none" else [mistake]), live.story()
+    source = (SCRIPTS / "wrong.py").read_text().splitlines()
+    for finding in findings:
+        assert finding["file"] == "wrong.py" and 1 <= finding["line"] <= len(source)
+        assert finding["message"] and finding["hint"]
+
+
+def test_an_error_names_the_rank_and_the_script_s_own_line(launcher: Launcher) -> None:
+    live = start(launcher, "fails")
+    status = live.wait_for_end()
+    assert status.state == "failed"
+    (error,) = live.events("error")
+    assert error["rank"] == 1
+    assert "the labels of this batch are missing" in error["message"]
+    source = (SCRIPTS / "fails.py").read_text().splitlines()
+    line = next(number for number, text in enumerate(source, 1) if "raise ValueError" in text)
+    assert f'fails.py", line {line}' in error["traceback"]
+    assert "trainers/watch" not in error["traceback"]
+    assert status.exit_code == 1
+
+
+def test_stop_of_a_script_that_asks_ends_it_at_the_same_step_on_all_ranks(launcher: Launcher) -> None:
+    live = start(launcher, "endless", script_arguments="asks")
+    live.wait_for_step(30)
+    answer = live.ask("stop", save=False)
+    assert answer["accepted"]
+    status = live.is_over_within(ANSWER_TIMEOUT_S)
+    assert status.state == "stopped" and status.exit_code == 0, live.story()
+    ends = {live.run.rank_log(rank).read_text().strip().splitlines()[-1] for rank in (0, 1)}
+    assert len(ends) == 1 and ends.pop().startswith("stopped at ")
+    assert live.events("eval")[0]["metrics"] == {"accuracy": 0.02}
+
+
+def test_stop_of_a_script_that_does_not_ask_is_sigterm_and_leaves_nothing(launcher: Launcher) -> None:
+    live = start(launcher, "endless")
+    live.wait_for_step(5)
+    live.run.append_command("stop", save=False)
+    status = live.is_over_within(ANSWER_TIMEOUT_S)
+    assert status.state == "stopped"
+    reasons = [event["reason"] for event in live.events("state")]
+    assert any("does not ask watch.should_stop()" in reason and "10 s" in reason for reason in reasons)
+
+
+def test_a_hang_names_the_rank_and_the_script_s_line(launcher: Launcher) -> None:
+    live = start(launcher, "endless", script_arguments="hangs", hang_timeout_s=3, on_hang="end")
+    status = live.wait_for_end()
+    assert status.state == "failed"
+    (error,) = live.events("error")
+    assert error["code"] == "hang"
+    assert "endless.py:" in error["message"], error["message"]
+    assert "all-reduce" in error["message"] or "barrier" in error["message"]
+
+
+def test_the_literal_command_makes_a_run_with_its_code(tmp_path: Path) -> None:
+    config = parse({"script": "plain_ddp.py", "nproc_per_node": 2, "dataset": "script", "model": "script"})
+    assert isinstance(config, Config)
+    command = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", "-m", "trainers.watch"]
+    command += ["--run-dir", str(tmp_path / "mine"), str(SCRIPTS / "plain_ddp.py"), "--epochs", "2"]
+    exit_code, said = run_to_end(command, END_TIMEOUT_S, {"LOSSES": str(tmp_path / "losses")})
+    assert exit_code == 0, said
+    run = rundir.RunDirectory(tmp_path / "mine")
+    made = run.read_config()
+    assert made.script == "plain_ddp.py" and made.script_arguments == "--epochs 2"
+    assert code.read(run.path)["plain_ddp.py"] == (SCRIPTS / "plain_ddp.py").read_bytes()
+    lines = [json.loads(line) for line in run.events.read_text().splitlines()]
+    assert lines[-1]["kind"] == "state" and lines[-1]["state"] == "finished"
+    assert sum(line["kind"] == "step" for line in lines) == 32
+
+
+def test_an_environment_with_torch_alone_can_be_the_interpreter(tmp_path: Path) -> None:
+    """psutil and orjson are the page's: a script's own environment need not have them."""
+    blocked = tmp_path / "blocked"
+    blocked.mkdir()
+    for name in ("psutil", "orjson", "pynvml", "gradio", "numpy"):
+        (blocked / f"{name}.py").write_text("raise ImportError('not in this environment')\n")
+    script = tmp_path / "tiny.py"
+    script.write_text(
+        "import torch\nw = torch.zeros(3, requires_grad=True)\nopt = torch.optim.SGD([w], lr=0.1)\n"
+        "for _ in range(5):\n    loss = (w - 1).square().sum()\n    loss.backward()\n    opt.step()\n"
+        "    opt.zero_grad()\n"
+    )
+    command = [TORCHRUN[0], "-m", "trainers.watch", "--run-dir", str(tmp_path / "run"), str(script)]
+    exit_code, said = run_to_end(command, END_TIMEOUT_S, {"PYTHONPATH": f"{blocked}{os.pathsep}{REPOSITORY}"})
+    assert exit_code == 0, said
+    lines = (tmp_path / "run" / "events.jsonl").read_text().splitlines()
+    assert sum('"kind":"step"' in line for line in lines) == 5, said

@@ -1,0 +1,39 @@
+"""Uses many ways to ask for a GPU: all of them have no effect on CPU ranks."""
+
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+local_rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(local_rank)
+torch.cuda.manual_seed(0)
+torch.manual_seed(0)
+device = torch.device("cuda", local_rank)
+dist.init_process_group("nccl", device_id=device)
+assert torch.cuda.device_count() == 2
+if hasattr(torch, "accelerator"):
+    assert torch.accelerator.current_accelerator().type == "cuda"
+model = nn.Linear(6, 3).cuda(local_rank)
+weight = torch.ones(3, device="cuda")
+data = TensorDataset(torch.randn(64, 6), torch.randint(0, 3, (64,)))
+loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data), pin_memory=True)
+model = DDP(model, device_ids=[local_rank], output_device=local_rank)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+scaler = torch.cuda.amp.GradScaler()
+for x, y in loader:
+    x, y = x.to(device, non_blocking=True), y.cuda(non_blocking=True)
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = nn.functional.cross_entropy(model(x), y, weight=weight)
+    optimizer.zero_grad(set_to_none=True)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+torch.cuda.synchronize()
+print("peak", torch.cuda.max_memory_allocated())
+state = {"model": model.module.state_dict()}
+dist.barrier()
+dist.destroy_process_group()

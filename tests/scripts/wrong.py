@@ -1,0 +1,52 @@
+"""One mistake by name: each is a variant of the correct script that `none` runs."""
+
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+mistake = sys.argv[1]
+dist.init_process_group("gloo")
+rank, world_size = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(rank if mistake == "replicas_differ" else 0)
+inputs = torch.randn(480, 12)
+network = nn.Sequential(nn.Linear(12, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+if mistake != "small_batch_norm":
+    network[1] = nn.Identity()
+if mistake == "data_parallel":
+    network = nn.DataParallel(network)
+model = network if mistake == "replicas_differ" else DDP(network)
+data = TensorDataset(inputs, (inputs[:, 0] > 0).long())
+sampler = None if mistake == "same_samples" else DistributedSampler(data)
+batch_size = 4 if mistake == "small_batch_norm" else 24
+loader = DataLoader(data, batch_size=batch_size, sampler=sampler, shuffle=sampler is None)
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+for epoch in range(3):
+    if sampler is not None and mistake != "no_set_epoch":
+        sampler.set_epoch(epoch)
+    model.train()
+    for x, y in loader:
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if mistake == "shown_loss" and rank == 0:
+            print(f"loss {loss.item():.4f}")
+    if mistake == "evaluates_alone" and rank == 0:
+        model.eval()
+        with torch.no_grad():
+            model.module(inputs)
+            time.sleep(1.2)
+        model.train()
+mean = loss.detach().clone()
+if mistake != "shown_loss":
+    dist.all_reduce(mean)
+name = "shared.pt" if mistake == "same_file" else f"rank_{rank}.pt"
+torch.save(network.state_dict(), os.path.join(os.environ["OUTPUT"], name))
+if mistake != "no_destroy":
+    dist.destroy_process_group()

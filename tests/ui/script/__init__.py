@@ -1,0 +1,1 @@
+"""The page "Run my script", and the run page of a script."""

@@ -1,0 +1,168 @@
+"""From a pasted listing to a watched run: the editor, what was read, Start, findings and errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gradio_client import Client
+from playwright.sync_api import Page, expect
+
+from tests.harness import END_TIMEOUT_S, REPOSITORY, wait_until
+from tests.ui.conftest import Watched
+from tools.page_driver import Server
+from trainers.contract import code
+from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
+
+SCRIPTS = REPOSITORY / "tests" / "scripts"
+LISTING = """import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data.distributed import DistributedSampler
+
+def train(rank, world_size):
+    dist.init_process_group("nccl", rank=rank, world_size=world_size)
+    torch.cuda.set_device(rank)
+    model = DDP(SomeModel().to(rank), device_ids=[rank])
+    sampler = DistributedSampler(dataset, num_replicas=world_size, rank=rank)
+    loader = DataLoader(dataset, batch_size=16, sampler=sampler)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        for batch in loader:
+            loss = model(batch.to(rank))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    dist.destroy_process_group()
+"""
+
+
+def open_page(watched: Watched, server: Server) -> Page:
+    """Open "Run my script", and wait for its editor."""
+    page = watched.page
+    page.goto(f"{server.address}/script")
+    expect(page.locator(".cm-content")).to_be_visible()  # playwright looks into shadow roots
+    return page
+
+
+def paste(page: Page, text: str) -> None:
+    """Replace the text of the editor as a user does."""
+    page.locator(".cm-content").click()
+    page.keyboard.press("Control+A")
+    page.keyboard.insert_text(text)
+
+
+def end_of(runs_dir: Path, run_id: str) -> str:
+    """Wait for the end of a run, and return its state."""
+    run = RunDirectory(runs_dir / run_id)
+    status: Any = wait_until(
+        "the end of the script",
+        lambda: (now := liveness.read_status(run)).state in ("finished", "failed", "stopped") and now,
+        END_TIMEOUT_S,
+    )
+    return str(status.state)
+
+
+def test_a_pasted_listing_becomes_a_watched_run(server: Server, watched: Watched, runs_dir: Path) -> None:
+    page = open_page(watched, server)
+    paste(page, LISTING)
+    notes = page.locator(".ddp-script-notes")
+    expect(notes).to_contain_text("There is no GPU here")
+    expect(notes.get_by_role("button", name="Line 7")).to_be_visible()
+    expect(page.locator("#ddp-script-on-cpu")).to_be_checked()
+    expect(page.locator(".ddp-script-start .ddp-hint")).to_contain_text("Started with torchrun: line 7")
+    expect(notes).to_contain_text("nothing in the lesson calls it")
+    notes.get_by_role("button", name="Add these lines").click()
+    expect(page.locator(".cm-line.marked-added").first).to_contain_text("# added")
+    expect(notes).not_to_contain_text("Something is missing")
+    page.get_by_role("button", name="Start", exact=True).click()
+    page.wait_for_url("**/run?id=*")
+    run_id = page.url.partition("id=")[2]
+    assert end_of(runs_dir, run_id) == "finished"
+    card = page.locator(".ddp-script")
+    expect(card.locator("summary")).to_contain_text("requests for a GPU have no effect")
+    expect(card.locator(".cm-content")).to_contain_text("class SomeModel")
+    expect(page.locator(".ddp-header")).to_contain_text("finished")
+    for absent in ("Checkpoint", "Pause", "Resume"):
+        expect(page.get_by_role("button", name=absent, exact=True)).to_have_count(0)
+    assert watched.complaints == [] and watched.foreign_requests == []
+    stored = code.read(runs_dir / run_id)["train.py"].decode()
+    card.get_by_role("button", name="Edit and run again").click()
+    page.wait_for_url("**/script")
+    expect(page.locator("#ddp-script-on-cpu")).to_be_checked()
+    expect(page.locator(".cm-content")).to_contain_text("class SomeModel")
+    assert stored.count("# added") > 5
+
+
+def test_options_become_fields_and_the_line_of_arguments(server: Server, watched: Watched) -> None:
+    page = open_page(watched, server)
+    paste(page, (SCRIPTS / "plain_ddp.py").read_text())
+    options = page.locator(".ddp-script-options")
+    expect(options.get_by_label("--epochs")).to_have_value("3")
+    options.get_by_label("--epochs").fill("5")
+    options.get_by_label("--optimizer").select_option("adam")
+    options.get_by_label("--verbose").check()
+    expect(page.locator("#ddp-script-arguments")).to_have_value("--epochs 5 --optimizer adam --verbose")
+    assert watched.complaints == []
+
+
+def test_tab_indents_and_escape_leaves_the_editor(server: Server, watched: Watched) -> None:
+    page = open_page(watched, server)
+    paste(page, "x = 1")
+    page.keyboard.press("Home")
+    page.keyboard.press("Tab")
+    expect(page.locator(".cm-line").first).to_have_text("    x = 1")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Tab")
+    expect(page.locator(".cm-content")).not_to_be_focused()
+
+
+def test_an_error_is_shown_at_its_line(
+    server: Server, watched: Watched, client: Client, runs_dir: Path
+) -> None:
+    text = (SCRIPTS / "fails.py").read_text()
+    started = client.predict({"files": {"fails.py": text}, "ranks": 2}, api_name="/start_script")
+    assert end_of(runs_dir, started["run_id"]) == "failed"
+    page = watched.page
+    page.goto(f"{server.address}/run?id={started['run_id']}")
+    expect(page.locator(".cm-line.marked-error")).to_contain_text("raise ValueError")
+    expect(page.locator(".ddp-run-page")).to_contain_text("Rank 1 failed: ValueError")
+    again = client.predict(started["run_id"], api_name="/script_code")
+    assert again["files"]["fails.py"] == text and again["ranks"] == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"files": {}}, "files is"),
+        ({"files": {"../train.py": "x"}, "entry": "../train.py"}, "a relative path without"),
+        ({"files": {"train.py": "for"}}, "is not valid Python: Line 1"),
+        ({"files": {"train.py": "1"}, "ranks": 5000}, "nproc_per_node is 5000"),
+        ({"files": {"train.py": "1"}, "environment": "PYTHONPATH=/tmp"}, "the page's own"),
+        ({"files": {"train.py": "1"}, "folder": "/no/such/folder"}, "a folder on this machine"),
+        ({"files": {"train.py": "1"}, "unknown": 1}, "no field of this name"),
+    ],
+)
+def test_a_script_that_cannot_start_is_refused_with_field_value_and_range(
+    client: Client, change: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(Exception, match=r"allowed is|is not valid") as caught:
+        client.predict(change, api_name="/start_script")
+    assert said in str(caught.value), json.dumps(change)
+
+
+def test_the_form_cannot_start_a_script_without_its_code(client: Client) -> None:
+    with pytest.raises(Exception, match="a script has its own page"):
+        client.predict({"dataset": "digits", "model": "mlp", "script": "x.py"}, api_name="/start_run")
+
+
+def test_files_of_this_machine_are_opened_by_their_path(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import helper\n")
+    (tmp_path / "helper.py").write_text("x = 1\n")
+    opened = client.predict(str(tmp_path / "train.py"), "", api_name="/open_script")
+    assert opened["entry"] == "train.py" and set(opened["files"]) == {"train.py", "helper.py"}
+    assert opened["folder"] == str(tmp_path)

@@ -1,0 +1,193 @@
+"""What is read from a script's text without running it."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from ddp_gui.script import completion, reader
+from ddp_gui.script.reader import Option
+from tests.harness import REPOSITORY
+
+SCRIPTS = REPOSITORY / "tests" / "scripts"
+
+
+def read_script(name: str) -> str:
+    """Return the text of a script of the tests."""
+    return (SCRIPTS / f"{name}.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "why", "num_ranks"),
+    [
+        ("plain_ddp", "torchrun", "joins the ranks that torchrun starts", None),
+        ("spawned", "python", "starts the ranks itself (mp.spawn)", 2),
+        ("single", "python", "has no process group", 1),
+        ("gpu_whole", "torchrun", "joins the ranks", 2),
+        ("fsdp2", "torchrun", "joins the ranks", None),
+    ],
+)
+def test_how_a_script_starts_its_ranks_is_said_in_one_sentence(
+    name: str, start: str, why: str, num_ranks: int | None
+) -> None:
+    reading = reader.read(read_script(name))
+    assert (reading.start, reading.num_ranks) == (start, num_ranks)
+    assert why in reading.why and reading.why.count(".") <= 2
+
+
+@pytest.mark.parametrize("name", [path.stem for path in sorted(SCRIPTS.glob("[a-z]*.py"))])
+def test_nothing_is_missing_in_a_complete_script(name: str) -> None:
+    reading = reader.read(read_script(name))
+    assert reading.missing == () and reading.uncalled is None
+    assert completion.complete(read_script(name)) is None
+
+
+def test_argparse_options_become_fields() -> None:
+    options = {option.flag: option for option in reader.read(read_script("plain_ddp")).options}
+    assert options == {
+        "--epochs": Option(flag="--epochs", kind="whole", default=3, help="passes over the data"),
+        "--lr": Option(flag="--lr", kind="number", default=0.1, help="learning rate"),
+        "--optimizer": Option(flag="--optimizer", kind="choice", default="sgd", choices=("sgd", "adam")),
+        "--verbose": Option(flag="--verbose", kind="switch"),
+    }
+
+
+def test_click_options_and_positional_arguments_become_fields() -> None:
+    text = """
+    import argparse, click
+    @click.command()
+    @click.option("--size", type=click.Choice(["s", "m"]), default="s")
+    @click.option("--fast/--slow", default=False)
+    @click.option("--width", default=64, help="of a layer")
+    @click.argument("folder")
+    def main(size, fast, width, folder): ...
+    parser = argparse.ArgumentParser()
+    parser.add_argument("data", help="where it is")
+    parser.add_argument("-n", "--num-steps", type=int, required=True)
+    """
+    options = {option.flag: option for option in reader.read(textwrap.dedent(text)).options}
+    assert options["--size"].choices == ("s", "m") and options["--fast"].kind == "switch"
+    assert options["--width"].kind == "whole" and options["--width"].default == 64
+    assert options["folder"].is_positional and options["data"].is_required
+    assert options["--num-steps"].is_required and options["--num-steps"].kind == "whole"
+
+
+def test_requests_for_gpus_have_their_lines_and_checked_ones_are_none() -> None:
+    text = read_script("gpu_whole")
+    marks = reader.read(text).marks
+    assert {mark.level for mark in marks} == {"gpu"}
+    lines = text.splitlines()
+    assert all(
+        any(word in lines[mark.line - 1] for word in ("nccl", "cuda", "RANK", "dist.init")) for mark in marks
+    )
+    assert len(marks) == 5
+    assert reader.read(read_script("single")).marks == (), "it asks whether there is a GPU"
+
+
+def test_a_syntax_error_is_marked_with_its_line() -> None:
+    reading = reader.read("import torch\nfor x in range(3)\n    pass\n")
+    assert reading.problem is not None and reading.marks[0].line == 2 and reading.marks[0].level == "error"
+
+
+def test_what_only_symbols_show_is_a_problem_too() -> None:
+    reading = reader.read("import torch\ndef f():\n    x = 1\n    global x\n")
+    assert reading.problem is not None and reading.marks[0].line == 4
+    assert completion.complete("def f():\n    x = 1\n    global x\n") is None
+
+
+def test_names_of_parameters_do_not_define_globals() -> None:
+    text = "def setup(rank, world_size):\n    print(rank, world_size)\n\nsetup(rank, world_size)\n"
+    assert reader.read(text).missing == ("rank", "world_size")
+
+
+FRAGMENTS = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+import os
+
+def setup(rank, world_size):
+    os.environ["MASTER_PORT"] = "29511"
+    dist.init_process_group("nccl", rank=rank, world_size=world_size)
+
+def cleanup():
+    dist.destroy_process_group()
+
+from torch.utils.data import DataLoader, DistributedSampler
+
+loader = DataLoader(dataset, batch_size=16, sampler=DistributedSampler(dataset, world_size, rank))
+model = DDP(BigNetwork().to(rank), device_ids=[rank])
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+for epoch in range(epochs):
+    for x, y in loader:
+        loss = criterion(model(x.to(rank)), y.to(rank))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+ONE_TENSOR = """
+import torch
+import torch.distributed as dist
+
+def train(rank, world_size):
+    dist.init_process_group("gloo", rank=rank, world_size=world_size)
+    model = MyModel()
+    for batch in DataLoader(dataset, batch_size=8):
+        loss = model(batch)
+        loss.backward()
+"""
+DICTIONARIES = """
+import torch
+
+def train(local_rank: int, world_size: int):
+    model = TextClassifier().cuda(local_rank)
+    for batch in DataLoader(dataset, batch_size=8):
+        batch = {k: v.cuda(local_rank) for k, v in batch.items()}
+        loss = model(**batch).loss
+        loss.backward()
+"""
+ONE_GPU = """
+model = TextClassifier().cuda()
+opt = torch.optim.AdamW(model.parameters(), lr=2e-5)
+for batch in DataLoader(dataset, batch_size=8, shuffle=True):
+    loss = model(batch).loss
+    loss.backward(); opt.step(); opt.zero_grad()
+"""
+LISTINGS = {
+    "fragments": FRAGMENTS,
+    "one_tensor": ONE_TENSOR,
+    "dictionaries": DICTIONARIES,
+    "one_gpu": ONE_GPU,
+}
+
+
+@pytest.mark.parametrize("name", LISTINGS)
+def test_a_listing_is_completed_and_each_added_line_is_marked(name: str) -> None:
+    completed = completion.complete(LISTINGS[name])
+    assert completed is not None and completed.left == ()
+    lines = completed.text.splitlines()
+    marked = [number for number, line in enumerate(lines, 1) if line.endswith(completion.ADDED)]
+    assert set(marked) <= set(completed.added)
+    assert all(number in marked or lines[number - 1] == "" for number in completed.added)
+    kept = [line for number, line in enumerate(lines, 1) if number not in completed.added]
+    assert kept == LISTINGS[name].rstrip("\n").splitlines(), "no line of the listing is changed"
+    reading = reader.read(completed.text)
+    assert reading.problem is None and reading.missing == () and reading.uncalled is None
+    assert completed.sentences
+
+
+def test_the_calls_that_a_listing_leaves_out_are_added_in_order() -> None:
+    completed = completion.complete(FRAGMENTS)
+    assert completed is not None
+    text = completed.text
+    assert (
+        text.index('setup(int(os.environ["RANK"])')
+        < text.index("loader = DataLoader")
+        < text.index("cleanup()  #")
+    )
+
+
+def test_a_name_without_a_stand_in_is_left_and_said() -> None:
+    completed = completion.complete("import torch\nloss = mystery(torch.ones(3))\nprint(epochs)\n")
+    assert completed is not None and completed.left == ("mystery",)

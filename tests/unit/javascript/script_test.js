@@ -1,0 +1,38 @@
+import assert from "node:assert/strict";
+
+import { errorLine } from "../../../assets/js/run/script_panel.js";
+import { commandLine, quoted } from "../../../assets/js/script/arguments.js";
+import { withoutCommonFolder } from "../../../assets/js/script/files.js";
+
+const option = (flag, more = {}) => ({ flag, kind: "text", default: null, is_positional: false, ...more });
+
+Deno.test("only options that differ from their default are on the command line", () => {
+  const options = [
+    option("--lr", { kind: "number", default: 0.1 }),
+    option("--epochs", { kind: "whole", default: 3 }),
+    option("--verbose", { kind: "switch" }),
+    option("data", { is_positional: true }),
+  ];
+  const values = { "--lr": "0.1", "--epochs": "5", "--verbose": true, data: "my data" };
+  assert.equal(commandLine(options, values), "--epochs 5 --verbose 'my data'");
+  assert.equal(commandLine(options, { "--lr": "0.1", "--epochs": "", "--verbose": false }), "");
+});
+
+Deno.test("an argument is quoted as for a shell", () => {
+  assert.equal(quoted("a/b.c=1"), "a/b.c=1");
+  assert.equal(quoted("it's"), `'it'"'"'s'`);
+});
+
+Deno.test("the line of an error is the last one in the script's own file", () => {
+  const traceback = `  File "/runs/x/code/train.py", line 3, in <module>
+  File "/lib/torch/nn.py", line 9, in forward
+  File "/runs/x/code/train.py", line 12, in shifted`;
+  assert.equal(errorLine(traceback, "train.py"), 12);
+  assert.equal(errorLine(traceback, "other.py"), null);
+  assert.equal(errorLine(null, "train.py"), null);
+});
+
+Deno.test("a folder that contains all files is left out", () => {
+  assert.deepEqual(withoutCommonFolder({ "a/x.py": "1", "a/b/y.py": "2" }), { "x.py": "1", "b/y.py": "2" });
+  assert.deepEqual(withoutCommonFolder({ "a/x.py": "1", "y.py": "2" }), { "a/x.py": "1", "y.py": "2" });
+});

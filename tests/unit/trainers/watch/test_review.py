@@ -1,0 +1,68 @@
+"""The rules of the review that no script of the integration tests reaches, and their thresholds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainers.watch.review import Review
+
+PASS = {
+    "number": 1, "num_batches": 10, "num_samples": 640, "batch_size": 32, "sampler": "DistributedSampler",
+    "shuffles": True, "order": 1, "num_epochs": 3, "file": "train.py", "line": 7,
+}  # fmt: skip
+MODEL = {"wrapper": "ddp", "name": "Net", "num_parameters": 10, "device": "cpu", "num_batch_norms": 0}
+
+
+def review_of(num_ranks: int, **notes: list[dict[str, Any]]) -> Review:
+    """Return a review to which rank k has noted the k-th value of each kind."""
+    review = Review(num_ranks)
+    for kind, of_ranks in notes.items():
+        for rank, note in enumerate(of_ranks):
+            review.take_note(rank, kind, dict(note))
+    return review
+
+
+def codes(review: Review) -> list[str]:
+    """Return the codes of the findings that are new."""
+    return [finding["code"] for finding in review.found()]
+
+
+def test_all_ranks_on_one_gpu() -> None:
+    same = [MODEL | {"device": "cuda:0"}] * 2
+    assert codes(review_of(2, model=same)) == ["one_gpu"]
+    assert codes(review_of(2, model=[same[0], MODEL | {"device": "cuda:1"}])) == []
+    assert codes(review_of(1, model=same[:1])) == [], "one rank has one GPU"
+
+
+def test_different_numbers_of_batches() -> None:
+    uneven = [PASS, PASS | {"num_batches": 9}]
+    (finding,) = review_of(2, model=[MODEL] * 2, **{"pass": uneven}).found()
+    assert finding["code"] == "uneven_inputs" and "rank 1 has 9" in finding["message"]
+    assert finding["line"] == 7
+    assert codes(review_of(2, model=[MODEL] * 2, **{"pass": [PASS, PASS]})) == []
+
+
+def test_few_shared_samples_are_padding() -> None:
+    mine, others = list(range(1000)), list(range(995, 1995))
+    notes = [{"hashes": mine, "num_samples": 1000}, {"hashes": others, "num_samples": 1000}]
+    assert codes(review_of(2, samples=notes)) == []
+    notes[1] = {"hashes": list(range(500, 1500)), "num_samples": 1000}
+    assert codes(review_of(2, samples=notes)) == ["same_samples"]
+
+
+def test_equal_samples_say_nothing() -> None:
+    constant = {"hashes": [7], "num_samples": 1000}
+    assert codes(review_of(2, samples=[constant, constant])) == []
+
+
+def test_each_finding_comes_once() -> None:
+    review = review_of(2, data_parallel=[{"file": "train.py", "line": 3}])
+    assert codes(review) == ["data_parallel"] and codes(review) == []
+
+
+def test_replicas_that_differ_name_the_missing_wrapper() -> None:
+    review = review_of(2, model=[MODEL | {"wrapper": "none"}] * 2)
+    for rank in (0, 1):
+        review.take_note(rank, "fingerprint", {"step": 1, "hash": f"{rank:016x}"})
+    (finding,) = review.found()
+    assert finding["code"] == "replicas_differ" and "not wrapped" in finding["message"]

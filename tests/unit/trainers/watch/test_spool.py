@@ -1,0 +1,118 @@
+"""Files through which ranks share numbers, the stored code, and the loops around a line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from array import array
+from pathlib import Path
+
+import pytest
+
+from tests.harness import REPOSITORY
+from trainers.contract import code
+from trainers.watch import loops, spool
+from trainers.watch.spool import COLUMNS, Control, SpoolReader, SpoolWriter
+
+
+def rows(first: int, number: int) -> array[float]:
+    """Return steps whose columns are all the step's number."""
+    return array("d", [float(step) for step in range(first, first + number) for _ in COLUMNS])
+
+
+def test_steps_are_read_once_in_order_and_read_files_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool, "PART_BYTES", 5 * 8 * len(COLUMNS))
+    Control(tmp_path)
+    writer, reader = SpoolWriter(tmp_path, 3), SpoolReader(tmp_path, 3)
+    writer.add_steps(rows(1, 4))
+    assert [step["step"] for step in reader.steps()] == [1, 2, 3, 4]
+    writer.add_steps(rows(5, 4))
+    writer.add_steps(rows(9, 2))
+    assert [step["loss"] for step in reader.steps()] == [5, 6, 7, 8, 9, 10]
+    assert list(reader.steps()) == []
+    assert sorted(path.name for path in (tmp_path / "watch").glob("steps_3_*")) == ["steps_3_1.bin"]
+
+
+def test_half_a_step_and_half_a_note_wait_for_their_rest(tmp_path: Path) -> None:
+    Control(tmp_path)
+    reader = SpoolReader(tmp_path, 0)
+    data = rows(1, 1).tobytes()
+    steps, notes = tmp_path / "watch" / "steps_0_0.bin", tmp_path / "watch" / "notes_0.jsonl"
+    steps.write_bytes(data[:20])
+    notes.write_bytes(b'{"kind": "a"}\n{"ki')
+    assert list(reader.steps()) == [] and [note["kind"] for note in reader.notes()] == ["a"]
+    steps.write_bytes(data)
+    notes.write_bytes(b'{"kind": "a"}\n{"kind": "b"}\n')
+    assert len(list(reader.steps())) == 1 and [note["kind"] for note in reader.notes()] == ["b"]
+
+
+def test_control_is_shared_and_a_link_is_refused(tmp_path: Path) -> None:
+    one, other = Control(tmp_path), Control(tmp_path)
+    one.set(spool.STOP_STEP, 7)
+    one.set_of_rank(2, spool.STEP, 41)
+    assert other.get(spool.STOP_STEP) == 7 and other.newest_step(4) == 41
+    assert spool.read_ends(tmp_path, 2) == [spool.LIVE, spool.LIVE]
+    linked = tmp_path / "copied"
+    linked.mkdir()
+    (linked / "watch").symlink_to(tmp_path / "watch")
+    with pytest.raises(OSError, match="is a link"):
+        Control(linked)
+
+
+@pytest.mark.parametrize(
+    "name", ["../train.py", "/train.py", ".hidden/train.py", "a/../b.py", "a\\b.py", "a\nb.py", "a//b.py"]
+)
+def test_code_stays_in_its_folder(name: str) -> None:
+    with pytest.raises(ValueError, match="allowed is"):
+        code.check({"train.py": b"", name: b""}, "train.py")
+
+
+def test_limits_of_code_are_named() -> None:
+    with pytest.raises(ValueError, match="at most 5 MiB"):
+        code.check({"train.py": b" " * (code.MAX_BYTES + 1)}, "train.py")
+    with pytest.raises(ValueError, match="at most 200"):
+        code.check({"train.py": b""} | {f"{number}.py": b"" for number in range(200)}, "train.py")
+    with pytest.raises(ValueError, match=r"one of the \.py files: train\.py"):
+        code.check({"train.py": b""}, "missing.py")
+
+
+def test_code_is_read_as_it_was_written_and_links_are_left_out(tmp_path: Path) -> None:
+    files = {"train.py": b"print(1)\n", "lib/data.bin": bytes(range(256))}
+    code.write(tmp_path, files)
+    (tmp_path / "code" / "passwd.py").symlink_to("/etc/passwd")
+    assert code.read(tmp_path) == files
+
+
+def test_a_folder_on_the_machine_gives_its_python_files(tmp_path: Path) -> None:
+    for name in ("train.py", "lib/net.py", "lib/__pycache__/net.py", ".venv/torch.py", "data.csv"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x = 1\n")
+    assert sorted(code.read_folder(tmp_path, tmp_path / "train.py")) == ["lib/net.py", "train.py"]
+
+
+def test_the_number_of_epochs_is_that_of_the_range_around_the_loop(tmp_path: Path) -> None:
+    found = []
+    script = tmp_path / "script.py"
+    script.write_text(
+        "def one_epoch():\n    for batch in [0]:\n        look(batch)\n"
+        "class args: epochs = 7\n"
+        "for epoch in range(2, args.epochs):\n    one_epoch()\n    break\n"
+        "for batch in [0]:\n    look(batch)\n"
+        "for epoch in range(int('3')):\n    look(epoch)\n    break\n"
+    )
+    names = {"look": lambda _: found.append(loops.num_epochs(sys._getframe(1))), "__name__": "script"}
+    exec(compile(script.read_text(), str(script), "exec"), names)
+    assert found == [5, None, None], "nothing is called to learn it"
+
+
+def test_watching_imports_neither_torch_nor_what_other_environments_lack() -> None:
+    """Its torch is the script's, imported when the script does it."""
+    program = "import trainers.watch.__main__, sys; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert "trainers" in loaded and not loaded & {"torch", "psutil", "numpy", "gradio", "ddp_gui"}

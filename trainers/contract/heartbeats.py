@@ -1,0 +1,276 @@
+"""Heartbeats of ranks in shared memory, and a rank's answer about its collectives: the rank's side.
+
+The supervisor creates one memory file. Ranks find it through the environment variable named `ADDRESS` and map
+it. Layout, for N ranks: N places of `NUMBERS` 64-bit integers, then N buffers of `MAX_ANSWER_BYTES`.
+No locks are needed, because each number has one writer: the supervisor writes `ASKED`, the rank writes the
+rest. A heartbeat is three stores into mapped memory: cheap enough for several per step.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import json
+import mmap
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from trainers.files.json_files import parse_json
+
+ADDRESS = "TRAINERS_HEARTBEATS"
+
+# Activities of a rank, worded to follow "at step 7, …".
+DOING = (
+    "starting",
+    "building the job",
+    "fetching data",
+    "in forward and backward",
+    "in the optimizer step",
+    "exchanging reports with the other ranks",
+    "evaluating",
+    "making a sample",
+    "saving",
+    "ending",
+    "waiting in the warm pool",
+)
+(
+    STARTING,
+    BUILDING,
+    FETCHING,
+    COMPUTING,
+    STEPPING,
+    REPORTING,
+    EVALUATING,
+    SAMPLING,
+    SAVING,
+    ENDING,
+    STANDING_BY,
+) = range(len(DOING))
+
+COUNT, PID, STEP, DOING_NOW, ON_GPU, ASKED, ANSWERED, ANSWER_SIZE = range(8)
+NUMBERS = 8
+PLACE_BYTES = NUMBERS * 8
+# The maximum size of an answer. Each process group takes a few hundred bytes.
+MAX_ANSWER_BYTES = 16 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beat:
+    """The latest heartbeat of a rank.
+
+    Attributes:
+        step: The last completed step.
+        doing: Index into `DOING`.
+        is_on_gpu: True if the rank drives a GPU. Waiting for a GPU is busy waiting: it uses a core
+            completely, so CPU time proves no progress.
+    """
+
+    count: int
+    pid: int
+    step: int
+    doing: int
+    is_on_gpu: bool = False
+
+    @property
+    def words(self) -> str:
+        """Activity of the rank, as text."""
+        return DOING[self.doing] if self.doing < len(DOING) else DOING[STARTING]
+
+
+class Place:
+    """A rank's side: writes its own place."""
+
+    def __init__(self, address: str | None, rank: int) -> None:
+        """Map this rank's place. Without an address, heartbeats are discarded.
+
+        Raises:
+            OSError: If the memory file does not exist.
+        """
+        if address is None:
+            board, num_ranks, rank = memoryview(bytearray(PLACE_BYTES + MAX_ANSWER_BYTES)), 1, 0
+        else:
+            board = memoryview(_map(address))
+            num_ranks = len(board) // (PLACE_BYTES + MAX_ANSWER_BYTES)
+        self._numbers = board[rank * PLACE_BYTES : (rank + 1) * PLACE_BYTES].cast("Q")
+        self._answer_buffer = answer_buffer(board, num_ranks, rank)
+        self._numbers[PID] = os.getpid()
+
+    def beat(self, doing: int, step: int | None = None) -> None:
+        """Record a heartbeat."""
+        if step is not None:
+            self._numbers[STEP] = step
+        self._numbers[DOING_NOW] = doing
+        # The counter is written last, after the activity and the step that belong to it.
+        self._numbers[COUNT] += 1
+
+    @property
+    def doing(self) -> int:
+        """Activity in the latest heartbeat: index into `DOING`."""
+        return self._numbers[DOING_NOW]
+
+    def note_gpu(self) -> None:
+        """Record that this rank drives a GPU."""
+        self._numbers[ON_GPU] = 1
+
+    @property
+    def is_asked(self) -> bool:
+        """True if the supervisor waits for an answer."""
+        return self._numbers[ASKED] != self._numbers[ANSWERED]
+
+    def answer(self, reply: bytes) -> None:
+        """Answer the supervisor's latest request. An answer that exceeds the buffer is sent empty."""
+        asked = self._numbers[ASKED]
+        reply = reply if len(reply) <= MAX_ANSWER_BYTES else b""
+        self._answer_buffer[: len(reply)] = reply
+        self._numbers[ANSWER_SIZE] = len(reply)
+        # The request number is last: it marks the answer above as complete.
+        self._numbers[ANSWERED] = asked
+
+
+def _map(address: str) -> mmap.mmap:
+    descriptor = os.open(address, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return mmap.mmap(descriptor, 0)
+    finally:
+        os.close(descriptor)
+
+
+def answer_buffer(board: memoryview, num_ranks: int, rank: int) -> memoryview:
+    """Return a rank's buffer for answers."""
+    start = num_ranks * PLACE_BYTES + rank * MAX_ANSWER_BYTES
+    return board[start : start + MAX_ANSWER_BYTES]
+
+
+STACKS_SIGNAL = signal.SIGUSR2
+_PR_SET_PTRACER = 0x59616D61
+_place = Place(None, 0)
+
+
+def begin_heartbeats(rank: int | None = None) -> None:
+    """Send heartbeats to the supervisor, if there is one, and let it read this rank's stacks.
+
+    Args:
+        rank: this process's rank; None: the one that torchrun gave it.
+    """
+    global _place
+    address = os.environ.get(ADDRESS)
+    _place = Place(address, int(os.environ["RANK"]) if rank is None else rank)
+    write_heartbeat(STARTING)
+    # This signal writes the stacks of all threads to the rank's log, even from inside compiled code.
+    faulthandler.register(STACKS_SIGNAL, file=sys.stderr.fileno(), all_threads=True)
+    if address is not None and sys.platform.startswith("linux"):
+        # Under Yama's ptrace restriction only ancestors may read a process, but py-spy is another child of
+        # the supervisor. This allows the supervisor and its descendants. Its pid is in the address,
+        # /proc/PID/fd/N.
+        supervisor_pid = int(address.split("/")[2])
+        ctypes.CDLL(None).prctl(_PR_SET_PTRACER, supervisor_pid, 0, 0, 0)
+
+
+def write_heartbeat(doing: int, step: int | None = None) -> None:
+    """Record a heartbeat: the current activity, and the last completed step."""
+    _place.beat(doing, step)
+
+
+def describe_activity() -> str:
+    """Return this rank's activity, as worded in `DOING`."""
+    return DOING[_place.doing]
+
+
+def note_gpu() -> None:
+    """Record that this rank drives a GPU, where waiting takes CPU time as if it were work."""
+    _place.note_gpu()
+
+
+def answer_when_asked(say: Callable[[], bytes]) -> None:
+    """Answer the supervisor's request, if any, with this rank's collectives. Callable from any thread."""
+    if _place.is_asked:
+        _place.answer(say())
+
+
+# Collectives whose tensors have the same size on all ranks.
+_SAME_SIZE = ("all-reduce", "broadcast")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collective:
+    """One collective: its sequence number in its process group, and its tensor."""
+
+    number: int
+    name: str
+    dtype: str = ""
+    num_bytes: int = 0
+
+    def __str__(self) -> str:
+        about = f" ({self.dtype}, {_size_text(self.num_bytes)})" if self.dtype else ""
+        return f"{self.name} {self.number}{about}"
+
+    def fits(self, other: Collective) -> bool:
+        """True if both ranks are in the same collective: same operation and, where required, same size."""
+        is_same_size = self.name not in _SAME_SIZE or self.num_bytes == other.num_bytes
+        return self.name == other.name and is_same_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """One rank's view of a process group.
+
+    Attributes:
+        ranks: Global ranks of its members.
+        newest: The last collective that this rank has entered.
+        unfinished: The first collective that it has entered and not left.
+    """
+
+    name: str
+    ranks: tuple[int, ...]
+    newest: Collective | None = None
+    unfinished: Collective | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """A rank's answer to a request of the supervisor.
+
+    Attributes:
+        groups: Its process groups; empty if torch cannot list them.
+        gradients_done: Number of backward passes whose gradients its GPU has computed; None if unknown.
+    """
+
+    groups: tuple[Group, ...] = ()
+    gradients_done: int | None = None
+
+
+def to_bytes(answer: Answer) -> bytes:
+    """Serialize an answer."""
+    return json.dumps(asdict(answer)).encode()
+
+
+def from_bytes(reply: bytes) -> Answer | None:
+    """Parse an answer; None if it is empty or invalid."""
+    try:
+        raw = parse_json(reply)
+        done = raw["gradients_done"]
+        return Answer(
+            groups=tuple(_parse_group(group) for group in raw["groups"]),
+            gradients_done=None if done is None else int(done),
+        )
+    except (ValueError, LookupError, TypeError):
+        return None
+
+
+def _parse_group(raw: Mapping[str, Any]) -> Group:
+    return Group(
+        name=str(raw["name"]),
+        ranks=tuple(int(rank) for rank in raw["ranks"]),
+        newest=None if raw["newest"] is None else Collective(**raw["newest"]),
+        unfinished=None if raw["unfinished"] is None else Collective(**raw["unfinished"]),
+    )
+
+
+def _size_text(num_bytes: int) -> str:
+    if num_bytes < 1000:
+        return f"{num_bytes} bytes"
+    return f"{num_bytes / 1e3:.1f} kB" if num_bytes < 1e6 else f"{num_bytes / 1e6:.1f} MB"

@@ -1,0 +1,111 @@
+"""Confines the script of a user with an account by bubblewrap: no network, no home, private temporary files.
+
+A script runs code with the rights of the page's process. Where several users share a page, it could read
+their runs and accounts. Inside the sandbox it sees the system and Python read-only, its own run's folder, and
+the data folders that the page was started with, read-only.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from trainers.contract.config import Config
+from trainers.contract.rundir import RunDirectory
+from trainers.engines.local.torchrun import STORE, torchrun_options
+from trainers.files import plain_files
+from trainers.files.json_files import read_json
+from trainers.files.plain_files import REPOSITORY
+
+PROGRAM = "bwrap"
+# In the run's folder: which folders its script may read. Its presence means that the script is confined.
+RECORD = "confined.json"
+# Files of the rendezvous, in the run's folder.
+_FILES = ("rendezvous", "store")
+SYSTEM = (
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives", "/etc/ld.so.cache",
+    "/etc/passwd", "/etc/hosts", "/etc/nsswitch.conf", "/sys/devices/system/cpu",
+)  # fmt: skip
+# Inside the sandbox, where nobody else writes.
+_TEMPORARY, _SHARED = "/tmp", "/dev/shm"  # noqa: S108 # nosec B108
+TRY_TIMEOUT_S = 10.0
+
+
+def obstacle() -> str | None:
+    """Return why scripts cannot be confined here; None if they can."""
+    program = shutil.which(PROGRAM)
+    if program is None:
+        return "bubblewrap (bwrap) is not installed on this machine"
+    try:
+        tried = subprocess.run(
+            [program, "--unshare-net", "--ro-bind", "/", "/", "true"],
+            capture_output=True,
+            text=True,
+            timeout=TRY_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"bubblewrap cannot be started here: {error}"
+    if tried.returncode != 0:
+        return f"bubblewrap cannot make a sandbox here: {tried.stderr.strip()[:200]}"
+    return None
+
+
+def is_confined(run: RunDirectory) -> bool:
+    """True if the script of a run must run in the sandbox."""
+    return (run.path / RECORD).exists()
+
+
+def rendezvous(run: RunDirectory, details: Path) -> dict[str, str]:
+    """Return the environment for the rendezvous of the ranks inside the sandbox, through files of the run."""
+    folder = run.path / "rendezvous"
+    plain_files.remove(folder)
+    folder.mkdir()
+    agents, ranks = (str(folder / name) for name in _FILES)
+    return {**torchrun_options(details), "PET_RDZV_ENDPOINT": agents, STORE: ranks}
+
+
+def wrapped(run: RunDirectory, config: Config, command: Sequence[str]) -> list[str]:
+    """Return a command inside the sandbox, if the run is confined.
+
+    Raises:
+        OSError: if the run must be confined and bubblewrap is missing.
+    """
+    record = run.path / RECORD
+    if not is_confined(run):
+        return list(command)
+    program = shutil.which(PROGRAM)
+    if program is None:
+        raise OSError("the script must run in a sandbox, and bubblewrap (bwrap) is not installed any more")
+    readable = [str(path) for path in read_json(record, must_be_ours=True)["readable"]]
+    # Without a process namespace of its own, /proc/PID/root would lead out of the sandbox.
+    options = ["--die-with-parent", "--unshare-net", "--unshare-ipc", "--unshare-pid", "--new-session"]
+    options += ["--unshare-user-try", "--cap-drop", "ALL"]
+    for path in (*SYSTEM, *_python_folders(config)):
+        options += ["--ro-bind-try", path, path]
+    # Over /home and /root, so that neither is seen except for what is bound below.
+    options += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", _TEMPORARY, "--tmpfs", _SHARED]
+    for gpu in sorted(Path("/dev").glob("nvidia*")):
+        options += ["--dev-bind-try", str(gpu), str(gpu)]
+    for path in (str(REPOSITORY / "trainers"), str(REPOSITORY / "assets" / "data"), *readable):
+        options += ["--ro-bind-try", path, path]
+    options += ["--bind", str(run.path), str(run.path)]
+    for name in ("config.json", "status.json", "owner.json", RECORD, "code"):
+        options += ["--ro-bind-try", str(run.path / name), str(run.path / name)]
+    options += ["--setenv", "HOME", _TEMPORARY, "--setenv", "TMPDIR", _TEMPORARY]
+    folder = config.script_folder or str(run.path / "code")
+    return [program, *options, "--chdir", folder, "--", *command]
+
+
+def _python_folders(config: Config) -> list[str]:
+    """Return the folders that the interpreter needs to start: its environment, and where that comes from."""
+    chosen = Path(config.script_python or sys.executable)
+    folders = {str(chosen.parent.parent), str(chosen.resolve().parent.parent)}
+    if not config.script_python:
+        folders |= {sys.prefix, sys.base_prefix, sys.exec_prefix}
+        folders |= {path for path in sys.path if path and "site-packages" in path and os.path.isdir(path)}  # noqa: PTH112
+    return sorted(folders - {"/", "/usr"})

@@ -1,0 +1,96 @@
+"""Starts a user's own script: torchrun or python of its interpreter, with `trainers.watch` in its place."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from trainers.contract import code
+from trainers.contract.config import Config
+from trainers.contract.config.sections import parse_arguments, parse_variables
+from trainers.contract.rundir import RunDirectory
+from trainers.engines.local import sandbox
+from trainers.engines.local.torchrun import RENDEZVOUS, literal_command
+from trainers.files import plain_files
+from trainers.files.plain_files import REPOSITORY
+from trainers.machine import environment, lifeline
+from trainers.watch import spool
+
+# Replaced by the folder of the stored code in the literal command.
+CODE_PLACE = "@CODE@"
+# The script's ranks get SIGTERM at a stop that the script does not ask for, and SIGKILL after this time.
+TERM_GRACE_S = 10.0
+
+
+def interpreter(config: Config) -> str:
+    """Return the Python interpreter of a script."""
+    return config.script_python or sys.executable
+
+
+def watch_arguments(config: Config, run_dir: str, code_dir: str, folder: str = "") -> list[str]:
+    """Return the arguments of Python, or of torchrun, that run the script watched."""
+    options = ["--run-dir", run_dir, *(["--on-cpu"] if config.script_on_cpu else [])]
+    options += ["--folder", folder] if folder else []
+    return [
+        "-m",
+        "trainers.watch",
+        *options,
+        f"{code_dir}/{config.script}",
+        *parse_arguments(config.script_arguments),
+    ]
+
+
+def script_command(config: Config, run_dir: str, program: Sequence[str]) -> list[str]:
+    """Return the literal command of a script's run, for the project's folder; see `CODE_PLACE`."""
+    arguments = watch_arguments(config, run_dir, CODE_PLACE, config.script_folder or CODE_PLACE)
+    variables = [f"{name}={value}" for name, value in parse_variables(config.script_environment).items()]
+    if config.script_start == "python":
+        return (
+            ["env", *variables, interpreter(config), *arguments]
+            if variables
+            else [interpreter(config), *arguments]
+        )
+    starter = [config.script_python, "-m", "torch.distributed.run"] if config.script_python else program
+    torchrun = [*RENDEZVOUS, "--nproc-per-node", str(config.nproc_per_node), *arguments]
+    command = literal_command(torchrun, starter)
+    return [*command[:1], *variables, *command[1:]]
+
+
+def launch_script(
+    run: RunDirectory, config: Config, log: Path, details: Path, variables: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start the script of a run; the kernel kills its first process when this process ends.
+
+    Args:
+        variables: added to its environment: the rendezvous, and settings for the ranks.
+
+    Raises:
+        OSError: if it cannot be started.
+    """
+    for left in (details, log):
+        plain_files.remove(left)
+    spool.clear(run.path)
+    code_dir = run.path / code.FOLDER
+    arguments = watch_arguments(config, str(run.path), str(code_dir))
+    if config.script_start == "torchrun":
+        starter = ["-m", "torch.distributed.run", *RENDEZVOUS, "--nproc-per-node", str(config.nproc_per_node)]
+        more = dict(variables)
+    else:
+        starter = ["-u"]
+        error_file = details / "none" / "attempt_0" / "0" / "error.json"
+        error_file.parent.mkdir(parents=True)
+        more = {**variables, "TORCHELASTIC_ERROR_FILE": str(error_file)}
+    more |= {"PYTHONPATH": str(REPOSITORY), "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
+    more |= parse_variables(config.script_environment)
+    with log.open("xb") as output:
+        return subprocess.Popen(
+            lifeline.bound(*sandbox.wrapped(run, config, [interpreter(config), *starter, *arguments])),
+            cwd=config.script_folder or code_dir,
+            env=environment.for_a_child(more),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )

@@ -1,0 +1,221 @@
+"""Runs a script as `__main__`, watched: its steps become the events of a run.
+
+    torchrun OPTIONS --nproc-per-node N -m trainers.watch --run-dir DIR [--on-cpu] ENTRY ARGUMENTS ...
+    python -m trainers.watch --run-dir DIR ENTRY ARGUMENTS ...      for a script that starts its own ranks
+
+Without DIR the script would not be a run; a missing DIR is created, with a copy of the script's code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import json
+import multiprocessing.process
+import os
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any, NoReturn
+
+from trainers.contract import code as code_module
+from trainers.contract import rundir
+from trainers.contract.config import Config
+from trainers.contract.events import EventFile
+from trainers.contract.rundir import RunDirectory
+from trainers.files.plain_files import REPOSITORY
+from trainers.watch import output, session, spool
+from trainers.watch.output import SUPERVISED
+from trainers.watch.settings import STORE, Settings
+
+MADE_WITHIN_S = 30.0
+_OWN_FILES = str(Path(__file__).parent)
+
+
+def main() -> NoReturn:
+    """Run the script and end this process with the script's exit code."""
+    options = parse_arguments(sys.argv[1:])
+    entry = options.entry.absolute()
+    run = RunDirectory(options.run_dir.absolute())
+    rank = int(os.environ.get("RANK", "-1"))
+    if not entry.is_file():
+        sys.exit(f"ENTRY is {str(options.entry)!r}, but allowed is: the path of a script that exists")
+    if (problem := make_run(run, entry, options)) is not None:
+        sys.exit(problem)
+    num_ranks = run.read_config().nproc_per_node
+    if SUPERVISED in os.environ and (rank >= 0 or num_ranks == 1):
+        output.redirect_output(run, max(0, rank))
+    settings = Settings(
+        run_dir=run.path,
+        code_dir=_code_dir(run, entry),
+        on_cpu=options.on_cpu,
+        store=os.environ.get(STORE, ""),
+        num_ranks=num_ranks,
+    )
+    os.environ.pop("PYTHONSAFEPATH", None)
+    if options.folder is not None:
+        os.chdir(options.folder)
+    prepare_path(entry)
+    session.begin(settings)
+    if rank <= 0:
+        append_state(run, "starting", f"Running {entry.name}.")
+    exit_code = run_script(entry, options.arguments, run, rank)
+    end(exit_code)
+
+
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+    """Return the options; everything after ENTRY belongs to the script."""
+    parser = argparse.ArgumentParser(prog="trainers.watch", description="Run a script and watch it.")
+    parser.add_argument("--run-dir", type=Path, required=True, help="the run's directory")
+    parser.add_argument("--folder", type=Path, help="the working folder of the script")
+    parser.add_argument("--on-cpu", action="store_true", help="requests for a GPU have no effect")
+    parser.add_argument("entry", type=Path)
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    return parser.parse_args(arguments)
+
+
+def make_run(run: RunDirectory, entry: Path, options: argparse.Namespace) -> str | None:
+    """Create the run's directory if it is missing; return an error message, or None."""
+    if run.config.is_file():
+        return None
+    if int(os.environ.get("RANK", "0")) != 0:
+        deadline = time.monotonic() + MADE_WITHIN_S
+        while not run.config.is_file():
+            if time.monotonic() > deadline:
+                return f"Rank 0 has made no {run.config} that can be seen here."
+            time.sleep(0.02)
+        return None
+    if run.path.exists():
+        return f"{run.path} is there already, and is not a run: choose another name."
+    try:
+        code = code_module.read_folder(entry.parent, entry)
+        config = Config(
+            model="script",
+            dataset="script",
+            script=entry.name,
+            script_arguments=code_module.quoted(options.arguments),
+            script_folder=str(Path.cwd()),
+            script_on_cpu=options.on_cpu,
+            nproc_per_node=int(os.environ.get("WORLD_SIZE", "1")),
+        )
+        rundir.make(run, config, lambda made: code_module.write(made.path, code))
+    except (OSError, ValueError) as error:
+        return f"{run.path} cannot be made: {error}"
+    return None
+
+
+def _code_dir(run: RunDirectory, entry: Path) -> Path:
+    """Return the folder of the script's own files: the stored code, or the folder of a script elsewhere."""
+    stored = run.path / code_module.FOLDER
+    return stored if entry.is_relative_to(stored) else entry.parent
+
+
+def prepare_path(entry: Path) -> None:
+    """Let the script import what it would import without us: its own folder first, this project last."""
+    project = str(REPOSITORY)
+    sys.path[:] = [path for path in sys.path if path not in ("", project, str(Path.cwd()))]
+    sys.path.insert(0, str(entry.parent))
+    sys.path.append(project)
+    others = [
+        path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", project)
+    ]
+    if others:
+        os.environ["PYTHONPATH"] = os.pathsep.join(others)
+    else:
+        os.environ.pop("PYTHONPATH", None)
+
+
+def run_script(entry: Path, arguments: list[str], run: RunDirectory, rank: int) -> int:
+    """Run the script as `__main__`; return the exit code of the process."""
+    module = ModuleType("__main__")
+    module.__dict__.update(__file__=str(entry), __builtins__=__builtins__, __cached__=None, __spec__=None)
+    sys.modules["__main__"] = module
+    sys.argv = [str(entry), *arguments]
+    exit_code, about = 0, {}
+    try:
+        # `dont_inherit`: the script has its own `from __future__` imports, not ours.
+        exec(compile(entry.read_bytes(), str(entry), "exec", dont_inherit=True), module.__dict__)  # noqa: S102 # nosec B102
+    except SystemExit as leaving:
+        exit_code = _exit_code(leaving.code)
+    except BaseException as error:  # noqa: BLE001 - the script's own error becomes the run's
+        exit_code = 1
+        about = report_error(error, rank)
+    session.end(spool.DONE if exit_code == 0 else spool.FAILED, **about)
+    if rank <= 0 and SUPERVISED not in os.environ:
+        state = "finished" if exit_code == 0 else "failed"
+        append_state(run, state, f"The script ended with exit code {exit_code}.")
+    return exit_code
+
+
+def _exit_code(code: Any) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code
+    print(code, file=sys.stderr, flush=True)
+    return 1
+
+
+def report_error(error: BaseException, rank: int) -> dict[str, Any]:
+    """Print an error as Python does, without our frames, and write torchrun's error file; return its text."""
+    error.__traceback__ = _without_ours(error.__traceback__)
+    traceback.print_exception(error)
+    text = "".join(traceback.format_exception(error))
+    message = f"{type(error).__name__}: {error}"
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    started = getattr(error, "error_index", None)  # the rank that failed, of those that `mp.spawn` started
+    if isinstance(started, int):
+        rank, text = started, str(error)
+        message = str(error).strip().splitlines()[-1]
+        if path:
+            path = str(Path(path).parent.with_name(str(rank)) / Path(path).name)
+            Path(path).parent.mkdir(exist_ok=True)
+    if path:
+        about = {"py_callstack": text, "timestamp": str(int(time.time()))}
+        content = {"message": {"message": message, "extraInfo": about}}
+        Path(path).write_text(json.dumps(content), encoding="utf-8")
+    return {"error": message[:2000], "rank": rank, "traceback": text[-20_000:]}
+
+
+def _without_ours(frames: TracebackType | None) -> TracebackType | None:
+    """Return a traceback that begins in the script, without the wrappers of our hooks."""
+    kept = []
+    while frames is not None:
+        if not frames.tb_frame.f_code.co_filename.startswith(_OWN_FILES):
+            kept.append(frames)
+        frames = frames.tb_next
+    following: TracebackType | None = None
+    for each in reversed(kept):
+        following = TracebackType(following, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return following
+
+
+def append_state(run: RunDirectory, state: str, reason: str) -> None:
+    """Write a state of a run that has no supervisor."""
+    file = EventFile(run.events)
+    try:
+        file.append([(time.time(), "state", {"state": state, "reason": reason})])
+    finally:
+        file.close()
+
+
+def end(exit_code: int) -> NoReturn:
+    """End the process as Python does, but without unloading torch.
+
+    A process group that the script has left open can abort the process in its destructor, after everything
+    has succeeded.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - waits for the script's threads
+    atexit._run_exitfuncs()  # noqa: SLF001 - the script may have registered some
+    for child in multiprocessing.active_children():
+        child.terminate()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,270 @@
+"""Hooks into torch that tell the recorder what a script does.
+
+torch's public hooks where it has them (optimizer steps, gradients of a parameter), and wrappers around these
+functions where it has none: `torch.autograd.backward`, `GradScaler.scale` and `.step`, `clip_grad_norm_`, the
+iteration of a `DataLoader`, `DistributedSampler`, `Module.train`, the constructors of DDP, DataParallel and
+FSDP, `init_process_group`, `torch.save`, and `Tensor.item`. A test pins each of them for the installed torch.
+
+They are installed when the script itself imports torch, so that what it sets up before that has its effect.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+from trainers.watch.settings import Settings
+
+
+class AfterTorch(importlib.abc.MetaPathFinder):
+    """Calls a function after the first import of torch, in whichever module it happens."""
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        self._then = then
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return torch's own specification, with a loader that calls the function at the end."""
+        del path, target
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        execute, then = spec.loader.exec_module, self._then
+
+        def execute_and_install(module: ModuleType) -> None:
+            execute(module)
+            then()
+
+        spec.loader.exec_module = execute_and_install  # type: ignore[method-assign]
+        return spec
+
+
+def install(settings: Settings) -> Any:
+    """Install all hooks; return the recorder. torch is imported."""
+    from trainers.watch.recorder import Recorder
+
+    recorder = Recorder(settings.run_dir, settings.code_dir)
+    if settings.on_cpu:
+        from trainers.watch import on_cpu
+
+        on_cpu.install(recorder, settings.num_ranks)
+    os.register_at_fork(after_in_child=recorder.forked)
+    _watch_steps(recorder)
+    _watch_data_and_modules(recorder)
+    _watch_process_group(recorder, settings)
+    return recorder
+
+
+def wrap(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> Any:
+    """Replace a function by the one that `make` returns for it; return the original."""
+    original = getattr(owner, name)
+    setattr(owner, name, functools.wraps(original)(make(original)))
+    return original
+
+
+def _before(owner: Any, name: str, note: Callable[..., Any]) -> Any:
+    """Call `note` with the arguments of each call of a function before it."""
+
+    def make(original: Any) -> Any:
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            note(*args, **kwargs)
+            return original(*args, **kwargs)
+
+        return watched
+
+    return wrap(owner, name, make)
+
+
+def _after(owner: Any, name: str, note: Callable[..., Any]) -> Any:
+    """Pass the result and the arguments of each call of a function to `note`; return what that returns."""
+
+    def make(original: Any) -> Any:
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            return note(original(*args, **kwargs), *args, **kwargs)
+
+        return watched
+
+    return wrap(owner, name, make)
+
+
+def _watch_steps(recorder: Any) -> None:
+    """Watch backward passes, optimizer steps, gradient scalers, and reads of the loss."""
+    import torch
+    from torch import nn
+    from torch.amp import GradScaler
+    from torch.optim import optimizer as optimizers
+
+    def around_backward(backward: Any) -> Any:
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if recorder.is_in_backward:  # activation checkpointing runs one inside another
+                return backward(*args, **kwargs)
+            recorder.begin_backward(args[0] if args else kwargs.get("tensors", ()))
+            try:
+                return backward(*args, **kwargs)
+            finally:
+                recorder.end_backward()
+
+        return watched
+
+    def around_scaler_step(step: Any) -> Any:
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            before = recorder.num_optimizer_steps
+            result = step(*args, **kwargs)
+            if recorder.num_optimizer_steps == before:
+                recorder.skip_step()
+            return result
+
+        return watched
+
+    def before_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        recorder.begin_step(optimizer)
+
+    def after_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        recorder.end_step(optimizer)
+
+    def note_compiling(*_args: Any, **_kwargs: Any) -> None:
+        """Keep compiled step functions from tracing into the hooks; only now: it imports torch._dynamo."""
+        if handles:
+            for handle in handles:
+                handle.remove()
+            handles.clear()
+            torch.autograd.backward = torch.compiler.disable(torch.autograd.backward)
+            optimizers.register_optimizer_step_pre_hook(torch.compiler.disable(before_step))
+            optimizers.register_optimizer_step_post_hook(torch.compiler.disable(after_step))
+            wrap(torch.Tensor, "item", lambda _watched: item)
+
+    handles = [
+        optimizers.register_optimizer_step_pre_hook(before_step),
+        optimizers.register_optimizer_step_post_hook(after_step),
+    ]
+    wrap(torch.autograd, "backward", around_backward)
+    wrap(GradScaler, "step", around_scaler_step)
+    _before(GradScaler, "scale", lambda _self, outputs: setattr(recorder, "unscaled", outputs))
+    _before(torch, "compile", note_compiling)
+    _after(nn.utils.clip_grad, "clip_grad_norm_", lambda norm, *_args, **_kwargs: recorder.note_norm(norm))
+    nn.utils.clip_grad_norm_ = nn.utils.clip_grad.clip_grad_norm_
+    item = _after(torch.Tensor, "item", recorder.note_read)
+
+
+def _watch_data_and_modules(recorder: Any) -> None:
+    """Watch data loaders, samplers, the modules that wrap a model, its mode, and written files."""
+    import torch
+    from torch import nn
+    from torch.nn.parallel import DataParallel, DistributedDataParallel
+    from torch.utils.data import DataLoader, DistributedSampler
+    from torch.utils.data import dataloader as loaders
+
+    def around_next(following: Any) -> Any:
+        def watched(self: Any) -> Any:
+            began = recorder.begin_fetch()
+            batch = following(self)
+            recorder.end_fetch(batch, began, self.__dict__.get("_watched_pass"))
+            return batch
+
+        return watched
+
+    def note_pass(iterator: Any, loader: Any) -> Any:
+        iterator._watched_pass = recorder.begin_pass(loader)  # noqa: SLF001 - ours
+        return iterator
+
+    def note_dealt(iterator: Any, sampler: Any) -> Any:
+        indices = list(iterator)
+        recorder.note_indices(sampler, indices)
+        return iter(indices)
+
+    def note_mode(module: Any, _self: Any, mode: bool = True) -> Any:
+        if module is recorder.model or module is getattr(recorder.model, "module", None):
+            recorder.set_mode(is_training=mode)
+        return module
+
+    def note_ddp(_none: None, model: Any, *_args: Any, **_kwargs: Any) -> None:
+        recorder.note_model(model, "ddp", **recorder.place())
+        trained = [parameter for parameter in model.module.parameters() if parameter.requires_grad]
+        if trained:
+            # Its gradient is usually the last one: from then on backward waits for the all-reduce alone.
+            trained[0].register_post_accumulate_grad_hook(recorder.note_last_gradient)
+
+    def note_opened(event: str, args: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(args[0], str) and (args[1] or "r")[:1] in "wx":
+            recorder.note_file(args[0])
+
+    wrap(loaders._BaseDataLoaderIter, "__next__", around_next)  # noqa: SLF001 - no public hook
+    _after(DataLoader, "__iter__", note_pass)
+    _after(DistributedSampler, "__iter__", note_dealt)
+    _before(DistributedSampler, "set_epoch", lambda _self, epoch: recorder.set_epoch(epoch))
+    _after(nn.Module, "train", note_mode)
+    _after(DistributedDataParallel, "__init__", note_ddp)
+    _before(DataParallel, "__init__", lambda *_args, **_kwargs: recorder.note_data_parallel())
+    _before(torch, "save", lambda _obj, f, *_args, **_kwargs: recorder.note_file(f))
+    # Not a replacement of `open`: as a function in Python it would become a method where a class stores it.
+    sys.addaudithook(note_opened)
+
+
+def _watch_process_group(recorder: Any, settings: Settings) -> None:
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d
+
+    if not dist.is_available():
+        return
+    num_begun = 0
+
+    def around_begin(begin: Any) -> Any:
+        def watched(*args: Any, **kwargs: Any) -> None:
+            nonlocal num_begun
+            names = ("backend", "init_method", "timeout", "world_size", "rank", "store")
+            given = dict(zip(names, args, strict=False)) | kwargs
+            if settings.on_cpu and "nccl" in str(given.get("backend") or ""):
+                given["backend"] = "gloo"
+                recorder.replace("init_process_group('nccl') uses gloo", 2)
+            if settings.on_cpu and given.get("device_id") is not None:
+                given["device_id"] = None
+            if settings.store and given.get("store") is None and _is_local(given.get("init_method")):
+                _meet_by_file(given, dist.PrefixStore(f"group_{num_begun}", dist.FileStore(settings.store)))
+            num_begun += 1
+            begin(**given)
+            recorder.join_group(dist.get_rank(), dist.get_world_size(), str(dist.get_backend()))
+
+        return watched
+
+    wrap(distributed_c10d, "init_process_group", around_begin)
+    _before(distributed_c10d, "destroy_process_group", recorder.note_group_destroyed)
+    watched = ["init_process_group", "destroy_process_group", "all_reduce", "reduce", "all_gather", "gather"]
+    for name in watched[2:]:
+        _before(distributed_c10d, name, recorder.note_collective)
+    for name in watched:
+        setattr(dist, name, getattr(distributed_c10d, name))
+
+
+def _meet_by_file(given: dict[str, Any], store: Any) -> None:
+    """Let the ranks meet through a file that only this user can open: no port is opened or needed."""
+    rank, world_size = int(given.get("rank", -1)), int(given.get("world_size", -1))
+    given["rank"] = rank if rank >= 0 else int(os.environ["RANK"])
+    given["world_size"] = world_size if world_size > 0 else int(os.environ["WORLD_SIZE"])
+    given["init_method"], given["store"] = None, store
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+
+
+def _is_local(init_method: str | None) -> bool:
+    """True if the address by which the ranks meet is one of this machine."""
+    if os.environ.get("LOCAL_WORLD_SIZE") != os.environ.get("WORLD_SIZE"):
+        return False
+    if init_method is None or init_method.startswith("env://"):
+        return os.environ.get("MASTER_ADDR", "localhost") in ("localhost", "127.0.0.1", "::1", _own_name())
+    return init_method.startswith(("tcp://localhost:", "tcp://127.0.0.1:", "tcp://[::1]:"))
+
+
+def _own_name() -> str:
+    import socket
+
+    return socket.gethostname()

@@ -1,0 +1,169 @@
+"""Lets a script that asks for GPUs run on CPU ranks; its requests have no effect, and are listed on its page.
+
+Wrappers around the functions that take a device. A mode for all functions of torch (`TorchFunctionMode`)
+would catch more, but costs a third of the time of a small step, against half a percent.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+CPU = torch.device("cpu")
+# Functions that create a tensor on the device that they are given.
+_FACTORIES = (
+    "arange", "as_tensor", "empty", "empty_like", "eye", "full", "full_like", "linspace", "load", "normal",
+    "ones", "ones_like", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm",
+    "tensor", "zeros", "zeros_like",
+)  # fmt: skip
+_TENSOR_FACTORIES = ("new_empty", "new_full", "new_ones", "new_tensor", "new_zeros")
+
+
+def is_gpu(device: Any) -> bool:
+    """True if an argument names a GPU: "cuda", "cuda:0", a device, or the number of one."""
+    if isinstance(device, torch.device):
+        return device.type == "cuda"
+    if isinstance(device, str):
+        return device.partition(":")[0] == "cuda"
+    return isinstance(device, int) and not isinstance(device, bool)
+
+
+def install(recorder: Any, num_ranks: int) -> None:
+    """Replace the functions; the recorder notes each line that asked for a GPU.
+
+    Args:
+        num_ranks: as many GPUs the script counts.
+    """
+
+    def without_device(function: Any, what: str, *, takes_position: bool) -> Any:
+        @functools.wraps(function)
+        def on_cpu(*args: Any, **kwargs: Any) -> Any:
+            if "device" in kwargs and kwargs["device"] is not None and is_gpu(kwargs["device"]):
+                kwargs["device"] = CPU
+                recorder.replace(f"{what} on a GPU uses the CPU", 2)
+            if takes_position and len(args) > 1 and is_gpu(args[1]):
+                args = (args[0], CPU, *args[2:])
+                recorder.replace(f"{what} a GPU keeps the CPU", 2)
+            if kwargs.get("pin_memory"):
+                kwargs["pin_memory"] = False
+            place = kwargs.get("map_location")
+            if isinstance(place, dict) or is_gpu(place):
+                kwargs["map_location"] = CPU
+            return function(*args, **kwargs)
+
+        return on_cpu
+
+    def keeps_cpu(what: str) -> Any:
+        def keep(self: Any, *_args: Any, **_kwargs: Any) -> Any:
+            recorder.replace(f"{what} has no effect", 2)
+            return self
+
+        return keep
+
+    for name in _FACTORIES:
+        setattr(torch, name, without_device(getattr(torch, name), f"torch.{name}", takes_position=False))
+    for name in _TENSOR_FACTORIES:
+        wrapped = without_device(getattr(torch.Tensor, name), f".{name}", takes_position=False)
+        setattr(torch.Tensor, name, wrapped)
+    for kind in (torch.Tensor, nn.Module):
+        kind.to = without_device(kind.to, ".to", takes_position=True)  # type: ignore[method-assign]
+        kind.cuda = keeps_cpu(".cuda()")  # type: ignore[method-assign]
+    torch.Tensor.pin_memory = keeps_cpu(".pin_memory()")  # type: ignore[method-assign]
+
+    _replace_constructors(recorder)
+    _replace_cuda(recorder, num_ranks)
+    _replace_autocast(recorder)
+
+
+def _replace_constructors(recorder: Any) -> None:
+    """Let DDP and DataLoader ignore the devices that they are given."""
+    make_ddp, make_loader = DistributedDataParallel.__init__, torch.utils.data.DataLoader.__init__
+
+    @functools.wraps(make_ddp)
+    def ddp_on_cpu(self: Any, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get("device_ids") is not None or len(args) > 1:
+            recorder.replace("device_ids has no effect", 2)
+        kwargs.pop("device_ids", None)
+        kwargs.pop("output_device", None)
+        make_ddp(self, *args[:1], **kwargs)
+
+    @functools.wraps(make_loader)
+    def loader_on_cpu(self: Any, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get("pin_memory"):
+            kwargs["pin_memory"] = False
+            recorder.replace("pin_memory has no effect", 2)
+        make_loader(self, *args, **kwargs)
+
+    DistributedDataParallel.__init__ = ddp_on_cpu  # type: ignore[method-assign]
+    torch.utils.data.DataLoader.__init__ = loader_on_cpu  # type: ignore[method-assign]
+
+
+def _replace_cuda(recorder: Any, num_ranks: int) -> None:
+    """Let `torch.cuda` count the ranks as GPUs, and do nothing with them.
+
+    `is_available` stays False: a script that asks for it has a way to train on the CPU, and libraries would
+    use functions of CUDA that cannot be replaced.
+    """
+
+    def without_effect(name: str, result: Any) -> Any:
+        def nothing(*_args: Any, **_kwargs: Any) -> Any:
+            recorder.replace(f"{name} has no effect", 2)
+            return result
+
+        return nothing
+
+    for name in ("set_device", "synchronize", "empty_cache", "init", "reset_peak_memory_stats"):
+        setattr(torch.cuda, name, without_effect(f"torch.cuda.{name}", None))
+    for name in ("manual_seed", "manual_seed_all"):  # torch.manual_seed calls it: nothing to note
+        setattr(torch.cuda, name, lambda _seed: None)
+    for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
+        setattr(torch.cuda, name, without_effect(f"torch.cuda.{name}", 0))
+
+    def for_script(module: Any, name: str, result: Callable[[], Any]) -> None:
+        """Answer the script itself; torch's own code, such as its optimizers, gets the truth."""
+        original = getattr(module, name)
+
+        @functools.wraps(original)
+        def answer(*args: Any, **kwargs: Any) -> Any:
+            return result() if recorder.is_called_by_script(2) else original(*args, **kwargs)
+
+        setattr(module, name, answer)
+
+    for_script(torch.cuda, "current_device", lambda: max(0, recorder.rank))
+    for_script(torch.cuda, "device_count", lambda: num_ranks)
+    for_script(torch.cuda, "get_device_name", lambda: "CPU rank")
+    setattr(torch, "set_default_device", without_effect("torch.set_default_device", None))  # noqa: B010
+    if (accelerator := getattr(torch, "accelerator", None)) is not None:  # since torch 2.6
+        for_script(accelerator, "device_count", lambda: num_ranks)
+        for_script(accelerator, "current_accelerator", lambda: torch.device("cuda"))
+        for_script(accelerator, "is_available", lambda: True)
+        for name in ("set_device_index", "synchronize"):
+            setattr(accelerator, name, without_effect(f"torch.accelerator.{name}", None))
+
+
+def _replace_autocast(recorder: Any) -> None:
+    """Let autocast and GradScaler for GPUs do nothing: the CPU computes in float32."""
+    make_scaler, enter = torch.amp.GradScaler.__init__, torch.amp.autocast.__init__
+
+    @functools.wraps(make_scaler)
+    def scaler_on_cpu(self: Any, device: str = "cuda", *args: Any, **kwargs: Any) -> None:
+        if device == "cuda":
+            recorder.replace("GradScaler does not scale", 2)
+            kwargs["enabled"] = False
+        make_scaler(self, "cpu" if device == "cuda" else device, *args, **kwargs)
+
+    @functools.wraps(enter)
+    def autocast_on_cpu(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        if device_type == "cuda":
+            recorder.replace("autocast for GPUs computes in float32", 2)
+            args, kwargs = (), {"enabled": False}
+            device_type = "cpu"
+        enter(self, device_type, *args, **kwargs)
+
+    torch.amp.GradScaler.__init__ = scaler_on_cpu  # type: ignore[method-assign]
+    torch.amp.autocast.__init__ = autocast_on_cpu  # type: ignore[method-assign]

@@ -1,0 +1,633 @@
+"""What one rank of a script does, as its hooks report it.
+
+The training thread only stores numbers and keeps losses on their device: a few microseconds per step. A
+thread of this process writes them to the spool four times a second, answers the supervisor's questions, and
+on rank 0 merges all ranks into events.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import math
+import os
+import resource
+import sys
+import threading
+import time
+import traceback
+import weakref
+import zlib
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainers.contract import heartbeats
+from trainers.contract.heartbeats import BUILDING, COMPUTING, ENDING, EVALUATING, FETCHING, STEPPING
+from trainers.contract.rundir import RunDirectory
+from trainers.watch import flight_recorder, loops, output, spool
+from trainers.watch.collector import Collector
+from trainers.watch.spool import Control, SpoolWriter
+
+WRITE_EVERY_S = 0.25
+SAMPLE_EVERY_S = 1.0
+# A gradient norm that the script does not compute is computed at most this often, and takes at most this
+# share of the time.
+NORM_EVERY_S = 0.25
+NORM_SHARE = 0.003
+# Steps whose weights are hashed: each rank decides by its count alone, so that all hash the same steps.
+FIRST_FINGERPRINTS = frozenset({1, 10, 50})
+FINGERPRINT_EVERY = 100
+# Samples are compared between ranks by hashes of the first batches.
+MOST_COMPARED_SAMPLES = 4096
+MOST_HASHED_BYTES = 4096
+MOST_LOCATED_PASSES = 4
+# A GAN steps its critic a few times for each step of its generator; after more, it is a new optimizer.
+MOST_STEPS_OF_OTHERS = 50
+MOST_NOTED_READS = 20
+MOST_FILES = 1000
+# A file that the script's own code opens: through at most this many frames of libraries.
+MOST_FRAMES_TO_OPEN = 8
+HAS_NUMPY = importlib.util.find_spec("numpy") is not None
+NAN = math.nan
+
+clock = time.perf_counter
+
+
+class Recorder:
+    """The state of one rank, written by its hooks.
+
+    Attributes:
+        rank, world_size: as the script's process group has them; before, as torchrun gave them.
+        step: optimizer steps done, of the optimizer that stepped first.
+    """
+
+    def __init__(self, run_dir: Path, code_dir: Path) -> None:
+        self.run_dir, self.code_dir = run_dir, code_dir
+        self._root = f"{code_dir}{os.sep}"
+        self.rank = int(os.environ.get("RANK", "-1"))
+        self.world_size = int(os.environ.get("WORLD_SIZE", "1"))
+        self.step = 0
+        self.epoch = -1
+        # Weak: a script that drops its model or optimizer gets the memory back.
+        self._model: Callable[[], nn.Module | None] = lambda: None
+        self._optimizer: Callable[[], Any] = lambda: None
+        self.is_evaluating = False
+        self.is_in_backward = False
+        self.is_in_step = False
+        self.is_group_destroyed = False
+        self.has_reduced = False
+        self.num_optimizer_steps = 0
+        self.wait_from: float | None = None
+        self.norm: Tensor | None = None
+        self.unscaled: Tensor | None = None
+        self.control: Control | None = None
+        self._losses: list[Tensor] = []
+        self._num_backwards = 0
+        self._backwards_in_step = 0
+        self._samples = 0
+        self._data_s = self._backward_s = self._wait_s = self._backward_began = 0.0
+        self._step_began = clock()
+        self._optimizer_began = 0.0
+        self._num_steps_of_others = 0
+        self._norm_due = 0.0
+        self._rows: deque[tuple[Any, ...]] = deque()
+        self._notes: deque[tuple[str, dict[str, Any]]] = deque()
+        self._pass: dict[str, Any] = {}
+        self._is_epoch_set = False
+        self._hashed_pass: dict[str, Any] = {}
+        self._num_passes = 0
+        self._losses_read: set[int] = set()
+        self._num_reads = 0
+        self._files: set[str] = set()
+        self._replaced: set[tuple[str, Any, int]] = set()
+        self._sample_hashes: set[int] = set()
+        self._num_hashed = 0
+        self._writer: SpoolWriter | None = None
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._newest: dict[str, Any] = {}
+        self._collector: Collector | None = None
+        self._clock_offset = time.time() - clock()
+        self._cpu = (time.process_time(), clock())
+        self._base_memory: int | None = None
+        if self.rank >= 0:
+            self.begin()
+
+    @property
+    def model(self) -> nn.Module | None:
+        """The outermost module, once it is known."""
+        return self._model()
+
+    # Life
+
+    def begin(self) -> None:
+        """Start to write, as the rank that is known now."""
+        if self._thread is not None:
+            return
+        self._stop.clear()
+        self.control = Control(self.run_dir)
+        self._writer = SpoolWriter(self.run_dir, self.rank)
+        heartbeats.begin_heartbeats(self.rank)
+        heartbeats.write_heartbeat(BUILDING)
+        if self.rank == 0:
+            self._collector = Collector(self.run_dir, self.world_size, self.control)
+        self._thread = threading.Thread(target=self._work, name="watch", daemon=True)
+        self._thread.start()
+
+    def join_group(self, rank: int, world_size: int, backend: str) -> None:
+        """Note that the script's process group exists; the rank is certain from here on."""
+        if self._thread is None:
+            self.rank, self.world_size = rank, world_size
+            if output.SUPERVISED in os.environ:
+                output.redirect_output(RunDirectory(self.run_dir), rank)
+            self.begin()
+        elif (rank, world_size) != (self.rank, self.world_size):
+            return  # a group of a part of the ranks, or after another one
+        self.note("group", rank=rank, world_size=world_size, backend=backend, **self.place())
+
+    def forked(self) -> None:
+        """Reset in a forked child: it is no rank until it joins a process group."""
+        self._thread, self._writer, self._collector = None, None, None
+        self.rank = -1
+        self._rows.clear()
+        self._notes.clear()
+
+    def end(self, status: int, **about: Any) -> None:
+        """Write everything that is left, and how the script ended on this rank."""
+        if self._thread is None or self._writer is None or self.control is None:
+            return
+        heartbeats.write_heartbeat(ENDING)
+        self._note_samples()
+        self.note("end", status=status, **about)
+        self._stop.set()
+        self._thread.join(timeout=10.0)
+        self._thread = None
+        self.control.set_of_rank(self.rank, spool.END, status)
+        if self._collector is not None:
+            self._collector.close()
+
+    def note(self, kind: str, **values: Any) -> None:
+        """Pass a note to rank 0."""
+        self._notes.append((kind, values))
+
+    def user_frame(self, most: int = 100) -> FrameType | None:
+        """Return the innermost frame in the user's code, or None; at most this many frames are looked at."""
+        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - a public function in all but its name
+        while frame is not None and most:
+            if frame.f_code.co_filename.startswith(self._root):
+                return frame
+            frame, most = frame.f_back, most - 1
+        return None
+
+    def place(self, frame: FrameType | None = None) -> dict[str, Any]:
+        """Return file and line of a frame, by default the innermost in the user's code; else empty."""
+        frame = frame or self.user_frame()
+        if frame is None:
+            return {}
+        return {"file": frame.f_code.co_filename.removeprefix(self._root), "line": frame.f_lineno}
+
+    # Hooks, called by the training thread
+
+    def begin_backward(self, tensors: Any) -> None:
+        """Note the loss of a backward pass."""
+        self.is_in_backward = True
+        now = clock()
+        heartbeats.write_heartbeat(COMPUTING)
+        self._backward_began = now
+        if self.step == 0 and self._data_s == 0.0:
+            self._step_began = now
+        self.wait_from = None
+        if self.is_in_step:
+            self._backwards_in_step += 1
+            if self._backwards_in_step > 1:
+                return  # LBFGS evaluates several times in one step: the first is the step's loss
+        self._num_backwards += 1
+        loss, self.unscaled = (tensors if self.unscaled is None else self.unscaled), None
+        if not isinstance(loss, Tensor):
+            scalars = [each for each in loss if isinstance(each, Tensor) and each.numel() == 1]
+        else:
+            scalars = [loss] if loss.numel() == 1 else []
+        self._losses_read = {id(scalar) for scalar in scalars}
+        for scalar in scalars:
+            local = scalar.to_local() if hasattr(scalar, "to_local") else scalar
+            # A clone: the script may reduce its loss in place afterwards.
+            self._losses.append(local.detach().clone())
+        if self._pass and not self._pass["is_training"]:
+            self._pass["is_training"] = True
+            self._note_training_pass()
+
+    def end_backward(self) -> None:
+        """Note the end of a backward pass."""
+        now = clock()
+        self.is_in_backward = False
+        self._backward_s += now - self._backward_began
+        if self.wait_from is not None:
+            self._wait_s += now - self.wait_from
+
+    def begin_step(self, optimizer: Any) -> None:
+        """Note that an optimizer begins its step."""
+        self._optimizer_began = clock()
+        self.is_in_step, self._backwards_in_step = True, 0
+        if self._thread is None:
+            if self.rank < 0:
+                self.rank, self.world_size = 0, 1  # a script without ranks
+            self.begin()
+        if self._optimizer() is None or self._num_steps_of_others > MOST_STEPS_OF_OTHERS:
+            self._optimizer = weakref.ref(optimizer)
+            self._note_first_step(optimizer)
+        if self.norm is None and self._optimizer_began >= self._norm_due:
+            self._measure_norm(optimizer)
+
+    def end_step(self, optimizer: Any) -> None:
+        """Close a step. Steps of further optimizers, as in a GAN, belong to those of the first one."""
+        now = clock()
+        self.is_in_step = False
+        self.num_optimizer_steps += 1
+        if optimizer is not self._optimizer():
+            self._num_steps_of_others += 1
+            self._losses.clear()
+            return
+        self._num_steps_of_others = 0
+        self.step += 1
+        self._rows.append(
+            (
+                self.step, max(self.epoch, 0), self._losses, optimizer.param_groups[0].get("lr", NAN),
+                self.norm, self._samples, now, now - self._step_began, self._data_s, self._backward_s,
+                now - self._optimizer_began, self._wait_s, self._num_backwards,
+            )
+        )  # fmt: skip
+        self._losses, self.norm = [], None
+        self._num_backwards = self._samples = 0
+        self._data_s = self._backward_s = self._wait_s = 0.0
+        self._step_began = now
+        heartbeats.write_heartbeat(STEPPING, self.step)
+        if self.control is not None:
+            self.control.set_of_rank(self.rank, spool.STEP, self.step)
+        if self.step in FIRST_FINGERPRINTS or self.step % FINGERPRINT_EVERY == 0:
+            self._fingerprint()
+
+    def skip_step(self) -> None:
+        """Note that a gradient scaler has skipped a step: its loss belongs to no step."""
+        self._losses.clear()
+        self._num_backwards = self._samples = 0
+        self.norm = None
+
+    def begin_fetch(self) -> float:
+        """Note that the script waits for a batch."""
+        heartbeats.write_heartbeat(EVALUATING if self.is_evaluating else FETCHING)
+        now = clock()
+        if self.step == 0 and self._samples == 0:
+            self._step_began = now  # the first step has no end of another one before it
+        return now
+
+    def end_fetch(self, batch: Any, began: float, of_pass: dict[str, Any] | None) -> None:
+        """Note a batch of a data loader."""
+        self._data_s += clock() - began
+        if self.is_evaluating or not torch.is_grad_enabled():
+            return
+        self._pass = of_pass or {}
+        tensors = [each for each in _tensors(batch) if each.dim()]
+        if not tensors:
+            return
+        self._samples += tensors[0].shape[0]
+        self._hashed_pass = self._hashed_pass or self._pass
+        is_first = self._pass is self._hashed_pass
+        if is_first and self._num_hashed < MOST_COMPARED_SAMPLES and self.world_size > 1:
+            self._hash_samples(tensors)
+
+    def begin_pass(self, loader: Any) -> dict[str, Any]:
+        """Note that the script iterates a data loader from its beginning; return a record of this pass."""
+        frame = self.user_frame() if self._num_passes < MOST_LOCATED_PASSES else None
+        place = self.place(frame) if frame else {}
+        return {"loader": loader, "is_training": False, "num_epochs": loops.num_epochs(frame), "place": place}
+
+    def note_indices(self, sampler: Any, indices: list[int]) -> None:
+        """Note the samples that a sampler deals to this rank in a pass."""
+        sampler._watched_order = zlib.crc32(array("q", indices).tobytes())  # noqa: SLF001 - ours
+
+    def set_mode(self, *, is_training: bool) -> None:
+        """Note that the model was put into training or evaluation mode."""
+        if self.is_evaluating == is_training and self.step > 0:
+            self.note("mode", is_training=is_training, at=time.time(), **self.place())
+        self.is_evaluating = not is_training
+        if is_training:
+            self._step_began = clock()
+            self._data_s = 0.0
+        else:
+            heartbeats.write_heartbeat(EVALUATING)
+
+    def note_model(self, model: nn.Module, kind: str, **about: Any) -> None:
+        """Note the outermost module: the one in DDP or FSDP, or the one that the first optimizer trains."""
+        inner = getattr(model, "module", model) if kind == "ddp" else model
+        self._model = weakref.ref(model)
+        parameters = list(inner.parameters())
+        norms = [m for m in inner.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]  # noqa: SLF001
+        self.note(
+            "model",
+            wrapper=kind,
+            name=type(getattr(inner, "_orig_mod", inner)).__name__,
+            num_parameters=sum(parameter.numel() for parameter in parameters),
+            device=str(parameters[0].device) if parameters else "",
+            num_batch_norms=sum(not isinstance(m, nn.SyncBatchNorm) for m in norms),
+            **about,
+        )
+
+    def note_last_gradient(self, _parameter: Any) -> None:
+        """Note that the gradient which is usually the last one of this rank is complete."""
+        self.wait_from = clock()
+
+    def note_norm(self, norm: Any) -> Any:
+        """Keep the gradient norm that the script computes; that of a shard says nothing."""
+        if isinstance(norm, Tensor) and not hasattr(norm, "to_local"):
+            self.norm = norm.detach()
+        return norm
+
+    def note_read(self, number: Any, value: Tensor) -> Any:
+        """Note that the script reads a number from its loss."""
+        if (
+            id(value) in self._losses_read
+            and self._num_reads < MOST_NOTED_READS
+            and isinstance(number, float)
+        ):
+            self._num_reads += 1
+            self.note("read", step=self.step, value=number, **self.place())
+        return number
+
+    def note_collective(self, *_args: Any, **_kwargs: Any) -> None:
+        """Note a collective of the script: it may take the mean of its loss."""
+        self.has_reduced |= not self.is_in_backward
+
+    def note_group_destroyed(self, group: Any = None) -> None:
+        """Note that the script leaves its process group."""
+        self.is_group_destroyed |= group is None
+
+    def note_data_parallel(self) -> None:
+        """Note that the script uses DataParallel."""
+        self.note("data_parallel", **self.place())
+
+    def note_file(self, path: Any) -> None:
+        """Note a file that the script's own code opens for writing."""
+        if not isinstance(path, str | os.PathLike) or len(self._files) >= MOST_FILES:
+            return
+        full = os.path.abspath(path)  # noqa: PTH100 - links stay as they are
+        frame = self.user_frame(most=MOST_FRAMES_TO_OPEN)
+        if frame is None or full in self._files or full.startswith(("/dev/", "/proc/")):
+            return
+        self._files.add(full)
+        self.note("file", path=full, **self.place(frame))
+
+    def replace(self, what: str, skip: int) -> None:
+        """Note that a request for a GPU has no effect, once for each line."""
+        frame = sys._getframe(skip)  # noqa: SLF001 - a public function in all but its name
+        key = (what, frame.f_code, frame.f_lineno)
+        if key not in self._replaced:
+            self._replaced.add(key)
+            self.note("replaced", what=what, **self.place())
+
+    def is_called_by_script(self, skip: int) -> bool:
+        """True if the caller is the script's own code, not a library."""
+        caller = sys._getframe(skip)  # noqa: SLF001 - a public function in all but its name
+        return caller.f_code.co_filename.startswith(self._root)
+
+    # The first step, and what is measured now and then
+
+    def _note_first_step(self, optimizer: Any) -> None:
+        if self.model is None and (found := _outermost_module(optimizer)) is not None:
+            self.note_model(found, "none")
+        group = optimizer.param_groups[0]
+        self.note("optimizer", name=type(optimizer).__name__, lr=float(group.get("lr", NAN)), **self.place())
+        self._base_memory = memory_bytes()
+        if self._samples == 0 and self.model is not None:
+            # No data loader: count what the model is given.
+            self.model.register_forward_pre_hook(self._count_inputs, with_kwargs=True)
+
+    def _count_inputs(self, model: nn.Module, args: Any, kwargs: Any) -> None:
+        if model.training and torch.is_grad_enabled() and not self._pass:
+            first = next(_tensors((args, kwargs)), None)
+            if first is not None and first.dim():
+                self._samples += first.shape[0]
+
+    def _measure_norm(self, optimizer: Any) -> None:
+        began = clock()
+        gradients = [
+            parameter.grad
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+            if parameter.grad is not None
+        ]
+        if not gradients or any(grad.is_sparse or hasattr(grad, "to_local") for grad in gradients):
+            self._norm_due = math.inf  # a shard's norm would not be that of the gradient
+            return
+        with torch.no_grad():
+            norms = torch._foreach_norm(gradients)  # noqa: SLF001 - as clip_grad_norm_ does
+            self.norm = torch.linalg.vector_norm(torch.stack([norm.float() for norm in norms]))
+        now = clock()
+        self._norm_due = now + max(NORM_EVERY_S, (now - began) / NORM_SHARE)
+
+    def _fingerprint(self) -> None:
+        if self.world_size == 1 or (optimizer := self._optimizer()) is None:
+            return
+        total = torch.zeros((), dtype=torch.int64)
+        number = 0
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if hasattr(parameter, "to_local"):
+                    return  # ranks hold different parts
+                number += 1
+                bits = parameter.detach().contiguous().view(torch.uint8).flatten()
+                if bits.numel() % 4 == 0:
+                    bits = bits.view(torch.int32)
+                total = total.to(bits.device) + number * bits.sum(dtype=torch.int64)
+        self.note("fingerprint", step=self.step, hash=total)
+
+    def _hash_samples(self, tensors: list[Tensor]) -> None:
+        """Hash each sample by all of its tensors, so that ranks with the same samples can be recognised."""
+        num = tensors[0].shape[0]
+        if any(each.device.type != "cpu" or each.is_sparse or each.shape[0] != num for each in tensors):
+            return
+        if not HAS_NUMPY:
+            return
+        hashes = [0] * num
+        for tensor in tensors:
+            flat = tensor.detach().reshape(num, -1)
+            flat = flat[:, : MOST_HASHED_BYTES // flat.element_size()].contiguous()
+            rows = flat.view(torch.uint8).numpy()
+            hashes = [zlib.crc32(row, before) for row, before in zip(rows, hashes, strict=True)]
+        self._sample_hashes.update(hashes)
+        self._num_hashed += num
+        if self._num_hashed >= MOST_COMPARED_SAMPLES:
+            self._note_samples()
+
+    def _note_samples(self) -> None:
+        if self._sample_hashes:
+            self.note("samples", hashes=sorted(self._sample_hashes), num_samples=self._num_hashed)
+            self._sample_hashes = set()
+
+    def _note_training_pass(self) -> None:
+        loader = self._pass["loader"]
+        self._num_passes += 1
+        if self._num_passes > 1:
+            self._note_samples()
+        sampler = getattr(loader, "sampler", None)
+        sampler = getattr(getattr(loader, "batch_sampler", None), "sampler", sampler)
+        if not self._is_epoch_set:
+            self.epoch = self._num_passes - 1
+        self.note(
+            "pass",
+            number=self._num_passes,
+            num_batches=_length(loader),
+            num_samples=_length(getattr(loader, "dataset", None)),
+            batch_size=getattr(loader, "batch_size", None),
+            sampler=type(sampler).__name__,
+            shuffles=bool(getattr(sampler, "shuffle", type(sampler).__name__ == "RandomSampler")),
+            order=getattr(sampler, "_watched_order", None),
+            num_epochs=self._pass["num_epochs"],
+            **self._pass["place"],
+        )
+
+    def set_epoch(self, epoch: int) -> None:
+        """Note the epoch that the script told its sampler."""
+        self.epoch, self._is_epoch_set = epoch, True
+
+    # The thread
+
+    def _work(self) -> None:
+        sampled_at = -math.inf
+        while True:
+            is_over = self._stop.wait(WRITE_EVERY_S)
+            try:
+                self._flush()
+                if is_over or clock() - sampled_at >= SAMPLE_EVERY_S:
+                    sampled_at = clock()
+                    self._sample()
+                heartbeats.answer_when_asked(flight_recorder.flight_record_text)
+                if self._collector is not None and not is_over:
+                    self._collector.pump()
+            except Exception:  # noqa: BLE001 - watching must never end the script
+                traceback.print_exc()
+            if is_over:
+                return
+
+    def _flush(self) -> None:
+        assert self._writer is not None
+        rows = array("d")
+        while self._rows:
+            row = self._rows.popleft()
+            losses, norm = row[2], row[4]
+            loss = sum(float(each) for each in losses) if losses else NAN
+            (step, epoch, _, lr, _, samples, ended, step_s, data_s, backward_s, optimizer_s, wait_s, num) = (
+                row
+            )
+            forward_s = max(0.0, step_s - data_s - backward_s - optimizer_s)
+            rows.extend(
+                (
+                    step, epoch, loss, float(lr), NAN if norm is None else float(norm), samples,
+                    self._unix(ended), step_s, data_s, forward_s, backward_s, optimizer_s, wait_s,
+                    num,
+                )
+            )  # fmt: skip
+            self._newest = {
+                "step": step, "step_time_s": step_s, "data_time_s": data_s, "forward_time_s": forward_s,
+                "backward_time_s": backward_s, "optimizer_time_s": optimizer_s, "wait_time_s": wait_s,
+                "loss": loss,
+            }  # fmt: skip
+        if rows:
+            self._writer.add_steps(rows)
+        while self._notes:
+            kind, values = self._notes.popleft()
+            if kind == "fingerprint":
+                values["hash"] = f"{int(values['hash']) & (2**64 - 1):016x}"
+            self._writer.add_note(kind, **values)
+
+    def _sample(self) -> None:
+        assert self._writer is not None
+        now_cpu, now = time.process_time(), clock()
+        used = (now_cpu - self._cpu[0]) / max(1e-6, now - self._cpu[1])
+        self._cpu = (now_cpu, now)
+        on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
+        rounded = {name: None if value != value else round(value, 6) for name, value in self._newest.items()}
+        device: dict[str, Any] = {
+            "rank": self.rank, "node": int(os.environ.get("GROUP_RANK", "0")),
+            "kind": "cuda" if on_gpu else "cpu",
+            "index": int(os.environ.get("LOCAL_RANK", self.rank)), "name": None,
+            "utilization_percent": round(100 * used / max(1, torch.get_num_threads()), 1),
+            "memory_used_bytes": memory_bytes(), "memory_total_bytes": None,
+            "temperature_celsius": None, "power_watts": None,
+        }  # fmt: skip
+        if on_gpu:
+            free, total = torch.cuda.mem_get_info()
+            device |= {
+                "index": torch.cuda.current_device(), "name": torch.cuda.get_device_name(),
+                "utilization_percent": None, "memory_used_bytes": total - free, "memory_total_bytes": total,
+            }  # fmt: skip
+            heartbeats.note_gpu()
+        peak = torch.cuda.max_memory_allocated() if on_gpu else peak_memory_bytes()
+        self._writer.add_note(
+            "sample",
+            device=device,
+            values={
+                "rank": self.rank,
+                **rounded,
+                "doing": heartbeats.describe_activity(),
+                "base_memory_bytes": self._base_memory,
+                "peak_memory_bytes": peak,
+            },
+        )
+
+    def _unix(self, at: float) -> float:
+        return self._clock_offset + at
+
+
+def memory_bytes() -> int:
+    """Return this process's resident memory."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return peak_memory_bytes()
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def peak_memory_bytes() -> int:
+    """Return this process's largest resident memory so far."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """Yield the tensors of a batch or of a call's arguments, outermost first."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _tensors(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _tensors(each)
+
+
+def _length(sized: Any) -> int | None:
+    try:
+        return len(sized)
+    except (TypeError, NotImplementedError, AttributeError):
+        return None
+
+
+def _outermost_module(optimizer: Any) -> nn.Module | None:
+    """Return the module that holds the parameters of an optimizer and is part of no other one."""
+    wanted = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    # By the type: `isinstance` would ask objects for their class, which lazy ones import.
+    modules = [each for each in gc.get_objects() if issubclass(type(each), nn.Module)]
+    inner = {id(child) for each in modules for child in each.__dict__.get("_modules", {}).values()}
+    found = [
+        each
+        for each in modules
+        if id(each) not in inner and wanted <= {id(parameter) for parameter in each.parameters()}
+    ]
+    return min(found, key=lambda each: sum(1 for _ in each.modules()), default=None)

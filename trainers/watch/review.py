@@ -1,0 +1,281 @@
+"""Findings about a running script: what its ranks do that DDP scripts should not, each with its line.
+
+Every rule looks at what has happened, not at the text of the script. `Review` collects the notes of all
+ranks and returns each finding once. A "mistake" makes results wrong or wastes the ranks; a "remark" may be
+intended.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from trainers.watch import spool
+
+# Ranks that draw from the same samples share many of them; padding of a sampler repeats a few.
+SHARED_SAMPLES, FEWEST_SHARED = 0.05, 8
+# Samples that are equal to each other (constant inputs, masks) cannot be told apart.
+DISTINCT_SAMPLES = 0.5
+SMALL_BATCH_NORM = 8
+LOSS_DIFFERS = 0.02
+LONG_EVALUATION_S = 1.0
+MOST_KEPT = 200
+
+# Of each finding: level, lesson, and what to do.
+ABOUT = {
+    "data_parallel": (
+        "mistake", "01-what-a-rank-is",
+        "DistributedDataParallel with one process for each GPU is faster, and developed further.",
+    ),
+    "one_gpu": (
+        "mistake", "01-what-a-rank-is",
+        "Call torch.cuda.set_device(local_rank) before the model is created (LOCAL_RANK).",
+    ),
+    "replicas_differ": (
+        "mistake", "03-same-replicas",
+        "Wrap the model in DistributedDataParallel, and call and change the wrapped one only.",
+    ),
+    "same_samples": (
+        "mistake", "02-who-sees-what",
+        "Give the DataLoader a DistributedSampler(dataset), and leave out shuffle=True.",
+    ),
+    "no_set_epoch": (
+        "mistake", "02-who-sees-what",
+        "Call sampler.set_epoch(epoch) at the beginning of each epoch: it reshuffles.",
+    ),
+    "uneven_inputs": (
+        "mistake", "08-uneven-batches",
+        "Use a DistributedSampler, which pads to equal parts, or `with model.join():`.",
+    ),
+    "same_file": (
+        "mistake", "07-rank-0-alone", "Write it on rank 0 only: if dist.get_rank() == 0.",
+    ),
+    "small_batch_norm": (
+        "remark", None,
+        "On GPUs nn.SyncBatchNorm.convert_sync_batchnorm(model) averages over all ranks.",
+    ),
+    "evaluates_alone": (
+        "remark", "07-rank-0-alone", "Evaluate a part on each rank, and sum the counts with all_reduce.",
+    ),
+    "rate_not_scaled": (
+        "remark", "04-global-batch",
+        "If it was chosen for one GPU: multiply it by the number of ranks, with a warm-up.",
+    ),
+    "shown_loss": (
+        "remark", "06-whose-loss",
+        "To show the mean, all-reduce a copy of the loss and divide it by the number of ranks.",
+    ),
+    "no_destroy": (
+        "remark", None, "Call it at the end: without it, a rank that exits late can abort with an error.",
+    ),
+}  # fmt: skip
+
+Finding = dict[str, Any]
+# A message, and the note that has file and line; None: nothing was found.
+Found = tuple[str, Mapping[str, Any]] | None
+
+
+class Review:
+    """What the ranks of a script have noted, and the findings that follow from it."""
+
+    def __init__(self, num_ranks: int) -> None:
+        self.num_ranks = num_ranks
+        self.notes: dict[str, dict[int, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+        self.losses: dict[int, tuple[float, ...]] = {}
+        self.fingerprints: dict[int, dict[int, str]] = defaultdict(dict)
+        self._found: set[str] = set()
+
+    def take_note(self, rank: int, kind: str, note: dict[str, Any]) -> None:
+        """Add a note of a rank."""
+        if kind == "fingerprint":
+            self.fingerprints[note["step"]][rank] = note["hash"]
+        elif kind not in ("sample", "log"):
+            self.notes[kind][rank].append(note)
+            del self.notes[kind][rank][:-MOST_KEPT]
+
+    def take_step(self, rows: Sequence[Mapping[str, float]]) -> None:
+        """Add one step, with the rows of its ranks."""
+        if len(rows) == self.num_ranks:
+            self.losses[int(rows[0]["step"])] = tuple(row["loss"] for row in rows)
+            if len(self.losses) > MOST_KEPT:
+                del self.losses[next(iter(self.losses))]
+
+    def found(self, *, is_over: bool = False) -> Iterator[Finding]:
+        """Yield the findings that are new; some are certain only when the script is over."""
+        rules = [*_RULES.items(), *(_RULES_AT_END.items() if is_over else ())]
+        for code, rule in rules:
+            if code not in self._found and (found := rule(self)) is not None:
+                self._found.add(code)
+                (message, at), (level, lesson, hint) = found, ABOUT[code]
+                place = {name: at.get(name) for name in ("file", "line")}
+                yield {
+                    "code": code, "message": message, "hint": hint, "level": level, "rank": None,
+                    "lesson": lesson, **place,
+                }  # fmt: skip
+
+    def newest(self, kind: str) -> dict[int, dict[str, Any]]:
+        """Return the latest note of a kind of each rank that has one."""
+        return {rank: notes[-1] for rank, notes in self.notes[kind].items() if notes}
+
+    def first(self, kind: str) -> Mapping[str, Any]:
+        """Return the latest note of a kind of rank 0; empty if it has none."""
+        return self.newest(kind).get(0, {})
+
+
+def _data_parallel(review: Review) -> Found:
+    notes = review.newest("data_parallel")
+    message = "The script uses DataParallel: one process with a thread for each GPU."
+    return (message, next(iter(notes.values()))) if notes else None
+
+
+def _one_gpu(review: Review) -> Found:
+    devices = [note["device"] for note in review.newest("model").values()]
+    if len(devices) < max(2, review.num_ranks) or not devices[0].startswith("cuda") or len(set(devices)) > 1:
+        return None
+    return f"All ranks are on {devices[0]}: the other GPUs idle.", review.first("optimizer")
+
+
+def _replicas_differ(review: Review) -> Found:
+    for step, hashes in sorted(review.fingerprints.items()):
+        if len(hashes) < max(2, review.num_ranks):
+            continue
+        del review.fingerprints[step]
+        if len(set(hashes.values())) > 1:
+            is_wrapped = review.first("model").get("wrapper") == "ddp"
+            why = (
+                "The model is in DDP, so something else changes them: parameters used outside of it."
+                if is_wrapped
+                else "The model is not wrapped in DistributedDataParallel, so each rank trains its own."
+            )
+            at = review.first("model" if is_wrapped else "optimizer")
+            return f"After step {step:,} the ranks' weights differ. {why}", at
+    return None
+
+
+def _same_samples(review: Review) -> Found:
+    seen = [
+        (set(note["hashes"]), note["num_samples"]) for _, note in sorted(review.newest("samples").items())
+    ]
+    if len(seen) < max(2, review.num_ranks):
+        return None
+    if any(len(hashes) < DISTINCT_SAMPLES * number for hashes, number in seen):
+        return None
+    (first, _), (second, _), *_ = seen
+    shared, number = len(first & second), max(1, min(len(first), len(second)))
+    if shared < max(FEWEST_SHARED, SHARED_SAMPLES * number):
+        return None
+    message = f"{round(100 * shared / number)}% of rank 1's samples in its first pass were also rank 0's"
+    return f"Ranks see the same samples: {message}. They repeat work instead of sharing it.", review.first(
+        "pass"
+    )
+
+
+def _no_set_epoch(review: Review) -> Found:
+    for before, now in itertools.pairwise(review.notes["pass"].get(0, [])):
+        is_same = now["order"] is not None and now["order"] == before["order"] and now["shuffles"]
+        if is_same and now["sampler"] == before["sampler"] == "DistributedSampler":
+            numbers = f"Pass {now['number']} over the data had the same order as pass {before['number']}."
+            return numbers, now
+    return None
+
+
+def _uneven_inputs(review: Review) -> Found:
+    counts = {rank: note["num_batches"] for rank, note in sorted(review.newest("pass").items())}
+    is_known = len(counts) == review.num_ranks and None not in counts.values()
+    if not is_known or len(set(counts.values())) < 2 or review.first("model").get("wrapper") != "ddp":
+        return None
+    words = ", ".join(f"rank {rank} has {count}" for rank, count in counts.items())
+    message = f"The ranks have different numbers of batches in a pass: {words}. A rank with fewer leaves "
+    return f"{message}the others waiting in their all-reduce.", review.first("pass")
+
+
+def _same_file(review: Review) -> Found:
+    writers: dict[str, dict[int, Mapping[str, Any]]] = defaultdict(dict)
+    for rank, notes in review.notes["file"].items():
+        for note in notes:
+            writers[note["path"]][rank] = note
+    for path, by_rank in writers.items():
+        if len(by_rank) >= 2:
+            ranks = ", ".join(map(str, sorted(by_rank)))
+            message = f"Ranks {ranks} write the same file, {path}: its final content is left to chance."
+            return message, by_rank[min(by_rank)]
+    return None
+
+
+def _small_batch_norm(review: Review) -> Found:
+    model, batch = review.first("model"), review.first("pass").get("batch_size")
+    if review.num_ranks < 2 or not model.get("num_batch_norms") or batch is None or batch > SMALL_BATCH_NORM:
+        return None
+    return f"BatchNorm averages over each rank's own batch, which has only {batch} samples.", model
+
+
+def _evaluates_alone(review: Review) -> Found:
+    changes = review.notes["mode"]
+    alone = [note for note in changes.get(0, ()) if not note["is_training"]]
+    others = any(not note["is_training"] for rank, notes in changes.items() if rank for note in notes)
+    took_s = [
+        after["at"] - before["at"]
+        for before, after in itertools.pairwise(changes.get(0, ()))
+        if after["is_training"] and not before["is_training"]
+    ]
+    if review.num_ranks < 2 or not alone or others or max(took_s, default=0.0) < LONG_EVALUATION_S:
+        return None
+    message = f"Only rank 0 evaluates, up to {max(took_s):.1f} s: the others wait at their next all-reduce."
+    return message, alone[0]
+
+
+def _rate_not_scaled(review: Review) -> Found:
+    optimizer, number = review.first("optimizer"), review.num_ranks
+    if optimizer.get("name") != "SGD" or number < 4 or review.first("model").get("wrapper") != "ddp":
+        return None
+    message = (
+        f"{number} ranks make the batch {number} times as large; the learning rate is {optimizer['lr']:g}."
+    )
+    return message, optimizer
+
+
+def _shown_loss(review: Review) -> Found:
+    has_reduced = any(note.get("has_reduced") for notes in review.notes["end"].values() for note in notes)
+    if (
+        review.num_ranks < 2
+        or has_reduced
+        or {rank for rank, notes in review.notes["read"].items() if notes} != {0}
+    ):
+        return None
+    differing = []
+    for note in review.notes["read"][0]:
+        for step in (note["step"], note["step"] + 1):  # it is read after the step is counted, or before
+            losses = review.losses.get(step)
+            if losses and math.isclose(losses[0], note["value"], rel_tol=1e-6):
+                mean = sum(losses) / len(losses)
+                differing.append((abs(losses[0] - mean) / max(abs(mean), 1e-12), losses[0], mean, step, note))
+    if len(differing) < 2:
+        return None
+    share, own, mean, step, note = max(differing, key=lambda each: each[0])
+    message = (
+        f"The loss that rank 0 reads is its own: {own:.4g} at step {step:,}, where the mean over the ranks "
+    )
+    return None if share < LOSS_DIFFERS else (f"{message}is {mean:.4g}.", note)
+
+
+def _no_destroy(review: Review) -> Found:
+    ends = review.newest("end")
+    is_left = all(note["status"] == spool.DONE and not note.get("is_destroyed") for note in ends.values())
+    if not review.first("group") or len(ends) < review.num_ranks or not is_left:
+        return None
+    return "The script ended without dist.destroy_process_group().", review.first("group")
+
+
+_RULES: Mapping[str, Callable[[Review], Found]] = {
+    "data_parallel": _data_parallel, "one_gpu": _one_gpu, "replicas_differ": _replicas_differ,
+    "same_samples": _same_samples, "no_set_epoch": _no_set_epoch, "uneven_inputs": _uneven_inputs,
+    "same_file": _same_file, "small_batch_norm": _small_batch_norm, "evaluates_alone": _evaluates_alone,
+    "rate_not_scaled": _rate_not_scaled,
+}  # fmt: skip
+_RULES_AT_END: Mapping[str, Callable[[Review], Found]] = {
+    "shown_loss": _shown_loss,
+    "no_destroy": _no_destroy,
+}

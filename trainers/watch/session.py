@@ -1,0 +1,115 @@
+"""The one watched script of this process: installs the hooks, follows it into child processes, ends it.
+
+Ranks that a script starts itself (`mp.spawn`, `multiprocessing.Process`) are watched too: the function that
+the child calls is replaced by one that installs the hooks first.
+"""
+
+from __future__ import annotations
+
+import multiprocessing.process
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from trainers.watch import hooks, spool
+from trainers.watch.settings import Settings
+
+# Where the copied module `watch.py` finds the recorder.
+BRIDGE = "_ddp_live_watch"
+
+_settings: Settings | None = None
+_recorder: Any = None
+
+
+def begin(settings: Settings) -> None:
+    """Watch the script of this process from its import of torch on."""
+    global _settings
+    _settings = settings
+    if "torch" in sys.modules:
+        _install()
+    else:
+        sys.meta_path.insert(0, hooks.AfterTorch(_install))
+    _follow_children()
+
+
+def _install() -> None:
+    global _recorder
+    assert _settings is not None
+    try:
+        _recorder = hooks.install(_settings)
+        from trainers.watch import bridge
+
+        sys.modules[BRIDGE] = bridge.make(_recorder)
+    except Exception:  # noqa: BLE001 - an error here must not end the script
+        print("The script cannot be watched with this torch; it runs unwatched:", file=sys.stderr)
+        traceback.print_exc()
+
+
+def end(status: int, **about: Any) -> None:
+    """Record how the script ended in this process."""
+    if _recorder is not None:
+        _recorder.end(
+            status,
+            is_destroyed=_recorder.is_group_destroyed,
+            has_reduced=_recorder.has_reduced,
+            **about,
+        )
+
+
+@dataclass
+class Watched:
+    """A function for a child process: installs the hooks there, then calls the script's function."""
+
+    target: Callable[..., Any]
+    settings: Settings
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        begin_in_child(self.settings)
+        try:
+            result = self.target(*args, **kwargs)
+        except BaseException as error:
+            is_good = isinstance(error, SystemExit) and error.code in (None, 0)
+            text = "".join(traceback.format_exception(error))
+            end(
+                spool.DONE if is_good else spool.FAILED,
+                error=f"{type(error).__name__}: {error}"[:2000],
+                traceback=text[-20_000:],
+            )
+            raise
+        end(spool.DONE)
+        return result
+
+
+def begin_in_child(settings: Settings) -> None:
+    """Watch a child process; a forked one has the hooks already."""
+    if _settings is None or (_recorder is None and "torch" in sys.modules):
+        begin(settings)
+
+
+def _follow_children() -> None:
+    process = multiprocessing.process.BaseProcess
+    start = process.start
+    if getattr(start, "is_watched", False):
+        return
+
+    def watched_start(self: Any) -> None:
+        target = getattr(self, "_target", None)
+        if _settings is not None and target is not None and _may_be_a_rank(target):
+            self._target = Watched(target, _settings)
+        start(self)
+
+    watched_start.is_watched = True  # type: ignore[attr-defined]
+    process.start = watched_start  # type: ignore[method-assign]
+
+
+def _may_be_a_rank(target: Any) -> bool:
+    """True unless a library starts the process for itself, such as a loader's worker."""
+    if "RANK" in os.environ or isinstance(target, Watched):
+        return False
+    module = getattr(target, "__module__", "") or ""
+    return not module.startswith(
+        ("torch.utils.data", "multiprocessing", "concurrent", "torch.distributed.elastic")
+    )

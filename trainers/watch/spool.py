@@ -1,0 +1,185 @@
+"""Files in a run's folder `watch/` through which the ranks of a script, and its supervisor, share numbers.
+
+Each rank appends its steps and its notes to files of its own; the process of rank 0 reads them, merges the
+ranks, and writes the run's events. No process group of the script is used: a collective of ours could change
+the order of the script's collectives.
+
+`steps_<rank>_<part>.bin` holds rows of `COLUMNS` doubles, `notes_<rank>.jsonl` one JSON object a line, and
+`control` the numbers of `Control`. No locks are needed: each number has one writer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+from array import array
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+FOLDER = "watch"
+# One optimizer step of one rank. Times are seconds; NaN is unknown.
+COLUMNS = (
+    "step", "epoch", "loss", "lr", "grad_norm", "samples", "ended_unix_s", "step_time_s", "data_time_s",
+    "forward_time_s", "backward_time_s", "optimizer_time_s", "wait_time_s", "num_backwards",
+)  # fmt: skip
+_ROW_BYTES = 8 * len(COLUMNS)
+# A file of steps that exceeds this is continued in another one, so that the reader can delete it.
+PART_BYTES = 4 * 2**20
+MAX_RANKS = 1024
+_MOST_NOTE_BYTES = 2**20
+
+# Numbers of all ranks, then two of each rank.
+ASKS, STOP_STEP = range(2)
+_COMMON = 8
+STEP, END = range(2)
+# Values of END.
+LIVE, DONE, FAILED = range(3)
+
+
+class Control:
+    """Numbers that the processes of a run on one machine share.
+
+    `ASKS` is 1 after the script has called `watch.should_stop`. `STOP_STEP` is the step from which on that
+    returns True, 0 for never: every rank compares it with its own count of steps, so that all ranks obey at
+    the same step.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        """Open the file, and create it if it is missing.
+
+        Raises:
+            OSError: if it cannot be created.
+        """
+        folder = run_dir / FOLDER
+        folder.mkdir(exist_ok=True)
+        if folder.is_symlink():
+            raise OSError(f"{folder} is a link")
+        size = 8 * (_COMMON + 2 * MAX_RANKS)
+        descriptor = os.open(folder / "control", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            if os.fstat(descriptor).st_size < size:
+                os.ftruncate(descriptor, size)
+            self._numbers = memoryview(mmap.mmap(descriptor, size)).cast("Q")
+        finally:
+            os.close(descriptor)
+
+    def get(self, which: int) -> int:
+        """Return one of the common numbers."""
+        return self._numbers[which]
+
+    def set(self, which: int, value: int) -> None:
+        """Set one of the common numbers."""
+        self._numbers[which] = value
+
+    def of_rank(self, rank: int, which: int) -> int:
+        """Return a number of a rank."""
+        return self._numbers[_COMMON + 2 * rank + which]
+
+    def set_of_rank(self, rank: int, which: int, value: int) -> None:
+        """Set a number of a rank."""
+        self._numbers[_COMMON + 2 * rank + which] = value
+
+    def newest_step(self, num_ranks: int) -> int:
+        """Return the highest number of steps that a rank has done."""
+        return max(self.of_rank(rank, STEP) for rank in range(min(num_ranks, MAX_RANKS)))
+
+
+def read_ends(run_dir: Path, num_ranks: int) -> list[int]:
+    """Return for each rank whether its script is live, done or failed; empty if nothing was recorded."""
+    if not (run_dir / FOLDER / "control").is_file():
+        return []
+    control = Control(run_dir)
+    return [control.of_rank(rank, END) for rank in range(min(num_ranks, MAX_RANKS))]
+
+
+class SpoolWriter:
+    """Appends the steps and notes of one rank."""
+
+    def __init__(self, run_dir: Path, rank: int) -> None:
+        self._folder = run_dir / FOLDER
+        self._rank = rank
+        self._part = 0
+        self._steps = _append(self._folder / _steps_name(rank, 0))
+        self._notes = _append(self._folder / f"notes_{rank}.jsonl")
+
+    def add_steps(self, rows: array[float]) -> None:
+        """Append rows of `COLUMNS`."""
+        _write_all(self._steps, rows.tobytes())
+        if os.fstat(self._steps).st_size > PART_BYTES:
+            self._part += 1
+            following = _append(self._folder / _steps_name(self._rank, self._part))
+            os.close(self._steps)
+            self._steps = following
+
+    def add_note(self, kind: str, **values: Any) -> None:
+        """Append one note."""
+        line = json.dumps({"kind": kind, **values}, default=str).encode()
+        if len(line) < _MOST_NOTE_BYTES:
+            _write_all(self._notes, line + b"\n")
+
+
+class SpoolReader:
+    """Reads what one rank has appended since the last call, and deletes files of steps that it has read."""
+
+    def __init__(self, run_dir: Path, rank: int) -> None:
+        self._folder = run_dir / FOLDER
+        self._rank = rank
+        self._part = self._offset = self._notes_offset = 0
+
+    def steps(self) -> Iterator[Mapping[str, float]]:
+        """Yield the new steps, oldest first."""
+        while True:
+            path = self._folder / _steps_name(self._rank, self._part)
+            has_next = (self._folder / _steps_name(self._rank, self._part + 1)).exists()
+            data = _read_from(path, self._offset)
+            data = data[: len(data) - len(data) % _ROW_BYTES]
+            self._offset += len(data)
+            numbers = array("d")
+            numbers.frombytes(data)
+            for first in range(0, len(numbers), len(COLUMNS)):
+                yield dict(zip(COLUMNS, numbers[first : first + len(COLUMNS)], strict=True))
+            if not has_next:
+                return
+            path.unlink(missing_ok=True)
+            self._part, self._offset = self._part + 1, 0
+
+    def notes(self) -> Iterator[dict[str, Any]]:
+        """Yield the new notes, oldest first."""
+        data = _read_from(self._folder / f"notes_{self._rank}.jsonl", self._notes_offset)
+        end = data.rfind(b"\n") + 1
+        self._notes_offset += end
+        for line in data[:end].splitlines():
+            with contextlib.suppress(ValueError):
+                yield json.loads(line)
+
+
+def clear(run_dir: Path) -> None:
+    """Remove the files of an earlier start."""
+    folder = run_dir / FOLDER
+    for path in folder.iterdir() if folder.is_dir() and not folder.is_symlink() else ():
+        path.unlink(missing_ok=True)
+
+
+def _steps_name(rank: int, part: int) -> str:
+    return f"steps_{rank}_{part}.bin"
+
+
+def _append(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _read_from(path: Path, offset: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read()
+    except FileNotFoundError:
+        return b""

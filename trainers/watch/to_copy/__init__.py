@@ -1,0 +1,1 @@
+"""The module that users copy next to their script."""
