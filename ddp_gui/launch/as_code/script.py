@@ -37,6 +37,7 @@ _IMPORTS = {
     "import ast": "ast.",
     "import bz2": "bz2.",
     "import csv": "csv.",
+    "import gc": "gc.",
     "import gzip": "gzip.",
     "import lzma": "lzma.",
     "import math": "math.",
