@@ -264,7 +264,7 @@ def _header(config: Config, dataset: Dataset, data: DataCode, run_id: str | None
     )
     paragraphs = [paragraph]
     if config.mistake != NO_MISTAKE:
-        paragraphs.append(f"The run was broken on purpose ({_plain(config.mistake)}). This script is not.")
+        paragraphs.append(f"The mistake on purpose ({_plain(config.mistake)}) is not in this script.")
     text = "\n\n".join(textwrap.fill(each, WIDTH) for each in paragraphs)
     return f"{_plain(config.model)} on {name}{ranks}.\n\n    {_command(config)}\n\n{text}\n"
 
@@ -277,7 +277,8 @@ def _plain(text: str) -> str:
 def _command(config: Config) -> str:
     if config.world_size == 1:
         return "python train.py"
-    nodes = f"--nnodes {config.num_nodes} " if config.num_nodes > 1 else ""
+    machines = f"--nnodes {config.num_nodes} --node_rank NUMBER --master_addr FIRST_MACHINE "
+    nodes = machines if config.num_nodes > 1 else ""
     return f"torchrun {nodes}--nproc_per_node {config.nproc_per_node} train.py"
 
 

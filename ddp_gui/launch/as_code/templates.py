@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +28,7 @@ def render(name: str, **values: Any) -> str:
 @functools.cache
 def _environment() -> jinja2.Environment:
     # Delimiters that do not occur in the scripts. No escaping: the output is Python, and texts in it that
-    # users can choose are written by `tojson`, whose escapes Python reads too.
+    # users can choose are written by `literal`.
     found = jinja2.Environment(
         loader=jinja2.FileSystemLoader(ASSETS / "code"),
         trim_blocks=True,
@@ -42,7 +44,14 @@ def _environment() -> jinja2.Environment:
         autoescape=False,  # noqa: S701
     )
     found.globals["call"] = call
+    found.filters["literal"] = literal
     return found
+
+
+def literal(text: str) -> str:
+    """Return a text as a literal of Python, with bytes of a path that are no text as escapes."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", quoted)
 
 
 def call(function: str, arguments: Sequence[str]) -> str:

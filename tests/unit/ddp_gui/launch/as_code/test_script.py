@@ -14,7 +14,7 @@ import pytest
 
 from ddp_gui.launch.as_code import script
 from ddp_gui.launch.as_code.script import EXACT_RANKS
-from ddp_gui.launch.as_code.templates import NotAsCodeError, spaced
+from ddp_gui.launch.as_code.templates import NotAsCodeError, literal, spaced
 from ddp_gui.plan.catalogue import Dataset
 from tests.hostile_words import ACTING
 from tests.script_text import config_of, script_of, strategy_of
@@ -195,7 +195,7 @@ def test_the_header_says_how_close_it_is_and_what_is_left_out() -> None:
         assert "by about 1e-6" in text_of(dataset="digits", model="mlp", **settings)
     text = text_of(dataset="digits", model="mlp", compile=True, mistake="no_sampler")
     header = " ".join(text.split('"""')[1].split())
-    for words in ("telemetry", "shared memory", "torch.compile", "broken on purpose (no_sampler)"):
+    for words in ("telemetry", "shared memory", "torch.compile", "mistake on purpose (no_sampler) is not in"):
         assert words in header
 
 
@@ -253,6 +253,14 @@ def test_a_script_of_a_small_model_has_at_most_200_lines(model: str) -> None:
 )
 def test_a_script_of_a_small_language_model_has_at_most_200_lines(model: str, dataset: str) -> None:
     assert text_of(dataset=dataset, model=model).count("\n") <= MOST_LINES
+
+
+@pytest.mark.parametrize(
+    "text", ["plain", 'it\'s "quoted"', "\\ \n \x00 \u2028", "naïve 😀", "bytes \udcff", "<&>"]
+)
+def test_a_literal_is_the_text_and_can_be_encoded(text: str) -> None:
+    assert ast.literal_eval(literal(text)) == text
+    literal(text).encode("utf-8")
 
 
 def test_definitions_are_set_apart_by_two_lines() -> None:
