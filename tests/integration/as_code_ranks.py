@@ -54,6 +54,7 @@ def _fork(asked: dict[str, Any], rank: int) -> int:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.chdir(folder)
+        os.environ |= {"CUDA_VISIBLE_DEVICES": ""}  # for the device "auto"
         os.environ |= asked["environment"] | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
         # With one thread in both: another number adds in another order, and the machine decides it.
         os.environ |= {"WORLD_SIZE": num_ranks, "LOCAL_WORLD_SIZE": num_ranks, "OMP_NUM_THREADS": "1"}

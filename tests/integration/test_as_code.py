@@ -172,6 +172,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "one rank, accumulated": {
         **DIGITS, "model": "mlp", "num_epochs": 2, "nproc_per_node": 1, "gradient_accumulation_steps": 3,
     },
+    "any device": {
+        **SHORT, "dataset": "fashion_mnist", "model": "cnn", "device": "auto", "random_crop": 2,
+        "max_steps": 30,
+    },
     "accumulated evenly": {
         **SHORT, "dataset": "fashion_mnist", "model": "mlp", "max_steps": 40,
         "gradient_accumulation_steps": 3,
