@@ -29,7 +29,7 @@ def render(name: str, **values: Any) -> str:
 def _environment() -> jinja2.Environment:
     # Delimiters that do not occur in the scripts. No escaping: the output is Python, and texts in it that
     # users can choose are written by `literal`.
-    found = jinja2.Environment(
+    found = jinja2.Environment(  # nosec B701
         loader=jinja2.FileSystemLoader(ASSETS / "code"),
         trim_blocks=True,
         lstrip_blocks=True,
