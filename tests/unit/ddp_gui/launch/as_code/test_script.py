@@ -19,6 +19,7 @@ from ddp_gui.plan.catalogue import Dataset
 from tests.hostile_words import ACTING
 from tests.script_text import config_of, script_of, strategy_of
 from trainers.contract.config import Config
+from trainers.files.plain_files import ASSETS
 
 MOST_LINES = 200
 FASHION = Dataset(
@@ -84,7 +85,8 @@ def text_of(**settings: Any) -> str:
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("texts")
     for number, settings in enumerate(SETTINGS.values()):
-        (folder / f"case_{number}.py").write_text(text_of(**settings), encoding="utf-8")
+        text = text_of(**settings).replace(str(ASSETS), "/project/assets")  # wherever this checkout is
+        (folder / f"case_{number}.py").write_text(text, encoding="utf-8")
     return folder
 
 
