@@ -34,6 +34,6 @@ fuzz-routes:
 screenshots:
 	$(BIN)python -m tools.screenshots
 
-# All of them, some three hours; some: python -m benchmarks --only compare,startup
+# All of them; one: python -m benchmarks --only compare,startup
 bench:
 	$(BIN)python -m benchmarks

@@ -69,7 +69,7 @@ def main() -> None:
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-    _report("Importing Gradio, and reading which models, data sets and GPUs there are …")
+    _report("Importing Gradio, and listing models, data sets and GPUs …")
     from ddp_gui.background import trainer_process
     from ddp_gui.devices import capacity
     from ddp_gui.plan.catalogue import CatalogueError, CatalogueSource, default_cache_file
@@ -115,7 +115,7 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = _Parser(
         description="Train networks on several GPUs from a web page.",
-        epilog="run.sh also takes --torch-build NAME, which replaces torch by another build (README).",
+        epilog="run.sh also takes --torch-build NAME, which replaces torch with another build (README).",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=_port, default=7860, help="port to listen on (default: %(default)s)")
@@ -126,10 +126,12 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
         "--cpu-ranks",
         type=_count,
         metavar="N",
-        help="CPU ranks at once; more wait (default: no limit; with logins, the cores)",
+        help="concurrent CPU ranks; more wait (default: no limit; with logins, the cores)",
     )
     parser.add_argument(
-        "--no-standby", action="store_true", help="keep no ranks ready while nothing runs: saves their memory"
+        "--no-standby",
+        action="store_true",
+        help="keep no ranks ready while no run is live: saves their memory",
     )
     parser.add_argument(
         "--engine",
@@ -140,7 +142,7 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--site", type=Path, metavar="FILE",
-        help="what runs there have by default, and may have (docs/site.md); not for this machine alone",
+        help="defaults and limits of runs there (docs/site.md); not for this machine alone",
     )  # fmt: skip
     parser.add_argument(
         "--ssh", metavar="LOGIN-NODE",
@@ -158,42 +160,46 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
 
 
 def _add_class_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("for a class", "docs/class.md says how these go together")
+    group = parser.add_argument_group("for a class", "docs/class.md explains how to combine these")
     group.add_argument(
         "--auth-file", type=Path, help="who may log in; made by: python -m ddp_gui.accounts FILE add NAME"
     )
     group.add_argument(
         "--auth-header", metavar="HEADER",
-        help="the proxy of --proxy-from logs people in, and sends each one's name in this header",
+        help="the proxy of --proxy-from authenticates users, and sends each user's name in this header",
     )  # fmt: skip
     group.add_argument(
         "--teacher", action="append", default=[], metavar="NAME",
-        help="a teacher, of those named by --auth-header; all others are students; can be repeated",
+        help="with --auth-header: a user who is a teacher; all others are students; can be repeated",
     )  # fmt: skip
-    group.add_argument("--insecure", action="store_true", help="others may do everything, without a login")
+    group.add_argument(
+        "--insecure", action="store_true", help="other users may do everything, without a login"
+    )
     group.add_argument(
         "--data-dir", type=Path, action="append", default=[], metavar="FOLDER",
-        help="students may train on the files below it, beside what they upload; can be repeated",
+        help="students may train on the files below it, in addition to their uploads; can be repeated",
     )  # fmt: skip
     group.add_argument(
         "--lessons",
         type=Path,
         metavar="DIR",
-        help="a folder of lessons of your own (docs/lessons.md), beside ours",
+        help="a folder of your own lessons (docs/lessons.md), in addition to the built-in ones",
     )
     group.add_argument(
         "--polls",
         action="store_true",
-        help="without logins: open lessons as polls; phones reach these by a QR code, and nothing else here",
+        help="without logins: open lessons as polls; phones can open these with a QR code, and nothing else",
     )
-    group.add_argument("--root-path", default="", metavar="/PREFIX", help="where a proxy puts the page")
+    group.add_argument(
+        "--root-path", default="", metavar="/PREFIX", help="path prefix at which a proxy serves the page"
+    )
     group.add_argument(
         "--allow-host", action="append", default=[], metavar="NAME",
         help="a name by which browsers reach this page; can be repeated",
     )  # fmt: skip
     group.add_argument(
         "--proxy-from", default="", metavar="ADDRESSES",
-        help="believe X-Forwarded-For and X-Forwarded-Proto from these addresses, such as 127.0.0.1",
+        help="trust X-Forwarded-For and X-Forwarded-Proto from these addresses, such as 127.0.0.1",
     )  # fmt: skip
     group.add_argument("--ssl-certfile", type=Path, help="certificate, to serve https without a proxy")
     group.add_argument("--ssl-keyfile", type=Path, help="the certificate's private key")
@@ -211,7 +217,7 @@ def _show_login_node(arguments: argparse.Namespace) -> str | None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     try:
-        return "The page is not shown any more: " + login_node.serve(
+        return "The page is no longer shown: " + login_node.serve(
             arguments.ssh,
             project=arguments.project or str(REPOSITORY),
             options=options,
@@ -231,12 +237,14 @@ def _for_login_node(arguments: argparse.Namespace) -> list[str]:
     if arguments.engine != "slurm":
         raise ValueError("--ssh is for the login node of a cluster: add --engine slurm")
     if not arguments.ssh or arguments.ssh.startswith("-"):
-        raise ValueError(f"--ssh is {arguments.ssh!r}, but allowed is: a host, as you type it behind ssh")
+        raise ValueError(f"--ssh is {arguments.ssh!r}, but allowed is: a host, as you type it after ssh")
     given = vars(arguments)
     not_there = [name for name, usual in _NOT_WITH_SSH.items() if given[name] != usual]
     if not_there:
         option = f"--{not_there[0].replace('_', '-')}"
-        raise ValueError(f"{option} does not go with --ssh, which shows the page to you alone: leave it out")
+        raise ValueError(
+            f"{option} cannot be combined with --ssh, which shows the page only to you: leave it out"
+        )
     said = {"--runs-dir": arguments.runs_dir, "--site": arguments.site, "--cpu-ranks": arguments.cpu_ranks}
     options = [word for name, value in said.items() if value is not None for word in (name, str(value))]
     return [*options, *(["--no-standby"] if arguments.no_standby else [])]
@@ -317,7 +325,7 @@ def _check_accounts(file: Path | None) -> None:
     except AccountError as error:
         raise ValueError(f"--auth-file: {error}. Name a file made by: {add}") from error
     if not accounts:
-        raise ValueError(f"--auth-file: {file} has no account, so nobody could log in: {add}")
+        raise ValueError(f"--auth-file: {file} has no account, so no one could log in: {add}")
 
 
 def _num_accounts(arguments: argparse.Namespace) -> int | None:
@@ -335,13 +343,13 @@ def _num_accounts(arguments: argparse.Namespace) -> int | None:
 
 def _port(text: str) -> int:
     if not text.isdecimal() or len(text) > 5 or int(text) > _LAST_PORT:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port: use a whole number from 1 to {_LAST_PORT}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: use a whole number from 1 to {_LAST_PORT}")
     return int(text)
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
 
 

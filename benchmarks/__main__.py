@@ -3,7 +3,7 @@
     python -m benchmarks [--only compare,startup] [--but classroom] [--into benchmarks/figures.json] [--table]
 
 Each script runs by itself, one after the other; what it finds takes the place of what the file held of it.
-All of them take some three hours, so `--only` measures again what a change may have touched. `--table` prints
+`--only` measures again what a change may have touched. `--table` prints
 the table from the file and measures nothing. A script that fails is named at the end; its old figures stay.
 """
 
@@ -38,10 +38,6 @@ class Script:
     writes_json: bool = False
 
 
-def _dashboard(what: str, *arguments: str) -> Script:
-    return Script(module="dashboard", arguments=(what, *arguments))
-
-
 SCRIPTS = {
     "compare": Script(module="compare", arguments=("--rivals-python", str(RIVALS_PYTHON)), writes_json=True),
     "compare-others": Script(
@@ -52,34 +48,11 @@ SCRIPTS = {
     "startup": Script(module="startup", writes_json=True),
     "limit": Script(module="limit", writes_json=True),
     "watching": Script(module="watching", writes_json=True),
-    "serving": Script(module="serving", writes_json=True),
-    "serving-many": Script(module="serving", arguments=("--runs", "5000", "--rounds", "3"), writes_json=True),
     "saving": Script(module="saving", writes_json=True),
     "loading": Script(module="loading", writes_json=True),
-    "step-cost": Script(module="step_cost"),
-    "event-rate": Script(module="event_rate"),
-    "recording": Script(module="recording"),
-    "growth": Script(module="growth", writes_json=True),
     "watch": Script(module="watch"),
     "watch-gpt": Script(module="watch", arguments=("--config", '{"dataset": "austen", "model": "gpt"}')),
-    "pixel": _dashboard("pixel"),
-    "opening": _dashboard("opening"),
-    "viewers": _dashboard("viewers"),
-    "idle": _dashboard("idle"),
-    "tabs": _dashboard("tabs"),
-    "drawing": _dashboard("drawing"),
-    "first-page": _dashboard("first-page"),
-    "many-runs": Script(module="many_runs"),
-    "classroom": Script(module="classroom"),
-    "polls": Script(module="polls"),
-    "polls-anonymous": Script(module="polls", arguments=("--anonymous",)),
-    "kill-each": Script(module="kill_each"),
-    "exits": Script(module="exits"),
-    "catalogue": Script(module="catalogue", arguments=("--json",)),
-    "strategies": Script(module="strategies"),
-    "memory": Script(module="memory"),
     "recipes": Script(module="recipes"),
-    "lab-report": Script(module="lab_report", writes_json=True),
     "gpu": Script(module="gpu", writes_json=True),
 }
 

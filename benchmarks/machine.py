@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 QUIET_LOAD_PER_CORE = 0.25
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -68,17 +66,6 @@ class CpuMeter:
         # The second field is the name in brackets and may hold blanks.
         fields = self._stat.read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
-
-
-def resident_mb(pid: int) -> float:
-    """Return the resident memory of a process in MB."""
-    return round(psutil.Process(pid).memory_info().rss / 1e6, 1)
-
-
-def private_mb(pid: int) -> float:
-    """Return the memory that only this process holds, in MB: what a browser's task manager calls its own."""
-    about = psutil.Process(pid).memory_full_info()
-    return round(about.uss / 1e6, 1)
 
 
 def percentile(values: Sequence[float], share: float) -> float:

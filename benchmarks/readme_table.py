@@ -60,22 +60,6 @@ def losses_apart(found: Figures) -> str:
     return f"{max(each['largest_of_the_first_steps'] for each in apart):.1e}"
 
 
-def growth(found: Figures) -> str:
-    """Write what a report of the simulated ranks costs the first one."""
-    return f"{found['simulated']['gather_ms'] + found['simulated']['write_ms']:.1f} ms"
-
-
-def event_rate(found: Figures) -> str:
-    """Write how many events all readers together missed, and what writing them cost."""
-    return f"{sum(found['lost'])}; {found['writer_percent_of_a_core']:.1f}%"
-
-
-def pixel(found: Figures) -> str:
-    """Write the latencies at each length of the curve."""
-    latencies = [each["event_to_pixel_ms"] for each in found["by_steps"].values()]
-    return ", ".join(f"{each['p50']:.0f} / {each['p95']:.0f} ms" for each in latencies)
-
-
 STEPS = "steps a second, two CPU ranks, watched in a browser on the same two cores"
 # What is said, the script whose figures it takes, and how they are written.
 ROWS: list[tuple[str, str, Callable[[Figures], str]]] = [
@@ -102,13 +86,6 @@ ROWS: list[tuple[str, str, Callable[[Figures], str]]] = [
         written("{ratio of standing by:2 ×} / {ratio of cold:2 ×}"),
     ),
     ("Five viewers and all that is measured, against neither", "watching", written("{ratio:3 ×}")),
-    ("Rank 0's books of a step, in the training thread", "step-cost", written("{us_a_step:.1f} µs")),
-    (
-        "10,000 step events a second, ten readers: lost; the writer's share of a core",
-        "event-rate",
-        event_rate,
-    ),
-    ("Rank 0's work for a report of 1,024 ranks, simulated", "growth", growth),
     ("Training stands still for a checkpoint of 10 million weights", "saving", written("{stall_ms:1 ms}")),
     ("… written, against the disk's own speed", "saving", written("{saved_against_disk:2 ×}")),
     (
@@ -116,17 +93,6 @@ ROWS: list[tuple[str, str, Callable[[Figures], str]]] = [
         "loading",
         written("{preparing_against_decoder:2 ×} / {prepared_against_decoder:1 ×}"),
     ),
-    (
-        "`./run.sh` to a served page; against an empty Gradio page",
-        "serving",
-        written("{page_served_after_s:2 s}; {ratio:2 ×}"),
-    ),
-    (
-        "Memory of the page's process with 5,000 runs on the disk",
-        "serving-many",
-        written("{page_resident_mb:0 MB}"),
-    ),
-    ("Event to pixel at 1,000, 100,000, 1,000,000 steps, median / 95th percentile", "pixel", pixel),
     (
         "Event to pixel while 2 ranks train on the same 2 cores, median / 95th percentile",
         "watch",

@@ -33,7 +33,6 @@ from gradio_client import Client
 
 from benchmarks import pairs
 from benchmarks.compare import JOB_TIMEOUT_S, NEVER, NUM_RANKS, outcome_of, wait_for_end
-from benchmarks.dashboard.viewers import Seen, read_stream
 from benchmarks.machine import Conditions, CpuMeter
 from benchmarks.pairs import Figures
 from benchmarks.unwatched_worker import MOMENTS, cpu_ms_per_step
@@ -47,6 +46,9 @@ from trainers.engines.local.torchrun import literal_command, torchrun_arguments
 
 CATCH_UP_S = 10.0
 POLL_EVERY_S = 0.1
+
+# (cursor, Unix time in ms) of each message of a stream.
+Seen = list[tuple[int, float]]
 
 
 def main() -> None:
@@ -140,6 +142,18 @@ def watched(options: Namespace) -> Figures:
         "server_percent_of_a_core": percents[0],
         "viewers_percent_of_a_core": percents[1],
     }
+
+
+async def read_stream(client: httpx.AsyncClient, address: str, seen: Seen) -> None:
+    """Read a run's stream until it is cancelled; append each message's cursor and time of arrival."""
+    async with client.stream("GET", address) as response:
+        response.raise_for_status()
+        cursor = -1
+        async for line in response.aiter_lines():
+            if line.startswith("id: "):
+                cursor = int(line.removeprefix("id: "))
+            elif line == "" and cursor >= 0:
+                seen.append((cursor, time.time() * 1000))
 
 
 @contextlib.contextmanager

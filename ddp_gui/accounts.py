@@ -67,7 +67,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 def _add(file: AccountFile, name: str, role: Role) -> None:
     small = checked_name(name)
     if file.path.exists() and small in file.read():
-        raise AccountError(f"the account {small} exists already; set-password changes its password")
+        raise AccountError(f"the account {small} already exists; set-password changes its password")
     password = account_file.hash_password(_prompt_password(small))
     with file.changing() as accounts:
         accounts[small] = Account(name=small, role=role, password=password)
@@ -81,7 +81,7 @@ def _add_class(file: AccountFile, names: Path, role: Role) -> None:
         for line in lines:
             name = account_name(line)
             if name in accounts:
-                print(f"{name} exists already and stays as it is.", file=sys.stderr)
+                print(f"{name} already exists and was not changed.", file=sys.stderr)
                 continue
             password = account_file.made_up()
             accounts[name] = Account(name=name, role=role, password=account_file.hash_password(password))
@@ -115,7 +115,7 @@ def _list(file: AccountFile) -> None:
 
 def _found(accounts: Accounts, name: str) -> Account:
     if name not in accounts:
-        raise AccountError(f"there is no account {name}; those there are: {', '.join(accounts) or 'none'}")
+        raise AccountError(f"there is no account {name}; the accounts are: {', '.join(accounts) or 'none'}")
     return accounts[name]
 
 

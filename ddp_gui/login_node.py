@@ -147,7 +147,7 @@ def serve(
                 return why
             wait_s = WAITS_S[min(num_failures, len(WAITS_S) - 1)]
             num_failures += 1
-            say(f"The connection to {name} is lost ({why}). Jobs go on; trying again in {wait_s:.0f} s.")
+            say(f"The connection to {name} is lost ({why}). Jobs continue; trying again in {wait_s:.0f} s.")
             time.sleep(wait_s)
 
 
@@ -233,7 +233,8 @@ def _remote_command(project: str, port: int, options: Sequence[str]) -> str:
     """Return the command for the login node's shell; every value in it is quoted."""
     page = [_PYTHON, "app.py", "--no-browser", "--engine", "slurm", "--until-silence", "--port", str(port)]
     no_folder = (
-        f"there is no folder {project} on the login node: put this project there, or name it with --project"
+        f"there is no folder {project} on the login node: copy this project there, or specify it with "
+        "--project"
     )
     no_python = f"{project} has no .venv on the login node: run ./run.sh --help there once"
     no_start = (

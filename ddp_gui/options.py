@@ -118,7 +118,7 @@ def check(options: Options) -> None:
     if options.site_file is not None and options.engine == LOCAL:
         raise ValueError(
             "--site describes a cluster, or several machines: add --engine slurm or --engine ssh, or leave "
-            "it out; runs on this machine alone read nothing of it"
+            "it out; runs on this machine do not use it"
         )
     if (options.ssl_certfile is None) != (options.ssl_keyfile is None):
         raise ValueError("--ssl-certfile and --ssl-keyfile go together: give both or none")
@@ -163,7 +163,7 @@ def check_files(options: Options) -> None:
                 f"used ({error.strerror}): name a certificate and its own private key, both as PEM"
             ) from error
     if options.site_file is not None and not options.site_file.is_file():
-        raise ValueError(f"--site: there is no file {options.site_file} (docs/site.md says what is in one)")
+        raise ValueError(f"--site: there is no file {options.site_file} (docs/site.md describes it)")
 
 
 def check_address(host: str, port: int) -> None:
@@ -216,8 +216,8 @@ def _reaches_polls_alone(options: Options) -> bool:
         return False
     if not listening_module.knows_others():
         raise ValueError(
-            "--polls lets phones answer polls and do nothing else, but this system does not say who made a "
-            "connection (Linux does): add --insecure if everybody there may do everything, or use accounts"
+            "--polls lets phones answer polls and do nothing else, but this system does not report who made "
+            "a connection (Linux does): add --insecure if everybody there may do everything, or use accounts"
         )
     return True
 
@@ -239,12 +239,12 @@ def _check_one_person(options: Options) -> None:
     if options.engine == LOCAL or options.is_one_users or has_one_account:
         return
     what = (
-        "submits every job in the name of whoever started the page"
+        "submits every job as the user who started the page"
         if options.engine == SLURM
-        else "starts every run with the SSH keys of whoever started the page"
+        else "starts every run with the SSH keys of the user who started the page"
     )
     raise ValueError(
-        f"--engine {options.engine} {what}, so it serves nobody else: leave out --auth-header and "
+        f"--engine {options.engine} {what}, so it serves only that user: leave out --auth-header and "
         "--insecure, and let --auth-file name one account, your own; each person starts their own page"
     )
 
@@ -269,8 +269,8 @@ def _check_header(options: Options) -> None:
         )
     if not options.trusted_proxies or not all(map(_is_address, options.trusted_proxies.split(","))):
         raise ValueError(
-            "--auth-header believes whatever name the proxy sends, so it needs --proxy-from with the "
-            "addresses of the proxy and of nobody else, such as 127.0.0.1 (no *, no network, no name)"
+            "--auth-header trusts the name that the proxy sends, so it needs --proxy-from with only the "
+            "proxy's addresses, such as 127.0.0.1 (no *, no network, no name)"
         )
 
 

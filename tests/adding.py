@@ -15,7 +15,7 @@ INSIGHTS = "ddp_gui/events/analysis/insights.py"
 COMMANDS = "trainers/contract/commands.py"
 HANDLERS = "trainers/control.py"
 # Where an entry goes, by file; a function goes to the end.
-ENDS = {CHARTS: "\n)\n\n\ndef columns(", COMMANDS: "\n}\nCOMMAND_NAMES"}
+ENDS = {CHARTS: "\n)\n\n\ndef chart_columns(", COMMANDS: "\n}\nCOMMAND_NAMES"}
 
 
 def examples() -> dict[str, str]:

@@ -1,7 +1,7 @@
 """What a client of NFS remembers of files that another machine writes (nfs(5)), made up on any file system.
 
-`benchmarks.shared_folder` saw a real one do so. What was seen by a `stat` stays as it was until it is opened,
-a name that was not there stays away until its folder is opened, and here nothing of it is ever too old.
+A real client was seen to do so (docs/several-machines.md). What was seen by a `stat` stays as it was until it
+is opened, a name that was not there stays away until its folder is opened, and here nothing expires.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def _of_slurm(camera: Camera, browser: Browser, scratch: Path) -> None:
         camera.take("run-nodes", page.url, "node1", part=".ddp-ranks-list", height=HIGH)
         cluster.ask("sbatch", "--job-name=by-hand", *OF_ALL_NODES, "--output=/dev/null", "--wrap=sleep 600")
         queue = f"{server.address}/queue"
-        camera.take("queue-slurm", queue, "not of this page", part="section:has-text('Your jobs in Slurm')")
+        camera.take("queue-slurm", queue, "not from this page", part="section:has-text('Your jobs in Slurm')")
         page.get_by_role("button", name="Stop", exact=True).click()
         expect(page.locator(".ddp-pill")).to_have_text("stopped")
 

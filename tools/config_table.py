@@ -24,7 +24,7 @@ def table() -> str:
     for name, setting in config.settings().items():
         allowed = (
             f"a name of the catalogue's {setting.catalog}" if setting.catalog else config.allowed_text(name)
-        )
+        ).replace("a whole number", "an integer")
         rows.append(f"| `{name}` | `{defaults[name]!r}` | {allowed} | {setting.help}{_only(name, setting)} |")
     return "\n".join(rows)
 

@@ -16,10 +16,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import made_run
 from ddp_gui.options import Options
 from ddp_gui.plan.catalogue import CatalogueSource, default_cache_file
 from ddp_gui.server import build_app
+from tests import made_run
 from tools import page_driver
 from trainers.contract.rundir import RunDirectory
 

@@ -63,8 +63,8 @@ def build_job(
     if world.world_size != config.world_size:
         raise ValueError(
             f"torchrun started {world.world_size} ranks, but config.json asks for {config.world_size} "
-            f"(num_nodes {config.num_nodes} × nproc_per_node {config.nproc_per_node}): start as many, or "
-            "change it there"
+            f"(num_nodes {config.num_nodes} × nproc_per_node {config.nproc_per_node}): start that many, or "
+            "change config.json"
         )
     _say_what_is_wrong(config, world, reporter)
     set_seed(config)
@@ -77,7 +77,7 @@ def build_job(
     spec = dataset.spec()
     if spec.task not in model_entry.tasks:
         raise ValueError(
-            f"model {config.model} cannot do {spec.task}, which data set {config.dataset} is for"
+            f"model {config.model} does not support {spec.task}, the task of data set {config.dataset}"
         )
     strategy = make_strategy(config, world)
     choose_convolutions(config, strategy)
@@ -347,7 +347,7 @@ def _compile(
         if captures and problem is not None:
             message = f"CUDA graphs cannot be used here: {problem}."
             reporter.warning(
-                "cuda_graphs_failed", message, "The run continues; its kernels are launched singly."
+                "cuda_graphs_failed", message, "The run continues; its kernels are launched individually."
             )
             problem = compiling.try_compile(strategy, *batch, objective)
     if problem is None:

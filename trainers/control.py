@@ -73,7 +73,7 @@ def obey_within_step(job: Job) -> None:
 
 def finish(job: Job) -> None:
     """Report the remaining steps, evaluate and save, while still accepting a stop."""
-    job.observer.end_recording("The run came to its end.")
+    job.observer.end_recording("The run has finished.")
     command = job.meter.report()  # the steps since the last report, when `max_steps` ended an epoch early
     if command is not None:
         obey(job, command)
@@ -118,7 +118,7 @@ def _next_command(job: Job) -> Command:
 def _stop(job: Job, command: Command) -> None:
     step, reporter = job.progress.step, job.reporter
     job.observer.end_recording("The run was stopped.")
-    reporter.state("stopping", command.why or "Stop was asked for.")
+    reporter.state("stopping", command.why or "Stop was requested.")
     if command.save and not save_and_wait(job, "stop") and not command.anyway:
         message = "Nothing could be saved, so the run continues. Stop without saving ends it."
         reporter.answer(command, step=step, accepted=False, message=message)
@@ -211,9 +211,9 @@ def _slow_rank(job: Job, command: Command) -> None:
         if job.slowed is not None:
             job.slowed.remove()
         job.slowed = _sleeping(job, delay_ms / 1000) if delay_ms else None
-    message = f"Rank {rank} sleeps {delay_ms} ms in each step from step {step + 1:,} on, as somebody asked."
+    message = f"Rank {rank} sleeps {delay_ms} ms in each step from step {step + 1:,} on, as requested."
     if delay_ms == 0:
-        message = f"Rank {rank} is not slowed down any more from step {step + 1:,} on."
+        message = f"Rank {rank} is no longer slowed down from step {step + 1:,} on."
     job.reporter.answer(command, step=step, accepted=True, message=message)
 
 

@@ -223,10 +223,10 @@ class SaveAnswers:
 def hint_of(error: CheckpointError) -> str:
     """Return the advice for a failed save; only a full disk asks the user to free space."""
     if isinstance(error, PeersGoneError):
-        return "No file could not be written. Checkpoints from before are kept."
+        return "No write failed. Earlier checkpoints are kept."
     if isinstance(error, NoSpaceError):
         return "The run continues. Free some space, then save again."
-    return "The run continues. Save again when the cause is gone."
+    return "The run continues. Save again when the cause is fixed."
 
 
 def evaluate(job: Job) -> bool:

@@ -94,7 +94,7 @@ class DatasetEntry:
 _WITH_DDP = Check(
     holds="strategy == 'ddp'",
     field="strategy",
-    allowed="ddp where a run is broken on purpose: {mistake} is a mistake that people make with DDP",
+    allowed="ddp where a run is broken on purpose: {mistake} is a common mistake with DDP",
 )
 _WITH_SEVERAL_RANKS = Check(
     holds="all > 1",

@@ -121,17 +121,17 @@ def make_run(run: RunDirectory, text: str) -> str | None:
         while not run.config.is_file():
             if time.monotonic() > deadline:
                 return (
-                    f"Rank 0 has made no {run.config} that can be seen here. Either its own output says why, "
+                    f"Rank 0 has created no {run.config} that is visible here. Either its output shows why, "
                     "or its machine and this one do not share this folder."
                 )
             time.sleep(MADE_POLL_S)
         return None
     if run.path.exists():
-        return f"{run.path} is there already: choose another name for the new run."
+        return f"{run.path} already exists: choose another name for the new run."
     try:
         rundir.make(run, config)
     except OSError as error:
-        return f"{run.path} cannot be made: {explain(error)}"
+        return f"{run.path} cannot be created: {explain(error)}"
     return None
 
 

@@ -154,7 +154,7 @@ class AccountFile:
                     self._read = self.read()
                 except AccountError as error:
                     # No user must be logged out because the file is being copied.
-                    print(f"{error}; the accounts stay as they were.", flush=True)
+                    print(f"{error}; the accounts were not changed.", flush=True)
             return self._read.get(name)
 
     @contextlib.contextmanager
@@ -193,7 +193,7 @@ def checked_name(name: str) -> str:
 
 def _parsed(raw: Any) -> Accounts:
     if not isinstance(raw, dict) or not isinstance(raw.get("accounts"), dict):
-        raise ValueError("it is not a file of accounts")
+        raise ValueError("it is not an accounts file")
     if raw["format"] != FORMAT:
         raise ValueError(f"it has the format {raw['format']!r}, but this version reads {FORMAT}")
     accounts = [_account(name, about) for name, about in raw["accounts"].items()]

@@ -124,7 +124,7 @@ class LoginLimits:
                 self._names.add((name,))
 
 
-TITLE = "Log in · DDP, live"
+TITLE = "Log in · Rankscope"
 # The only files served without a session, in addition to the login page.
 FILES = (
     "live/assets/css/shared/colours.css",
@@ -160,7 +160,7 @@ def render_login_page(wished: str, name: str = "", problem: str = "") -> str:
 </head>
 <body class="ddp-login-body">
 <main class="ddp-login">
-<p class="ddp-login-brand">DDP, live</p>
+<p class="ddp-login-brand">Rankscope</p>
 <h1>Log in</h1>
 <p class="ddp-login-words">Train networks on several GPUs at once, and watch it happen.</p>
 {alert}

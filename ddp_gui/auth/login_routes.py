@@ -23,7 +23,7 @@ OPEN_PATHS = frozenset({"/login", *(f"/{file}" for file in login_module.FILES)})
 NO_PAGES = ("/live/", "/gradio_api/", "/config", "/heartbeat", "/assets/", "/static/", "/theme.css")
 # An open stream ends within this time after its session.
 POLL_EVERY_S = 2.0
-NOT_LOGGED_IN = "You are not logged in, or no longer. Log in, then try again."
+NOT_LOGGED_IN = "You are not logged in, or your session has ended. Log in, then try again."
 
 
 class SessionGate:

@@ -140,7 +140,7 @@ class ClassSettingsFile:
         except FileNotFoundError:
             return ClassSettings()
         except private_files.ForeignFileError as error:
-            print(f"{error}. Until then nobody sees the runs of others.", flush=True)
+            print(f"{error}. Until then users see only their own runs.", flush=True)
             return STRICTEST
         except (OSError, ValueError, TypeError):
             return STRICTEST
@@ -166,7 +166,9 @@ def settings_of(values: Any) -> ClassSettings:
     known = {field.name for field in fields(ClassSettings)}
     for name, value in values.items():
         if name not in known:
-            raise ValueError(f"{str(name)[:80]!r} is no setting, but allowed is: {', '.join(sorted(known))}")
+            raise ValueError(
+                f"{str(name)[:80]!r} is not a setting, but allowed is: {', '.join(sorted(known))}"
+            )
         if not isinstance(value, bool):
             raise ValueError(f"{name} is {str(value)[:80]!r}, but allowed is: true or false")
     return ClassSettings(**values)
@@ -194,7 +196,7 @@ def require_change(run_id: str, owner: str | None) -> None:
         NotAllowedError: for all other users.
     """
     if not may_change(owner):
-        whose = f"belongs to {owner}: only {owner}" if owner else "is nobody's: only"
+        whose = f"belongs to {owner}: only {owner}" if owner else "has no owner: only"
         raise NotAllowedError(f"run {run_id} {whose}{' or' if owner else ''} a teacher can change it")
 
 

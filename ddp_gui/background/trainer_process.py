@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from trainers.contract.rundir import without_advice
 from trainers.files import plain_files, private_files
 from trainers.files.json_files import read_json, write_json_atomically
 from trainers.files.plain_files import REPOSITORY
-from trainers.machine import cuda_environment, environment
+from trainers.machine import cuda_environment, environment, lifeline
 from trainers.machine.os_errors import explain
 
 ASK_TIMEOUT_S = 120.0
@@ -39,10 +38,9 @@ def ask(module: str, *, sees_gpus: bool = False) -> dict[str, Any]:
         AskError: if it fails.
     """
     # If the page is killed, this process ends too.
-    lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
     try:
         answer = subprocess.run(
-            [*lifeline, sys.executable, "-m", module],
+            lifeline.bound(sys.executable, "-m", module),
             cwd=REPOSITORY,
             env=environment.for_a_child({} if sees_gpus else cuda_environment.none_visible()),
             stdin=subprocess.DEVNULL,
@@ -132,8 +130,7 @@ def _command(config: Config) -> list[str]:
     asked += ["--skip-unreadable"] if config.skip_unreadable else []
     asked += [f"--sequence-length={config.sequence_length}"] if config.sequence_length else []
     python = sys.executable
-    lifeline = [python, "-m", "trainers.machine.lifeline", str(os.getpid())]
-    return [*lifeline, python, "-m", "trainers.plugins.inspect_data", *asked]
+    return lifeline.bound(python, "-m", "trainers.plugins.inspect_data", *asked, python=python)
 
 
 def _answer_of(command: list[str], time_limit_s: float) -> dict[str, Any]:
@@ -182,6 +179,6 @@ def _failure_text(exit_code: int, error_output: bytes) -> str:
         )
     if exit_code < 0:
         name = signal.Signals(-exit_code).name
-        return f"the process that inspected the data broke down ({name}): the data seems to be damaged"
+        return f"the process that inspected the data crashed ({name}): the data may be damaged"
     words = without_advice(error_output.decode("utf-8", errors="replace")).strip()[-MAX_WORDS:]
     return f"the data could not be inspected:\n{words}"

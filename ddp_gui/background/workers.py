@@ -25,7 +25,7 @@ from starlette.responses import Response
 from ddp_gui.auth.rights import current_user
 from ddp_gui.http.front import Message, Receive, Scope, Send
 from trainers.files.plain_files import REPOSITORY
-from trainers.machine import environment
+from trainers.machine import environment, lifeline
 
 
 class RateLimit:
@@ -273,9 +273,8 @@ def printed_by(module: str, asked: Any) -> Iterator[bytes]:
     Raises:
         SlowProcessError: if it fails; the output so far is incomplete.
     """
-    lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
     with subprocess.Popen(
-        [*lifeline, sys.executable, "-m", module],
+        lifeline.bound(sys.executable, "-m", module),
         cwd=REPOSITORY,
         env=environment.for_a_child(),
         stdin=subprocess.PIPE,

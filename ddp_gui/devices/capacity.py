@@ -146,7 +146,7 @@ def _answer(cache_file: Path | None) -> Mapping[str, Any]:
     except AskError as error:
         print(f"{error}", flush=True)
         return {
-            "obstacle": {"reason": f"torch could not be asked for GPUs: {_last_line(error)}", "remedy": AGAIN}
+            "obstacle": {"reason": f"torch could not list its GPUs: {_last_line(error)}", "remedy": AGAIN}
         }
     if answer["obstacle"] is None:
         trainer_process.remember(cache_file, answer)
@@ -292,7 +292,7 @@ class Machine:
             why = f"{self.gpu_obstacle.reason} {self.gpu_obstacle.remedy}"
             return f"The GPUs here cannot be used, so ranks run on the CPU ({cores}). {why}"
         if self.num_gpus == 0:
-            return f"No GPU here: ranks run on the CPU ({cores}), each a process of its own."
+            return f"No GPU here: ranks run on the CPU ({cores}), each in its own process."
         names = ", ".join(sorted(set(self.gpu_names))) or "GPU"
         gpus = f"{self.num_gpus} GPU{'s' if self.num_gpus != 1 else ''} ({names})"
         return f"{', '.join(filter(None, (gpus, self.gpu_use(), cores)))}."

@@ -240,10 +240,10 @@ MAX_MARKS = 200
 MAX_DELTA_EVENTS = 2_000
 # By the plan's `all_reduce`: how the ranks of this run actually communicate.
 COMMUNICATION = {
-    "shared_memory": "Gradients are averaged through memory that the ranks of this machine share; "
-    "all else that they tell each other goes over gloo.",
-    "gloo": "The ranks talk to each other over gloo.",
-    "nccl": "The ranks talk to each other over NCCL.",
+    "shared_memory": "Gradients are averaged through shared memory of this machine; all other communication "
+    "uses gloo.",
+    "gloo": "The ranks communicate over gloo.",
+    "nccl": "The ranks communicate over NCCL.",
 }
 
 Payload = dict[str, Any]

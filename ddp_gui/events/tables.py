@@ -393,7 +393,7 @@ STEP_CHARTS = (
         term="gradient norm",
         color=3,
         hover_format=".3~g",
-        empty="How long the gradient is: appears with the first steps, about ten times a second.",
+        empty="The gradient norm: appears with the first steps, about ten times a second.",
         is_sparse=True,
         limit_setting="max_grad_norm",
     ),

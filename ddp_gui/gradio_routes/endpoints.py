@@ -138,7 +138,7 @@ def _with_checked_kinds(function: Function) -> Function:
         for (name, wanted), value in zip(kinds.items(), values, strict=False):
             kind = next((each for each in (str, list, dict, type(None)) if isinstance(value, each)), float)
             if wanted and kind not in wanted and not (kind is str and float in wanted):
-                raise gr.Error(f"{name} is {_NAMES[kind]}, which it cannot be", print_exception=False)
+                raise gr.Error(f"{name} is {_NAMES[kind]}, which is not allowed", print_exception=False)
 
     @functools.wraps(function)
     def checked(*values: Any) -> Any:

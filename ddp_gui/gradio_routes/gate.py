@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import gzip
 import inspect
 import re
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +19,13 @@ from fastapi import FastAPI
 from gradio import processing_utils, utils
 from gradio.blocks import Block
 from gradio.components.api_component import Api
+from gradio.route_utils import GradioMultiPartParser
 from gradio.state_holder import SessionState
+from gradio_client.utils import strip_invalid_filename_characters
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse
 from starlette.routing import Mount
 
 from ddp_gui.background import loop_delay
@@ -106,7 +115,7 @@ class _Allowlist:
             if not is_open(scope["method"], path):
                 raise Refused(404, "There is nothing here.")
             if path.rstrip("/") == UPLOAD:
-                await uploads_module.take_upload(self._uploads, scope, receive, send)
+                await take_upload(self._uploads, scope, receive, send)
                 return
             queue = self._demo._queue  # noqa: SLF001 - no setting of Gradio limits it
             if scope["method"] == "POST":
@@ -331,3 +340,51 @@ def _is_from_elsewhere(scope: Scope, ours: Collection[str]) -> bool:
 
 def _values(scope: Scope, wanted: bytes) -> list[str]:
     return [value.decode("latin-1") for name, value in scope["headers"] if name == wanted]
+
+
+NOT_A_FORM = "An upload must be one file, sent as a form."
+
+
+async def take_upload(uploads: Uploads, scope: Scope, receive: Receive, send: Send) -> None:
+    """Store one file in a new folder and answer like Gradio: with a list of its path.
+
+    Raises:
+        Refused: if the space is insufficient, or the request is not a form with one file.
+    """
+    request = Request(scope, receive)
+    # The request checks reject a body without a length.
+    size_bytes = int(request.headers["content-length"])
+    with ExitStack() as stack:
+        try:
+            place = await asyncio.to_thread(stack.enter_context, uploads.receiving(size_bytes))
+        except uploads_module.NoRoomError as error:
+            raise Refused(507, f"The server has no space for this file now: {error}.") from error
+        try:
+            path = await _write(request, place)
+        except ClientDisconnect as error:
+            raise Refused(400, "The upload was interrupted.") from error
+        # ValueError is also the parser's error for an invalid boundary.
+        except (MultiPartException, ValueError) as error:
+            raise Refused(400, NOT_A_FORM) from error
+        await JSONResponse([str(path)])(scope, receive, send)
+
+
+async def _write(request: Request, place: Path) -> Path:
+    if not request.headers.get("content-type", "").startswith("multipart/form-data"):
+        raise ValueError(NOT_A_FORM)
+    # A field that is not a file would be held in memory, whatever its length.
+    parser = GradioMultiPartParser(
+        request.headers,
+        request.stream(),
+        max_files=1,
+        max_fields=0,
+        upload_dir=place,
+        max_file_size=uploads_module.MAX_BYTES,
+    )
+    file = (await parser.parse()).get("files")
+    if not isinstance(file, UploadFile):
+        raise ValueError(NOT_A_FORM)
+    await file.close()
+    name = strip_invalid_filename_characters(Path(file.filename or "").name).lstrip(".")
+    (written,) = place.iterdir()
+    return written.rename(place / (name or "upload"))

@@ -22,7 +22,7 @@ NOT_YOURS = (
     "This page belongs to another user of this machine and has no login. Start your own page, "
     "on another port."
 )
-PAST_PROXY = "This page is reached through a proxy, which says who you are. Use the proxy's address."
+PAST_PROXY = "This page is available only through a proxy, which identifies you. Use the proxy's address."
 _LENGTHS = re.compile(rb"^content-length[ \t]*:(.*)$", re.IGNORECASE | re.MULTILINE)
 _HOST = re.compile(rb"^host[ \t]*:", re.IGNORECASE | re.MULTILINE)
 _CHUNKED = re.compile(rb"^transfer-encoding[ \t]*:", re.IGNORECASE | re.MULTILINE)

@@ -10,10 +10,12 @@ import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
-from fastapi import HTTPException, Request
+
+if TYPE_CHECKING:
+    from fastapi import Request
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -263,6 +265,8 @@ async def read_json_body(request: Request, max_bytes: int) -> bytes:
     Raises:
         HTTPException: if it is too long.
     """
+    from fastapi import HTTPException  # app.py imports this module before anything that takes time
+
     pieces, num_bytes = [], 0
     async for piece in request.stream():
         pieces.append(piece)

@@ -170,7 +170,7 @@ def _plotly_compressed() -> bytes:
     return gzip.compress(_plotly_file().read_bytes(), compresslevel=6)
 
 
-TITLE = "DDP, live"
+TITLE = "Rankscope"
 STYLES = (
     "shared/colours",
     "shared/gradio",
@@ -295,7 +295,7 @@ def navigation(current: str) -> str:
     tour = "ddp-tour" if current == "" else "ddp-no-tour"
     # Gradio lays out the first page; on all other pages the skip link precedes the navigation already.
     skip = f'<a class="ddp-skip" href="#{FORM}">Skip to the form</a>' if current == "" else ""
-    return f"""{skip}<nav class="ddp-nav" aria-label="Pages"><span class="ddp-brand">DDP, live</span>{links}
+    return f"""{skip}<nav class="ddp-nav" aria-label="Pages"><span class="ddp-brand">Rankscope</span>{links}
 <span id="ddp-nav-queue" data-current="{str(current == QUEUE_PAGE[0]).lower()}"></span>
 <span class="ddp-nav-end" id="{tour}"></span><span id="ddp-nav-end"></span></nav>"""
 

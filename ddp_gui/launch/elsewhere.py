@@ -129,8 +129,8 @@ def needs(job: Job) -> list[str]:
         )
     if job.num_nodes > 1:
         notes.append(
-            "While it runs, ports of these machines answer every computer that reaches them, without a "
-            "password: use it only in a network whose computers you trust."
+            "While it runs, ports of these machines accept connections from every computer without a "
+            "password: use it only in a trusted network."
         )
     return notes
 
@@ -161,7 +161,7 @@ def yaml_text(value: dict[str, Any]) -> str:
 
 # A documentation address (RFC 5737): it belongs to no machine, so it must be replaced.
 FIRST_ADDRESS = "192.0.2.1"
-TORCHRUN_PROOF = "Tried: the tests of this project run these commands as two machines, on one computer."
+TORCHRUN_PROOF = "Tested: the tests of this project run these commands as two machines, on one computer."
 
 
 def torchrun_text(job: Job) -> str:
@@ -172,7 +172,7 @@ def torchrun_text(job: Job) -> str:
     ]
     if job.num_nodes > 1:
         notes.append(
-            f"Replace {FIRST_ADDRESS} by the address of the first machine, then give each machine its own "
+            f"Replace {FIRST_ADDRESS} with the address of the first machine, then give each machine its own "
             "command within five minutes."
         )
     notes.append("Every machine needs this project in the folder named below (or change it), installed.")
@@ -189,8 +189,7 @@ def _block(job: Job, node: int) -> str:
 
 
 SBATCH_PROOF = (
-    "Not tried on a cluster: there was none here. The tests of this project run it to the end with stand-ins "
-    "for srun and scontrol."
+    "Not tested on a cluster. The tests of this project run it with substitutes for srun and scontrol."
 )
 _FIRST_PORT, _NUM_PORTS = 20_000, 10_000
 _BODY = """
@@ -256,13 +255,13 @@ def _paragraphs(job: Job) -> list[str]:
 
 
 SKYPILOT_PROOF = (
-    "Not tried in a cloud: there was none here. The tests of this project check it against the schema of "
+    "Not tested in a cloud. The tests of this project check it against the schema of "
     "SkyPilot, and run its script with SkyPilot's variables."
 )
 # The user must replace it: nothing on this machine shows which GPUs a cloud has.
 GPU = "A100"
 _SHARED = (
-    "Set RUNS to a folder that all machines share, such as a SkyPilot volume: their own disks will not do."
+    "Set RUNS to a folder that all machines share, such as a SkyPilot volume: their own disks do not suffice."
 )
 _SETUP = """source tools/venv.sh
 make_venv requirements.txt
@@ -280,9 +279,9 @@ def skypilot_text(job: Job) -> str:
     notes = [
         f"Run {job.run_id} as a SkyPilot task. In this project's folder: sky launch THIS_FILE.",
         SKYPILOT_PROOF,
-        "The project's folder is uploaded. The runs go with the machines: fetch them before sky down.",
+        "The project's folder is uploaded. Copy the runs before sky down, which deletes the machines.",
         *([_SHARED] if job.num_nodes > 1 else []),
-        *([f"Replace {GPU} by a GPU that your cloud has (sky show-gpus)."] if job.with_gpus else []),
+        *([f"Replace {GPU} with a GPU that your cloud has (sky show-gpus)."] if job.with_gpus else []),
         *needs(job),
     ]
     return comment(notes) + yaml_text(skypilot_value(job))
@@ -306,8 +305,7 @@ def skypilot_value(job: Job) -> dict[str, Any]:
 
 
 TRAINJOB_PROOF = (
-    "Not tried on a cluster: there was none here. The tests of this project check it against the schema of "
-    "Kubeflow Trainer 2.2."
+    "Not tested on a cluster. The tests of this project check it against the schema of Kubeflow Trainer 2.2."
 )
 RUNS = "/runs"
 # The user must replace these: nothing on this machine shows their names.

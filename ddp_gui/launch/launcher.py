@@ -153,14 +153,14 @@ def what_more_epochs_are(config: Config, *, num_steps: int | None) -> str:
         schedule = config.lr_schedule.replace("_", "-")
         return (
             f"The {schedule} schedule will span all epochs: the learning rate jumps up first, so the result "
-            "is not the same as if all epochs had been asked for at first."
+            "is not the same as if all epochs had been requested at the start."
         )
     if config.warmup_ratio or (num_steps is not None and config.warmup_steps > num_steps):
         return (
-            "The warm-up was that of a shorter run, so the result is not quite the same as if all epochs had "
-            "been asked for at first."
+            "The warm-up was that of a shorter run, so the result is not quite the same as if all epochs "
+            "had been requested at the start."
         )
-    return "The result is exactly as if all epochs had been asked for at first."
+    return "The result is exactly as if all epochs had been requested at the start."
 
 
 class NotWritableError(ValueError):
@@ -262,7 +262,7 @@ def send(run: RunDirectory, name: str, **arguments: object) -> str:
     Raises:
         ValueError: if the run is not live.
     """
-    assert name != "stop", "`stop` also sees to it that a stop is obeyed"
+    assert name != "stop", "use `stop`, which also enforces the stop"
     _require_live(run, name)
     try:
         return run.append_command(name, **arguments)

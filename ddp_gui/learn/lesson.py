@@ -93,7 +93,7 @@ class _Reader:
     def _inline(self, node: SyntaxTreeNode) -> Any:
         if node.type == "text":
             if "](" in node.content:
-                words = "a link is written wrongly: its address has no spaces (write _ in the name of a term)"
+                words = "a link is invalid: its address has no spaces (write _ in the name of a term)"
                 raise MarkdownError(words, self._line)
             return node.content
         if node.type in ("softbreak", "hardbreak"):

@@ -65,7 +65,7 @@ class Head:
             position = _TOML_LINE.search(str(error))
             line = int(position[1]) + 1 if position else len(lines) + 1
             words = _TOML_LINE.sub("", str(error)).strip().removesuffix(".")
-            raise LessonError(f"the head is no TOML: {words}", line) from error
+            raise LessonError(f"the header is not TOML: {words}", line) from error
 
     @property
     def top(self) -> Table:
@@ -236,7 +236,7 @@ def read(path: Path) -> Lesson:
     try:
         return parse(name_of(path), raw.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise LessonError("the file is no text in UTF-8", raw[: error.start].count(b"\n") + 1) from error
+        raise LessonError("the file is not UTF-8 text", raw[: error.start].count(b"\n") + 1) from error
 
 
 def name_of(path: Path) -> str:
@@ -255,7 +255,7 @@ def parse(name: str, text: str) -> Lesson:
     lines = text.splitlines()
     fences = [number for number, line in enumerate(lines) if line.strip() == _FENCE]
     if len(fences) < 2 or fences[0] != 0:
-        raise LessonError(f"the file must begin with a head between two lines {_FENCE}", 1)
+        raise LessonError(f"the file must begin with a header between two lines {_FENCE}", 1)
     top = Head(lines[1 : fences[1]]).top
     # The part "See" is optional if a picture has its own "see" text.
     optional = ("See",) if any("see" in each for each in _tables_of(top.raw.get("pictures"))) else ()
@@ -289,7 +289,7 @@ def _texts(lines: list[str], first: int, optional: Collection[str]) -> Mapping[s
         line = lines[number]
         if not line.startswith("## "):
             if line.strip() and not begins:
-                raise LessonError(f"text stands before the heading ## {PARTS[0]}", number + 1)
+                raise LessonError(f"there is text before the heading ## {PARTS[0]}", number + 1)
             continue
         title = line.removeprefix("## ").strip()
         if title not in PARTS or title in begins:
@@ -322,7 +322,9 @@ def _run(table: Table) -> LessonRun:
     table.require_nothing_else()
     config = _checked_config(made.config, table, "config")
     if made.expect == "failed" and (config.on_hang != "end" or config.hang_timeout_s > MAX_HANG_S):
-        words = f"a run that is to fail must have on_hang end, and a hang_timeout_s of at most {MAX_HANG_S:g}"
+        words = (
+            f"a run expected to fail must have on_hang end, and a hang_timeout_s of at most {MAX_HANG_S:g}"
+        )
         table.refuse("config", words)
     return made
 

@@ -95,7 +95,7 @@ def doubts(run: RunNumbers) -> list[str]:
     """Return reasons why a run's times are unreliable, as sentences; only observed reasons."""
     if run.pace is None or run.pace.num_steps < FEWEST_STEPS:
         num_steps = 0 if run.pace is None else run.pace.num_steps
-        return [f"Only {num_steps} whole steps of “{run.name}” were measured."]
+        return [f"Only {num_steps} complete steps of “{run.name}” were measured."]
     found = []
     active_s = run.series.active_s()
     contended_s = sum(span.seconds for span in run.contended)
@@ -243,7 +243,7 @@ QUANTITIES: Mapping[str, Quantity] = {
         words="optimizer steps", unit="count", read=lambda run: run.series.last_step.get("step")
     ),
     "global_batch": Quantity(words="global batch", unit="count", read=_of_plan("global_batch")),
-    "samples": Quantity(words="samples trained with", unit="count", read=_samples),
+    "samples": Quantity(words="samples trained on", unit="count", read=_samples),
     "late_learning_rate": Quantity(
         words="highest learning rate in the last three eighths", unit="number", read=_late_learning_rate
     ),
@@ -257,7 +257,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "wait": Quantity(
         words="wait for the others in a step, mean", unit="seconds", read=_wait, has_rank=True, is_timed=True
     ),
-    "held_bytes": Quantity(words="most that a rank holds", unit="bytes", read=_held_bytes),
+    "held_bytes": Quantity(words="maximum held by a rank", unit="bytes", read=_held_bytes),
     "weight_distance": Quantity(
         words="distance between the ranks’ weights", unit="number", read=_weight_distance
     ),
@@ -329,11 +329,11 @@ def check_condition(text: str, num_runs: int, attempts: Collection[str] = ()) ->
         for name in each.runs:
             if isinstance(name, str) and name not in attempts:
                 allowed = ", ".join(attempts) or "none: only a question with an attempt has them"
-                raise ValueError(f"{name!r} is no choice of the attempt; allowed is: {allowed}")
+                raise ValueError(f"{name!r} is not a choice of the attempt; allowed is: {allowed}")
             if isinstance(name, int) and not 0 <= name < num_runs:
                 raise ValueError(f"there is no run {name}; allowed is: 0 to {num_runs - 1}")
     if not any(True for _ in _measurements(tree)):
-        raise ValueError(f"{text!r} names no quantity; there are: {', '.join(QUANTITIES)}")
+        raise ValueError(f"{text!r} names no quantity; the quantities are: {', '.join(QUANTITIES)}")
 
 
 def measurements(text: str) -> list[Measurement]:
@@ -356,7 +356,7 @@ def _parsed(text: str) -> ast.expr:
     try:
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, RecursionError, MemoryError) as error:
-        raise ValueError(f"{text!r} is no condition") from error
+        raise ValueError(f"{text!r} is not a condition") from error
 
 
 def _is_not(node: ast.expr) -> bool:
@@ -395,7 +395,9 @@ def _measurement(call: ast.Call) -> Measurement:
     name = call.func.id if isinstance(call.func, ast.Name) else ""
     about = QUANTITIES.get(name)
     if about is None:
-        raise ValueError(f"{ast.unparse(call.func)!r} is no quantity; there are: {', '.join(QUANTITIES)}")
+        raise ValueError(
+            f"{ast.unparse(call.func)!r} is not a quantity; the quantities are: {', '.join(QUANTITIES)}"
+        )
     values = [each.value if isinstance(each, ast.Constant) else None for each in call.args]
     *_, last = values or [None]
     runs = [value for value in values[: about.num_runs] if type(value) in (int, str)]

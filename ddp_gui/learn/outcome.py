@@ -65,7 +65,7 @@ def fit(lesson: Lesson, plan: Plan) -> Fit:
         return on_cpu
     most = min((problem.suggestion or 0 for problem in problems), default=0)
     ranks = "one rank" if most == 1 else f"{most} ranks"
-    words = f"Here it runs on at most {ranks} instead, so what it shows may be smaller."
+    words = f"Here it runs on at most {ranks} instead, so its effect may be smaller."
     fewer = Fit(obstacles=obstacles, way=words, most_ranks=most)
     return fewer if most > 0 and _is_possible(fewer, configs, plan) else Fit(obstacles=obstacles)
 

@@ -63,7 +63,7 @@ def address_of_page(options: Options, scheme: str, host: str, port: int) -> Addr
         return Address(url=None, problem=_how_to_be_reached(options))
     outside = options.host if options.host not in ("0.0.0.0", "::", "") else own_address()  # noqa: S104
     if outside is None:
-        problem = "This machine has no address in a network now, so phones cannot reach this page."
+        problem = "This machine has no network address now, so phones cannot reach this page."
         return Address(url=None, problem=problem)
     shown = f"[{outside}]" if ":" in outside else outside
     return Address(url=f"{scheme}://{shown}:{port}{prefix}", problem="")
@@ -95,7 +95,7 @@ _READ = re.compile(
     re.ASCII,
 )
 _WRITE = re.compile(rf"{_POLL}/answer", re.ASCII)
-NOT_FOR_YOU = "This page belongs to somebody else. Open a poll by its code."
+NOT_FOR_YOU = "This page belongs to another user. Open a poll with its code."
 
 
 class PhoneGate:

@@ -127,11 +127,11 @@ class Poll:
         if known is not None and known.value == checked:
             return
         if self.state != "open":
-            raise ValueError("the poll is closed: it takes no more predictions")
+            raise ValueError("the poll is closed: it accepts no more predictions")
         if known is not None:
             raise ValueError("you have answered already: a prediction cannot be changed")
         if len(self.answers) >= MAX_ANSWERS:
-            raise ValueError(f"the poll has {MAX_ANSWERS} answers, which is the most")
+            raise ValueError(f"the poll has {MAX_ANSWERS} answers, which is the maximum")
         self.answers[key] = Answer(value=checked, answered_unix_s=now_unix_s)
 
     def results(self) -> dict[str, Any]:
@@ -209,7 +209,7 @@ def poll_from_json(raw: Any) -> Poll:
             raise ValueError(f"state is {raw['state']!r}")
         return Poll(**{**raw, "answers": answers, "run_ids": [str(each) for each in raw["run_ids"]]})
     except (LookupError, TypeError, AttributeError) as error:
-        raise ValueError(f"it is no poll ({error!r})") from error
+        raise ValueError(f"it is not a poll ({error!r})") from error
 
 
 FOLDER = "polls"
@@ -448,7 +448,7 @@ class Rooms:
             newest.popleft()
         if len(newest) >= MOST_ANONYMOUS:
             raise ValueError(
-                f"more than {MOST_ANONYMOUS} answers came within {WITHIN_S:g} seconds: try again"
+                f"more than {MOST_ANONYMOUS} answers arrived within {WITHIN_S:g} seconds: try again"
             )
         newest.append(now)
         return token

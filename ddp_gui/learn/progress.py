@@ -68,7 +68,7 @@ def parse_record(raw: Any) -> Progress:
         if name not in found:
             continue  # a field of a newer page version, which stays in the browser only
         if not _CHECKS[name](value):
-            raise ValueError(f"progress: {name} is {str(value)[:80]!r}, which it cannot be")
+            raise ValueError(f"progress: {name} is {str(value)[:80]!r}, which is not allowed")
         found[name] = value
     if found["isLocked"] and found["prediction"] is None:
         raise ValueError("progress: isLocked needs a prediction")
@@ -194,7 +194,7 @@ class ProgressFiles:
         """
         name = rights.current_user().name
         if not name:
-            raise ValueError("progress is kept in the browser where nobody logs in")
+            raise ValueError("without logins, progress is stored in the browser")
         checked = parse_record(reported)
         self._changes.count()
         with self._lock:
@@ -357,7 +357,9 @@ def make_router(files: ProgressFiles, library: Library, *, has_login: bool) -> R
         except NotAllowedError as error:
             raise HTTPException(status_code=403, detail=str(error)) from error
         if not has_login:
-            raise HTTPException(status_code=404, detail="nobody logs in here, so nobody's lessons are known")
+            raise HTTPException(
+                status_code=404, detail="there are no logins here, so the lessons of users are not known"
+            )
         made = class_csv(files.everybody(), library.read()[0])
         headers = {"Content-Disposition": 'attachment; filename="lessons.csv"'}
         return Response(made, media_type="text/csv; charset=utf-8", headers=headers)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -29,7 +27,7 @@ from trainers.engines.local.torchrun import (
 )
 from trainers.files.json_files import read_json_lines
 from trainers.files.plain_files import REPOSITORY
-from trainers.machine import cuda_environment, environment
+from trainers.machine import cuda_environment, environment, lifeline
 from trainers.machine.os_errors import explain
 from trainers.machine.processes import ProcessTree
 
@@ -49,7 +47,7 @@ def explain_failure(
     """
     if late_after_s is not None:
         return (
-            f"The check was not done after {late_after_s:.0f} s and was stopped. The ranks did not reach "
+            f"The check was not finished after {late_after_s:.0f} s and was stopped. The ranks did not reach "
             "each "
             "other, or the machine is very busy: try fewer ranks, or try again when no run is live."
         )
@@ -341,10 +339,9 @@ def _start(
     check: Check, folder: Path, lines_file: Path, variables: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
     gpus = cuda_environment.none_visible() if check.backend == "gloo" else {}
-    lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
     with lines_file.open("ab") as stdout, (folder / "output.log").open("ab") as stderr:
         return subprocess.Popen(
-            [*lifeline, *torchrun_program(), *check.arguments],
+            lifeline.bound(*torchrun_program(), *check.arguments),
             cwd=REPOSITORY,
             env=environment.for_a_child({**torchrun_options(folder / "torchrun"), **variables, **gpus}),
             stdin=subprocess.DEVNULL,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from typing import Any
 
 from trainers.contract.check_files import CANCEL_S, JOB_LIMIT_S, CheckFiles, longest_check_s
 from trainers.files.plain_files import REPOSITORY
-from trainers.machine import environment
+from trainers.machine import environment, lifeline
 from trainers.machine.os_errors import explain
 from trainers.machine.processes import ProcessTree
 
@@ -226,7 +225,7 @@ class MachineChecks:
             )
             check.error = (
                 f"The check was stopped by an error of the page itself ({type(error).__name__}): "
-                "the terminal in which the page runs says more."
+                "the terminal in which the page runs shows more."
             )
         finally:
             check.took_s = time.monotonic() - check.started
@@ -259,17 +258,16 @@ class MachineChecks:
         if check.is_cancel_requested:
             return None
         if was_ended:
-            return f"The check was not done after {LIMIT_S / 60:.0f} minutes and was stopped."
+            return f"The check was not finished after {LIMIT_S / 60:.0f} minutes and was stopped."
         words = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         return (words[-1] if words else f"It ended with exit code {process.returncode}.")[:MAX_LAST_WORDS]
 
     def _start(self, check: RunningCheck, states_file: Path, errors: Path) -> subprocess.Popen[bytes]:
-        lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
         options = ["--runs-dir", str(self._runs_dir), "--check-id", check.check_id, "--json"]
         options += ["--except-gpus", ",".join(check.except_gpus)] if check.except_gpus else []
         with states_file.open("wb") as stdout, errors.open("wb") as stderr:
             return subprocess.Popen(
-                [*lifeline, sys.executable, *self._program, *options],
+                lifeline.bound(sys.executable, *self._program, *options),
                 cwd=REPOSITORY,
                 env=environment.for_a_child(),
                 stdin=subprocess.DEVNULL,

@@ -109,7 +109,7 @@ class MachineApi:
         """Measure all-reduces between the hosts that runs train on, pair by pair; one check at a time."""
 
         def start() -> dict[str, Any]:
-            rights.require_teacher("measure between the hosts: no run can use them meanwhile")
+            rights.require_teacher("measure between the hosts: no run can use them during this time")
             self._starts.count()
             self._links.start()
             return self._links.to_json()

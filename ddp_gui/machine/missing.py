@@ -120,7 +120,7 @@ def _no_driver(problem: hardware.NvmlProblem, num_cards: int) -> Missing:
         return Missing(
             what="A driver for the GPU",
             meaning=_with_telemetry(
-                f"There {cards} in this machine, but no driver that answers: install NVIDIA's."
+                f"There {cards} in this machine, but no working driver: install NVIDIA's."
             ),
             command="sudo ubuntu-drivers install" if shutil.which("ubuntu-drivers") else None,
             is_problem=True,
@@ -128,7 +128,7 @@ def _no_driver(problem: hardware.NvmlProblem, num_cards: int) -> Missing:
     meaning = "No NVIDIA card was found. Everything works without one, only slower: ranks run on the CPU."
     if not CONTAINER_MARK.exists():
         return Missing(what="A GPU", meaning=meaning)
-    meaning += " This is a container: if the machine around it has GPUs, pass them in."
+    meaning += " This is a container: if its host has GPUs, pass them in."
     return Missing(what="A GPU", meaning=meaning, command="docker run --gpus all IMAGE")
 
 
@@ -143,7 +143,7 @@ def unusable(obstacle: Obstacle | None) -> list[Missing]:
         return []
     is_for_cpus = (installed_version("torch") or "").endswith("+cpu")
     replace = shlex.join([str(REPOSITORY / "run.sh"), "--torch-build", "auto"])
-    how = "End the page and start it with this command." if is_for_cpus else obstacle.remedy
+    how = "Stop the page and start it with this command." if is_for_cpus else obstacle.remedy
     return [
         Missing(
             what="PyTorch with GPU support" if is_for_cpus else "Usable GPUs",
@@ -195,9 +195,8 @@ def little_disk(folder: Path) -> list[Missing]:
         Missing(
             what="Disk space",
             meaning=(
-                f"Only {free_bytes / 1e9:.1f} GB are left for runs. A run that cannot save continues but "
-                "keeps "
-                "nothing: delete runs you no longer need. This command lists the largest last."
+                f"Only {free_bytes / 1e9:.1f} GB are left for runs. A run that cannot save continues, but "
+                "its results are lost: delete runs you no longer need. This command lists the largest last."
             ),
             command=f"du -sh {shlex.quote(str(folder))}/* | sort -h",
             is_problem=True,
@@ -234,7 +233,7 @@ def finetune_packages(requirements: Path) -> list[Missing]:
     return [
         Missing(
             what=f"Packages for fine-tuning: {', '.join(absent)}",
-            meaning="Only needed for fine-tuning models that others have trained; about 200 MB.",
+            meaning="Only needed for fine-tuning pretrained models; about 200 MB.",
             command=pip("install", "-r", str(requirements)),
         )
     ]

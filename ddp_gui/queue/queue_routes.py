@@ -105,7 +105,7 @@ class QueueApi:
                     continue  # it has ended
             message = f"{_runs(len(saving))} saving and will stop."
             if unsaved:
-                message += f" {_runs(len(unsaved))} stopping without a save: the folder takes no command."
+                message += f" {_runs(len(unsaved))} stopping without a save: the folder accepts no commands."
             try:
                 self._scheduler.pause(True)
                 message += " The queue is paused; queued runs keep their places."

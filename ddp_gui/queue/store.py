@@ -112,7 +112,7 @@ class QueueStore:
             while not _try_to_lock(descriptor):
                 if time.monotonic() > deadline:
                     raise QueueStoreError(
-                        "another page serves the queue of these runs and does not answer: end it"
+                        "another page serves the queue of these runs and does not answer: stop it"
                     )
                 time.sleep(LOCK_POLL_S)
             yield

@@ -29,8 +29,8 @@ from trainers.engines import liveness
 from trainers.files.plain_files import REPOSITORY, open_plain
 
 NO_MODEL = (
-    "run {run_id} was broken on purpose ({mistake}): what it has learnt is no good model, so its weights "
-    "are not given away. Its numbers can be exported."
+    "run {run_id} was broken on purpose ({mistake}): its model is not useful, so its weights "
+    "cannot be downloaded. Its numbers can be exported."
 )
 PIECE_BYTES = 1024 * 1024
 # Valid file names in a checkpoint. A backslash or a drive's colon could escape the folder when unpacked.

@@ -128,7 +128,9 @@ def _answering_404() -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        raise HTTPException(status_code=404, detail="this log cannot be read: it is no plain file") from error
+        raise HTTPException(
+            status_code=404, detail="this log cannot be read: it is not a plain file"
+        ) from error
 
 
 if __name__ == "__main__":

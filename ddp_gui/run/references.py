@@ -111,7 +111,7 @@ class References:
             write_json_atomically(run.path / FILE, answer)
         except (OSError, ValueError, LookupError) as error:
             print(
-                f"{run.run_id}: no linear model beside the validation metric ({explain(error)}).", flush=True
+                f"{run.run_id}: no linear model next to the validation metric ({explain(error)}).", flush=True
             )
             self._remember(run.run_id, lines)
         finally:
@@ -146,5 +146,5 @@ def _lines_of(answer: Any) -> Iterator[dict[str, Any]]:
             raise ValueError("label is not a text of at most 100 characters")
         for metric, value in list(reference["metrics"].items())[:MOST_LINES]:
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise ValueError(f"{metric} is no number")
+                raise ValueError(f"{metric} is not a number")
             yield {"label": f"{label}, same split", "metric": metric, "value": value}

@@ -453,7 +453,7 @@ def _sampling(store: RunStore, view: RunView) -> Sampling:
     with view.lock:
         sampling = sampling_of(config, view.series.plans, num_replicas)
     if sampling is None:
-        detail = "how the samples are dealt out is known once the run has begun to train"
+        detail = "the distribution of the samples is known once the run has started training"
         raise HTTPException(status_code=404, detail=detail)
     return sampling
 

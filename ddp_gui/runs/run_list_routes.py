@@ -182,7 +182,7 @@ class RunAdminApi:
             return {
                 "num_runs": num_runs,
                 "size_bytes": size_bytes,
-                "message": f"{_runs(num_runs)} deleted for good.",
+                "message": f"{_runs(num_runs)} deleted permanently.",
             }
 
         return in_plain_words(empty)

@@ -224,9 +224,9 @@ class Api:
             state = liveness.read_status(run).state
             if state == "paused" and more_epochs is None:
                 launcher.resume_paused(run)
-                return _answer(run, "Going on.")
+                return _answer(run, "Continuing.")
             if state == "queued":
-                raise ValueError(f"run {run_id} is already in the queue: it starts by itself")
+                raise ValueError(f"run {run_id} is already in the queue: it starts automatically")
             if state in events.LIVE_STATES:
                 can = (
                     "a paused or an ended run can be resumed"
@@ -248,7 +248,7 @@ class Api:
             self._starts.count()
             placed = self._scheduler.resume(run, checkpoint.step, checked, rights.owner_of(run) or "")
             is_end = checkpoint.step >= launcher.num_steps_from(checkpoint, checked)
-            words = "All steps are done: the run finishes" if is_end else "Going on"
+            words = "All steps are done: the run finishes" if is_end else "Continuing"
             return self._answer_placed(placed, f"{words} from step {checkpoint.step:,}.")
 
         return await waiting_in_plain_words(resume())

@@ -202,7 +202,7 @@ def memory(plan: Plan, machine: Machine, predicted: Prediction | None) -> str:
         if total > available:
             problem = "it will not fit"
         elif free is not None and total > free:
-            problem = "it will not fit beside what uses the GPU now"
+            problem = "it will not fit next to the programs that use the GPU now"
         of = f" {text}" if problem is None else f' <span class="ddp-memory-over">{text}: {problem}</span>'
     rest = "" if predicted.process_bytes else ", besides the process itself"
     holds = f"<p>Each {word} will hold at least <b>{in_bytes(total)}</b>{of}{rest}.</p>"
@@ -502,7 +502,7 @@ class WhereGroup:
             # Hidden if there is a single type, because the first option means any type.
             info = "Which kind each rank trains on."
             return gr.update(choices=offered, info=info, visible=len(offered) > 2 or "hidden")
-        return gr.update(choices=offered, info="Nodes that the job may run on, and what is free of them now.")
+        return gr.update(choices=offered, info="Nodes that the job may run on, with their free resources.")
 
     def _fit_ranks(self, *values: Any) -> Any:
         config = self._config(values)

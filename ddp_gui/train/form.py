@@ -63,7 +63,7 @@ PRESETS = (
     ),
     Preset(
         name="scaling",
-        title="What do more GPUs buy?",
+        title="How much do more GPUs help?",
         words="300 steps of a network that keeps the cores busy. Then run it again with fewer or more ranks, "
         "select both under Runs, and compare.",
         values={
@@ -345,7 +345,7 @@ class Form:
         if setting.catalog == "strategies":
             return self.strategy_choices(str(self._defaults["model"]))
         if setting.catalog == "mistakes":
-            return [("nothing: a run as it should be", NO_MISTAKE), *self._mistake_choices()]
+            return [("none: a correct run", NO_MISTAKE), *self._mistake_choices()]
         return [(choice, choice) for choice in setting.choices]
 
 

@@ -46,8 +46,8 @@ MUCH = 0.05  # share of the samples above which the button shows the numbers
 TO_BE_PREDICTED = " <small>to be predicted</small>"
 NOT_INSPECTED = (
     '<div class="ddp-own"><p>Give a path on this machine, or upload a zip of images in class folders, '
-    "a table (CSV, Excel, Parquet, JSON Lines) or a text. What it was taken for is then shown here, before "
-    "anything is trained.</p></div>"
+    "a table (CSV, Excel, Parquet, JSON Lines) or a text. The page then shows here how it was read, before "
+    "training.</p></div>"
 )
 _NEAR_START = '<div class="ddp-problems" role="group" aria-label="This cannot be started"><ul>{}</ul></div>'
 NOT_YET = _NEAR_START.format(
@@ -59,7 +59,7 @@ NOT_YET = _NEAR_START.format(
 _FAULTY = _NEAR_START.format(
     '<li class="ddp-wrong" data-field="data_path">'
     '<button type="button" data-go-to="data_path">{}</button>: '
-    "the data cannot be used as it is. What is wrong is listed there.</li>"
+    "the data cannot be used as it is. The problems are listed there.</li>"
 )
 
 
@@ -118,7 +118,7 @@ def _detected_task(inspection: Inspection) -> str:
         return "<b>This data cannot be used as it is.</b>"
     task = f"<b>{as_html(inspection.task.replace('_', ' '))}</b>"
     if any(problem["is_fatal"] for problem in inspection.problems):
-        return f"Recognised as {task}. Before it can be used, mend this:"
+        return f"Recognised as {task}. Fix this before it can be used:"
     return f"Recognised as {task}. {_sizes(inspection)}"
 
 

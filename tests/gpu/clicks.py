@@ -188,7 +188,8 @@ class Clicks:
 
         def are_there() -> set[int]:
             below = psutil.Process(self._pid).children(recursive=True)
-            (holder,) = [each for each in below if STANDBY in _words(each)] or [None]
+            # Parents come first: a child has its parent's command line until it sets its own.
+            holder = next((each for each in below if STANDBY in _words(each)), None)
             ranks = [each for each in below if processes.title_of(_words(each)) is not None]
             if holder is None or len(ranks) != num_ranks:
                 return set()

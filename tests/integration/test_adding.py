@@ -50,7 +50,7 @@ def test_the_catalogue_has_what_was_added_with_its_words(catalogue: Catalogue) -
     assert catalogue.models["two_layers"].sizes[1].num_parameters["outliers"] == 3 * 512 + 1
     assert catalogue.datasets["outliers"].task == "robust_regression"
     assert catalogue.tasks["robust_regression"].loss_words == "Huber loss"
-    assert catalogue.strategies["by_hand"].sharing.startswith("When backward is over")
+    assert catalogue.strategies["by_hand"].sharing.startswith("After backward, ")
     assert catalogue.only_with("by_hand.piece_mb") == ("strategy", ("by_hand",))
     assert {"by_hand", "ddp"} <= set(catalogue.models["cnn"].strategies)
 

@@ -151,7 +151,7 @@ def test_a_check_that_hangs_is_ended_after_its_time(monkeypatch: pytest.MonkeyPa
     now_s[0] = 13.0
     assert check.has_ended.wait(DONE_S)
     assert check.state == "failed"
-    assert check.error is not None and "was not done after 12 s" in check.error
+    assert check.error is not None and "was not finished after 12 s" in check.error
     assert processes_below(os.getpid()) == []
 
 

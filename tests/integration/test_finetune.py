@@ -196,7 +196,7 @@ def test_language_model_sees_only_what_came_before(stand_in: Callable[[str], Pat
     language = spec("language_modelling")
     network = hf_causal.build(language, options(stand_in("gpt2")))
     assert network(torch.zeros(2, 16, dtype=torch.long)).shape == (2, 16, NUM_TOKENS)
-    with pytest.raises(ValueError, match="sees the words that it is to guess"):
+    with pytest.raises(ValueError, match="sees the words that it must predict"):
         hf_causal.build(language, options(stand_in("bert")))
 
 

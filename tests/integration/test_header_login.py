@@ -133,7 +133,7 @@ def test_what_a_client_says_of_itself_counts_for_nothing(page: Page) -> None:
 def test_another_address_of_this_machine_is_not_the_proxy(page: Page) -> None:
     for forged in ("X-Forwarded-For: 127.0.0.1", "Forwarded: for=127.0.0.1", "X-Real-IP: 127.0.0.1"):
         told = page.tell("X-Remote-User: eve", forged, source="127.0.0.2")
-        assert told.startswith("HTTP/1.1 403") and "reached through a proxy" in told
+        assert told.startswith("HTTP/1.1 403") and "only through a proxy" in told
         assert "eve" not in told
 
 
@@ -143,7 +143,7 @@ def test_another_user_of_this_machine_is_not_the_proxy(page: Page) -> None:
         told = other_user.told(
             "bash", "-c", ASK, str(page.port), page.request("X-Remote-User: eve", path=path)
         )
-        assert told.startswith("HTTP/1.1 403") and "reached through a proxy" in told
+        assert told.startswith("HTTP/1.1 403") and "only through a proxy" in told
     assert '"name":"eve"' in page.tell("X-Remote-User: eve"), "the same request, from whoever may send it"
 
 
@@ -151,5 +151,5 @@ def test_without_a_proxy_to_believe_the_page_does_not_start(tmp_path: Path) -> N
     for words in ([], ["--proxy-from", "*"]):
         command = [sys.executable, "app.py", "--no-browser", "--auth-header", "X-Remote-User", *words]
         code, said = run_to_end([*command, "--runs-dir", str(tmp_path / "runs")], ANSWER_TIMEOUT_S)
-        assert code == 2 and "it needs --proxy-from with the addresses of the proxy" in said
+        assert code == 2 and "it needs --proxy-from with only the proxy's addresses" in said
     assert not (tmp_path / "runs").exists()

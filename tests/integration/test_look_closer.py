@@ -174,7 +174,7 @@ def test_killed_rank_is_named_with_who_asked(treated: Treated) -> None:
     assert warning["code"] == "rank_kill_asked"
     (error,) = treated.killed.events("error")
     assert (error["code"], error["rank"]) == ("rank_killed", 1)
-    assert error["message"] == "Rank 1 was killed (SIGKILL), as somebody asked on its page."
+    assert error["message"] == "Rank 1 was killed (SIGKILL), as requested on its page."
     assert "Resume continues from the checkpoint" in error["hint"]
     assert treated.state_when_killed == "failed"
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks import loop_delay
 from ddp_gui.auth.login import Login
 from ddp_gui.background.loop_delay import LIMIT_S
 from ddp_gui.http import front
+from tests import loop_delay
 from tests.unit import class_of
 from tests.unit.class_of import ANN, password_of
 

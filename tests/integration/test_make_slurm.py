@@ -115,7 +115,7 @@ def test_what_makes_no_cluster_is_refused_in_words() -> None:
     shape = Shape(name="pc1", cores="CPUs=4", memory_mb=4_000, num_gpus=0)
     with pytest.raises(SshError, match="pc1: slurmd says 'nothing'"):
         make_conf.read("pc1", "nothing")
-    with pytest.raises(ValueError, match="two PCs call themselves pc1"):
+    with pytest.raises(ValueError, match="two PCs are named pc1"):
         make_conf.written([shape, shape], "pc1", "lab")
     with pytest.raises(ValueError, match="--name is 'a b'"):
         make_conf.written([shape], "pc1", "a b")

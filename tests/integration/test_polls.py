@@ -95,7 +95,7 @@ def test_answers_by_person_are_the_teachers_alone(tmp_path: Path) -> None:
         for action in ("close", "start", "reopen", "end"):
             assert "only a teacher" in bob.ask("change_poll", poll_id, action)
         assert eve.ask("change_poll", poll_id, "close")["state"] == "closed"
-        assert "takes no more" in bob.ask("answer_poll", poll_id, 1, "")
+        assert "accepts no more" in bob.ask("answer_poll", poll_id, 1, "")
         assert bob.get(path)["results"] == {"counts": [1, 0]}, "once it is closed, by nobody in particular"
         assert eve.ask("change_poll", poll_id, "end")["state"] == "closed"
         assert bob.get(path) == 404 and eve.get("/live/polls")["polls"] == []
@@ -137,7 +137,7 @@ def test_without_logins_there_are_no_polls_unless_asked_for(tmp_path: Path) -> N
         assert teacher.get("/live/polls") == {"may_open": False, "has_login": False, "polls": []}
         assert "there is no poll" in phone.ask("answer_poll", "a2b3c4d5", 0, secrets.token_hex(16))
         assert phone.get("/live/polls/a2b3c4d5") == 404
-        assert "kept in the browser" in phone.ask("keep_progress", "batch", PREDICTED)
+        assert "stored in the browser" in phone.ask("keep_progress", "batch", PREDICTED)
         assert teacher.client.get("/live/learn/class.csv").status_code == 404
 
 
@@ -153,7 +153,7 @@ def test_anonymous_answers_are_limited_and_keep_nothing_of_anybody(
         assert phone.ask("answer_poll", poll_id, 0, token)["num_answers"] == 1
         assert "cannot be changed" in phone.ask("answer_poll", poll_id, 1, token)
         phone.ask("answer_poll", poll_id, 1, secrets.token_hex(16))
-        assert "3 answers came within 10 seconds" in phone.ask(
+        assert "3 answers arrived within 10 seconds" in phone.ask(
             "answer_poll", poll_id, 1, secrets.token_hex(16)
         )
         assert teacher.get(f"/live/polls/{poll_id}/people") == {"people": []}

@@ -219,7 +219,7 @@ def test_a_command_makes_no_run_over_another_and_none_of_nonsense(tmp_path: Path
     there = tmp_path / "there-1"
     there.mkdir()
     for arguments, words in (
-        ([str(there), "--config", "{}"], "is there already: choose another name"),
+        ([str(there), "--config", "{}"], "already exists: choose another name"),
         ([str(tmp_path / "new-1"), "--config", '{"batch_size": "many"}'], "batch_size"),
         ([str(tmp_path / "new-1"), "--config", "{"], "The configuration cannot be used"),
     ):

@@ -112,19 +112,19 @@ ROWS: Mapping[str, Row] = {
         options=AT_WORK,
         wrap="exit 3",
         state="failed",
-        words="Its Slurm job ended with exit code 3 on node1, and nothing of the run had begun.",
+        words="Its Slurm job ended with exit code 3 on node1, and the run had not started.",
     ),
     "no output can be written there": Row(
         options=(*AT_WORK, "--output=/nowhere/slurm.log"),
         state="failed",
-        words="on node1, and nothing of the run had begun.",
+        words="on node1, and the run had not started.",
     ),
     "the script ends without a word of the run": Row(
         options=AT_WORK,
         wrap="exit 0",
         has_begun=True,
         state="lost",
-        words="(COMPLETED), but the run wrote no end.",
+        words="(COMPLETED), but the run recorded no end.",
     ),
     "the time limit": Row(
         options=(*AT_WORK, "--time=1"),
@@ -146,7 +146,7 @@ ROWS: Mapping[str, Row] = {
         words="Slurm reports that a node of its job failed (NODE_FAIL: node2).",
         has_begun=True,
     ),
-    "cancelled while nobody looked, and forgotten": Row(
+    "cancelled while no page was open, and forgotten": Row(
         options=HELD,
         act=cancel,
         is_forgotten=True,

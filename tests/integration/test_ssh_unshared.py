@@ -181,7 +181,7 @@ def test_a_run_on_its_way_says_how_far_it_is_holds_its_host_and_can_be_stopped(
     # As if it had never been brought.
     subprocess.run(["rm", "-rf", str(ssh_hosts.brought / "code")], check=True)
     engine.launch(run, None, token=None)
-    wait_until("its words", lambda: "Bringing the code to pc1: " in words_of(engine, run), PATIENCE_S)
+    wait_until("its words", lambda: "Copying the code to pc1: " in words_of(engine, run), PATIENCE_S)
     assert liveness.read_status(run).state == "queued" and engine.is_waiting(handle_of(run))
     engine.launch(other, None, token=None)
     assert "pc2" in json.dumps(handle_of(other)), "the first host is taken"

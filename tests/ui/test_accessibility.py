@@ -12,7 +12,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 from playwright.sync_api import TimeoutError as NotInTime
 
-from benchmarks.made_writer import finished_run, live_run
+from tests.made_writer import finished_run, live_run
 from tools import page_driver
 
 pytestmark = pytest.mark.ui

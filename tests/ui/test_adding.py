@@ -14,9 +14,9 @@ from tests import adding
 from tests.ui.conftest import Watched, kill_runs
 from tools import page_driver
 from tools.page_driver import Server
-from trainers.contract.config import options as options_module
+from trainers.contract.config import settings
 
-SENTENCE = "When backward is over, gradients are averaged piece by piece; nobody computes meanwhile."
+SENTENCE = "After backward, gradients are averaged piece by piece; no rank computes during this time."
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +37,11 @@ def test_the_form_has_the_strategys_own_option_where_it_is_picked(copied: Server
     watched.wait_until_answered()
     page.get_by_role("button", name=TOPIC_TITLES["parallel"]).click()
     expect(page.get_by_label("Piece, MB")).to_be_hidden()
-    expect(page.get_by_label(options_module()["bucket_cap_mb"].label)).to_be_visible()
+    expect(page.get_by_label(settings()["bucket_cap_mb"].label)).to_be_visible()
     page.get_by_label("Strategy", exact=True).click()
-    page.get_by_role("option", name="Averaging by hand").click()
+    page.get_by_role("option", name="Manual averaging").click()
     expect(page.get_by_label("Piece, MB")).to_be_visible()
-    expect(page.get_by_label(options_module()["bucket_cap_mb"].label)).to_be_hidden()
+    expect(page.get_by_label(settings()["bucket_cap_mb"].label)).to_be_hidden()
     watched.wait_until_answered()
     page.get_by_label("Piece, MB").fill("0")
     page.get_by_label("Piece, MB").blur()
@@ -64,7 +64,7 @@ def test_the_page_of_a_run_says_and_draws_what_was_added(copied: Server, watched
     expect(chart.locator("h3")).to_have_text("Time of a step")
     expect(chart.locator(".ytitle")).to_have_text("seconds")
     expect(chart.locator(".scatterlayer .js-line")).to_have_count(1)
-    page.get_by_text("All settings").click()
+    page.get_by_text("All settings", exact=True).click()
     expect(
         page.locator("[aria-labelledby*=configuration]").get_by_text("by_hand.piece_mb").last
     ).to_be_visible()

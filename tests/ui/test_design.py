@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from benchmarks.made_writer import finished_run, live_run
+from tests.made_writer import finished_run, live_run
 from tests.ui.conftest import wait_until_in_place
 from tools import page_driver
 

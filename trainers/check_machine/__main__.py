@@ -62,15 +62,17 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Check this machine by real short jobs.")
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="where runs are kept")
-    parser.add_argument("--ranks", type=int, help="how many; without it all free GPUs, or two CPU ranks")
+    parser.add_argument("--ranks", type=int, help="default: all free GPUs, or two CPU ranks")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument(
-        "--except-gpus", type=_uuids, default=(), metavar="UUID[,UUID...]", help="GPUs to be left alone"
+        "--except-gpus", type=_uuids, default=(), metavar="UUID[,UUID...]", help="GPUs to skip"
     )
     parser.add_argument(
         "--job-limit", type=float, default=JOB_LIMIT_S, help="seconds after which a job counts as hung"
     )
-    parser.add_argument("--json", action="store_true", help="print the whole state, a line at each change")
+    parser.add_argument(
+        "--json", action="store_true", help="print the complete state as a line at each change"
+    )
     parser.add_argument("--check-id", default=uuid.uuid4().hex[:12], help="under which it is kept")
     options = parser.parse_args()
     most = max(FEWEST_RANKS_ANYWHERE, host.num_cores(), hardware.num_gpus())
@@ -93,7 +95,9 @@ def _uuids(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
         if not name.startswith((cuda_environment.GPU, cuda_environment.MIG)):
-            raise argparse.ArgumentTypeError(f"{name!r} is no UUID of a GPU, such as `nvidia-smi -L` lists")
+            raise argparse.ArgumentTypeError(
+                f"{name!r} is not a UUID of a GPU, such as `nvidia-smi -L` lists"
+            )
     return names
 
 
@@ -114,7 +118,7 @@ class _Text:
     def end(self, state: dict[str, Any], report: Path) -> None:
         """Print the summary."""
         if state["had_company"]:
-            print("Runs went on meanwhile: the times say little.")
+            print("Other runs were live: the timings are unreliable.")
         kept = f" For a bug report: {report}" if report.is_file() else ""
         print(f"{state['summary']} It took {state['took_s']:.0f} s.{kept}", flush=True)
 

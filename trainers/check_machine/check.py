@@ -130,7 +130,7 @@ class Check:
         try:
             self._files.keep(self.to_json(with_logs=True), text)
         except OSError as error:
-            self._storing_error = f" It could not be kept: {error.strerror}."
+            self._storing_error = f" It could not be saved: {error.strerror}."
 
     def to_json(self, *, with_logs: bool = False) -> dict[str, Any]:
         """Return the state of the check for the page and for scripts."""
@@ -207,9 +207,9 @@ class Check:
     def _why_no_jobs(self) -> str | None:
         """Return why no job can be started, or None."""
         if self._devices is None:
-            return "Which devices can be used was not found out."
+            return "The usable devices could not be determined."
         if self._findings["disk"].state == "failed":
-            return "The disk of the runs does not take what jobs write."
+            return "Jobs cannot write to the disk of the runs."
         return None
 
     def _other_strategies(self) -> list[Any]:
@@ -217,7 +217,7 @@ class Check:
 
     def _check_all_reduce(self, folder: Path, on: Devices) -> Outcome:
         if on.num_ranks < all_reduce.FEWEST_RANKS:
-            return Outcome.skipped("One rank has nobody to talk to.")
+            return Outcome.skipped("A single rank does not communicate.")
         limit_s = self._wanted.job_limit_s
         check = partial(
             all_reduce.check_all_reduce,
@@ -242,7 +242,7 @@ class Check:
         except OSError as error:
             outcome = disk.failure(error)
         except Exception as error:  # noqa: BLE001 - a fault in one check, such as a plugin's, is a finding
-            words = "The check itself went wrong:"
+            words = "The check itself failed:"
             said = f"{type(error).__name__}: {explain(error)}"
             log = traceback.format_exc()
             outcome = Outcome.failed(words, REPORT_HINT, said=said, log=log)

@@ -144,8 +144,8 @@ def _without_ipv6(found: re.Match[str]) -> str:
 
 PACKAGES = ("torch", "triton", "numpy", "gradio", "plotly", "nvidia-ml-py", "psutil", "safetensors")
 _LEAD = (
-    "Check of this machine, for a bug report. Names, homes and values of the environment were taken out.\n"
-    "Read it before you send it all the same."
+    "Check of this machine, for a bug report. Names, home folders and environment values were removed.\n"
+    "Still, read it before you send it."
 )
 _LINE = "=" * 78
 

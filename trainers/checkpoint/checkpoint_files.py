@@ -280,12 +280,12 @@ def verify(run: RunDirectory, step: int) -> dict[str, Any]:
     whole = {item.step: item for item in run.list_checkpoints()}
     if step not in whole:
         there = ", ".join(str(number) for number in whole) or "none"
-        raise CheckpointError(f"there is no whole checkpoint of step {step:,}; there are: {there}")
+        raise CheckpointError(f"there is no complete checkpoint of step {step:,}; there are: {there}")
     problem = manifests.find_fault(whole[step])
     if problem is None:
         return read_manifest(whole[step])
     newest = newest_whole(run)
-    offer = "none is whole" if newest is None else f"the newest whole one is step {newest:,}"
+    offer = "none is complete" if newest is None else f"the latest complete one is step {newest:,}"
     raise CheckpointError(f"checkpoint step_{step}: {problem}; {offer}")
 
 

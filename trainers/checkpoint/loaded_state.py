@@ -116,12 +116,12 @@ def load_tensors(path: Path) -> Any:
             return torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         found = _CLASS_THAT_IS_NO_DATA.search(str(error))
-        what = f"holds {found[1][:80]}, which is no data" if found else "is no file of tensors"
-        raise CheckpointError(f"{path.name} {what} (damaged or altered); nothing of it was run") from None
+        what = f"holds {found[1][:80]}, which is not data" if found else "is not a file of tensors"
+        raise CheckpointError(f"{path.name} {what} (damaged or altered); none of it was executed") from None
     except OSError as error:
         raise CheckpointError(f"{path.name} cannot be read ({error.strerror})") from None
     except (RuntimeError, ValueError, LookupError, TypeError, AttributeError, EOFError, OverflowError):
-        raise CheckpointError(f"{path.name} is no file of tensors (damaged or altered)") from None
+        raise CheckpointError(f"{path.name} is not a file of tensors (damaged or altered)") from None
 
 
 def check_weights(network: nn.Module, weights: Mapping[str, Tensor], name: str) -> None:
@@ -150,7 +150,7 @@ def check_optimizer(optimizer: torch.optim.Optimizer, state: Any, name: str) -> 
     state = _object(state, name)
     for key in live:
         if not isinstance(state.get(key), type(live[key])):
-            raise CheckpointError(f"{name} lacks {key!r}, or it is no {type(live[key]).__name__}")
+            raise CheckpointError(f"{name} lacks {key!r}, or it is not a {type(live[key]).__name__}")
     if len(state["param_groups"]) != len(live["param_groups"]):
         groups = len(state["param_groups"])
         raise CheckpointError(
@@ -232,7 +232,7 @@ def _check_entry(values: dict[str, Any], expected: Mapping[str, bool], parameter
 def _check_tensor(value: Any, shape: torch.Size, where: str, *, dtype: torch.dtype) -> None:
     are_floats = isinstance(value, Tensor) and value.is_floating_point() and dtype.is_floating_point
     if not isinstance(value, Tensor) or not (are_floats or value.dtype == dtype):
-        raise CheckpointError(f"{where} is no tensor of the kind that was saved")
+        raise CheckpointError(f"{where} is not a tensor of the saved kind")
     if value.shape != shape:
         sizes = [" × ".join(map(str, size)) or "1" for size in (value.shape, shape)]
         raise CheckpointError(f"{where} has {sizes[0]} numbers, and the model {sizes[1]}")

@@ -171,7 +171,7 @@ class Checkpointer:
         try:
             self._copies.reserve(live)
         except (RuntimeError, MemoryError) as error:
-            log.warning("there is no room for checkpoints: %s", error)  # the first save reports it
+            log.warning("there is no space for checkpoints: %s", error)  # the first save reports it
 
     @property
     def _writes_state(self) -> bool:
@@ -226,7 +226,7 @@ class Checkpointer:
             if found != value:
                 raise CheckpointError(
                     f"checkpoint step_{step} was saved with {name} = {found}, but now it is {value}: "
-                    "the run cannot go on with other data, another model or strategy; start a new run"
+                    "the run cannot continue with other data, another model or strategy; start a new run"
                 )
 
     def _restore_random_state(self, path: Path, step: int, manifest: Mapping[str, Any]) -> None:

@@ -256,7 +256,7 @@ def _file_of(piece: object) -> str:
     if not are_numbers or values.get("transform_descriptors") is not None:
         raise CheckpointError(f"{_DESCRIPTION} does not say where a piece lies (damaged or altered)")
     if not isinstance(name, str) or not _FILE_OF_PIECES.fullmatch(name):
-        raise CheckpointError(f"{_DESCRIPTION} names {str(name)[:80]!r}, which is no file of a checkpoint")
+        raise CheckpointError(f"{_DESCRIPTION} names {str(name)[:80]!r}, which is not a file of a checkpoint")
     return name
 
 
@@ -293,4 +293,4 @@ class _MetadataUnpickler(pickle.Unpickler):
         is_metadata = module == "torch.distributed.checkpoint.metadata" and name in self._METADATA
         if is_kind_of_number or is_metadata or (module, name) in self._OTHERS:
             return super().find_class(module, name)
-        raise CheckpointError(f"the checkpoint's description holds {module}.{name}, which is no data")
+        raise CheckpointError(f"the checkpoint's description holds {module}.{name}, which is not data")

@@ -261,8 +261,8 @@ COMMANDS: dict[str, Definition] = {
     "checkpoint": Definition(
         endpoint=Endpoint(
             name="checkpoint_run",
-            help="Ask a run to save a checkpoint and go on.",
-            answer="Saving a checkpoint; training goes on.",
+            help="Ask a run to save a checkpoint and continue.",
+            answer="Saving a checkpoint; training continues.",
         )
     ),
     "pause": Definition(
@@ -277,7 +277,7 @@ COMMANDS: dict[str, Definition] = {
         arguments=(PositiveNumber(name="learning_rate"),),
         endpoint=Endpoint(
             name="set_learning_rate",
-            help="Change the rate of a run that is going on; a schedule goes on from it as its full rate.",
+            help="Change the learning rate of a live run; a schedule continues from it as its full rate.",
             answer="Setting the learning rate to {learning_rate:g}.",
         ),
     ),
@@ -296,8 +296,9 @@ COMMANDS: dict[str, Definition] = {
         ),
         endpoint=Endpoint(
             name="slow_rank",
-            help="Let a rank of a live run sleep so long in each step, to see who waits; 0 takes it back.",
-            answer="Rank {rank} is to sleep {delay_ms} ms in each step.",
+            help="Let a rank of a live run sleep for this time in each step, to see which ranks wait; 0 "
+            "ends it.",
+            answer="Rank {rank} will sleep {delay_ms} ms in each step.",
         ),
     ),
 }
@@ -314,7 +315,7 @@ def parse(raw: Any) -> Command:
     """
     name = raw["name"]
     if name not in COMMAND_NAMES:
-        raise ValueError(f"no command is called {name!r}; there are {', '.join(COMMAND_NAMES)}")
+        raise ValueError(f"there is no command {name!r}; the commands are {', '.join(COMMAND_NAMES)}")
     arguments: dict[str, Any] = {each.name: each.read(raw) for each in COMMANDS[name].arguments}
     return Command(name=name, id=str(raw["id"]), why=str(raw.get("why", "")), **arguments)
 

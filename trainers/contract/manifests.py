@@ -111,7 +111,7 @@ def _read_object(item: Checkpoint, name: str) -> dict[str, Any]:
     except ValueError:
         raise DamageError(f"{name} is not JSON (damaged or altered)") from None
     if not isinstance(value, dict):
-        raise DamageError(f"{name} is no JSON object (damaged or altered)")
+        raise DamageError(f"{name} is not a JSON object (damaged or altered)")
     return value
 
 
@@ -133,9 +133,9 @@ def _check_manifest(manifest: dict[str, Any], step: int) -> None:
         raise DamageError(f"{MANIFEST} names {len(files):,} files; {MAX_FILES:,} are the most")
     for name, about in files.items():
         if not _NAME.fullmatch(name) or name == MANIFEST:
-            raise DamageError(f"{MANIFEST} names {name[:80]!r}, which is no file of a checkpoint")
+            raise DamageError(f"{MANIFEST} names {name[:80]!r}, which is not a file of a checkpoint")
         if not isinstance(about, dict):
-            raise DamageError(f"{MANIFEST} says nothing of {name}")
+            raise DamageError(f"{MANIFEST} does not describe {name}")
         _require(about, _FILE, f"what {MANIFEST} says of {name}")
     num_ranks = manifest["world_size"]
     needed: list[tuple[str, ...]] = [(STATE,), WEIGHTS, (OPTIMIZER, DESCRIPTION_OF_SHARDS)]
@@ -157,7 +157,7 @@ def _compare(item: Checkpoint, name: str, about: Mapping[str, Any], *, sums: boo
     except OSError as error:
         raise DamageError(f"{name} cannot be read ({error.strerror})") from None
     except ValueError:
-        raise DamageError(f"{name} is no plain file") from None
+        raise DamageError(f"{name} is not a plain file") from None
     if not is_same:
         raise DamageError(f"{name} is not what was saved (damaged or altered)")
 

@@ -25,7 +25,7 @@ LOST_MESSAGE = (
     "The supervisor of this run is gone, so the run ended without a final event "
     "(killed, or the machine restarted)."
 )
-RESUME_HINT = "Resume continues from the newest whole checkpoint."
+RESUME_HINT = "Resume continues from the latest complete checkpoint."
 NOTHING_SAVED_HINT = "Nothing was saved yet: start it again."
 # The code of the warning that a user requested killing a rank.
 RANK_KILL_ASKED = "rank_kill_asked"

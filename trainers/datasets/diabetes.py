@@ -15,7 +15,7 @@ class Diabetes(BundledTable):
     task = TABULAR_REGRESSION
     sample_unit = "patients"
     description = (
-        "How far diabetes goes on within a year, as a number, from ten measurements. "
-        "A hard one: about half of the variation can be explained."
+        "How far diabetes progresses within a year, as a number, from ten measurements. "
+        "A hard task: about half of the variation can be explained."
     )
     source = "Efron et al. 2004 (Least Angle Regression) / scikit-learn, BSD 3-Clause"

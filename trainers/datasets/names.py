@@ -60,8 +60,8 @@ class Names:
             num_validation=len(validation),
             sample_unit="names",
             description=f"First and last names, read character by character: {', '.join(languages)}. "
-            "Gujarati, Tamil, Odia and Russian are told by their letters alone; Hindi and Marathi share "
-            "theirs, as do the rest. Names found in two languages are left out.",
+            "Gujarati, Tamil, Odia and Russian are identified by their letters alone; Hindi and Marathi "
+            "share theirs, as do the rest. Names found in two languages are left out.",
             source="the Python package faker (MIT licence)",
             vocabulary_size=tokenizer.vocabulary_size,
             padding=tokenizer.padding,

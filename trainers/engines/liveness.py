@@ -43,7 +43,7 @@ def read_status(run: RunDirectory) -> Status:
     status = true_status(run, _is_alive)
     if status.state == "lost" and not registry.is_known(status.engine):
         words = f"It was started by the engine {status.engine}, which this program does not have"
-        return replace(status, error=f"{words}: what has become of it cannot be found out here.")
+        return replace(status, error=f"{words}: its state cannot be determined here.")
     if status.state in (*events.LIVE_STATES, "stopped") and registry.is_known(status.engine):
         # After a node failure, an engine may requeue the run without changing its status.
         is_waiting = registry.named(status.engine).is_waiting(status.handle)

@@ -46,7 +46,7 @@ def read(file: Path, table: str, shape: type[Shape]) -> Shape:
         with file.open("rb") as opened:
             content = opened.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
-            raise SiteError(f"{file} has more than {MAX_BYTES:,} bytes: it is no site file")
+            raise SiteError(f"{file} has more than {MAX_BYTES:,} bytes: it is not a site file")
         raw = tomllib.loads(content.decode("utf-8"))
     except OSError as error:
         raise SiteError(f"{file} cannot be read ({error.strerror})") from error

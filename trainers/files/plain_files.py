@@ -90,7 +90,7 @@ def descriptor_of_plain(path: Path, flags: int, mode: int = 0o644) -> int:
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise ValueError(f"{path.name} is no plain file")
+        raise ValueError(f"{path.name} is not a plain file")
     return descriptor
 
 
@@ -131,8 +131,8 @@ def refuse_links(folder: Path) -> None:
                 is_misnamed = stat.S_ISDIR(mode) and Path(entry.name).suffix in FILE_SUFFIXES
                 if is_misnamed or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                     raise ValueError(
-                        f"run {folder.name} cannot be opened: {entry.name[:80]} in it is no plain file, and "
-                        "links are not followed: copy the file itself"
+                        f"run {folder.name} cannot be opened: {entry.name[:80]} in it is not a plain file, "
+                        "and links are not followed: copy the file itself"
                     )
 
 

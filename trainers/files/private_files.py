@@ -137,7 +137,7 @@ def make_folder(path: Path) -> Path:
     about = path.stat()
     require_ours(path, about)
     if not stat.S_ISDIR(about.st_mode):
-        raise NotADirectoryError(f"{path} is no folder")
+        raise NotADirectoryError(f"{path} is not a folder")
     if shut_out_others(path):
         log.warning("%s was open to other users of this machine; it is closed to them now", path)
     return path

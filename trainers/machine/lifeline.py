@@ -21,6 +21,15 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
+def bound(*command: str, python: str = sys.executable) -> list[str]:
+    """Return the command line of a program that the kernel kills when this process ends.
+
+    Args:
+        python: The interpreter that runs this module.
+    """
+    return [python, "-m", "trainers.machine.lifeline", str(os.getpid()), *command]
+
+
 def die_with_parent(parent_pid: int | None = None) -> None:
     """Make the kernel kill this process when the thread of its parent that started it ends.
 

@@ -21,7 +21,7 @@ DDP_COUNTS_ALL_REDUCES = Check(
 @register_mistake(
     "no_gradient_averaging",
     label="Gradients are not averaged",
-    description="Each rank takes its own gradients: the replicas begin alike and drift apart.",
+    description="Each rank takes its own gradients: the replicas start equal and move apart.",
     checks=(DDP_COUNTS_ALL_REDUCES,),
 )
 class NeverAveraging(Ddp):
@@ -40,7 +40,8 @@ class NeverAveraging(Ddp):
 @register_mistake(
     "sum_instead_of_mean",
     label="Sum instead of mean",
-    description="Gradients of all ranks are added up, not averaged: N times as long a step. Adam hides it.",
+    description="Gradients of all ranks are summed, not averaged: each step is N times as long. Adam hides "
+    "it.",
 )
 class Summing(Ddp):
     """Multiplies DDP's averaged gradients by the number of ranks, which gives their sum."""
@@ -65,7 +66,7 @@ THERE_IS_A_SCHEDULE = Check(
 @register_mistake(
     "scheduler_per_rank",
     label="The schedule steps once a rank",
-    description="The learning rate follows its schedule as many times too fast as there are ranks.",
+    description="With N ranks, the learning rate follows its schedule N times too fast.",
     checks=(THERE_IS_A_SCHEDULE,),
 )
 class TooFast(LearningRate):

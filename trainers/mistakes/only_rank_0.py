@@ -56,7 +56,7 @@ class OwnShare(Evaluator):
 @register_mistake(
     "rank0_saves_alone",
     label="Rank 0 saves alone",
-    description="Only rank 0 saves, and waits until all ranks are ready for it: they never come.",
+    description="Only rank 0 saves, and waits for all ranks: they never join.",
     hangs=True,
 )
 class SavesOnRank0(Checkpointer):
@@ -82,7 +82,7 @@ class _OtherGroup(World):
 @register_mistake(
     "rank0_validates_alone",
     label="Rank 0 validates alone",
-    description="Only rank 0 validates, and adds its numbers up over all ranks: it waits for them for ever.",
+    description="Only rank 0 validates, and sums its counts over all ranks: it waits for them indefinitely.",
     hangs=True,
 )
 class ValidatesOnRank0(Evaluator):

@@ -34,7 +34,7 @@ class WholeDataSet(ShardedBatches):
 @register_mistake(
     "no_set_epoch",
     label="No set_epoch",
-    description="Every epoch goes through the samples in the order of the first, and deals them out alike.",
+    description="Every epoch has the order of the first: each rank gets the same samples again.",
 )
 class SameOrderEachEpoch(ShardedBatches):
     """Uses the shuffle of the first epoch in every epoch."""
@@ -47,7 +47,8 @@ class SameOrderEachEpoch(ShardedBatches):
 @register_mistake(
     "uneven_batches",
     label="Uneven batches",
-    description="The last rank has a batch less in each epoch: the others wait for its gradients for ever.",
+    description="The last rank has a batch less in each epoch: the others wait for its gradients "
+    "indefinitely.",
     hangs=True,
 )
 class OneLess(ShardedBatches):
@@ -94,7 +95,7 @@ class _Padded(Split):
 @register_mistake(
     "padded_validation",
     label="Validation with repeated samples",
-    description="Where the validation samples do not divide by the ranks, the first ones count twice.",
+    description="If the validation samples cannot be divided evenly, the first ones count twice.",
 )
 class Padding(Evaluator):
     """Evaluates the samples that torch's `DistributedSampler` (drop_last=False) gives each rank."""

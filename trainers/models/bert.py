@@ -50,7 +50,7 @@ class Bert(nn.Module):
 @register_model(
     "bert",
     label="BERT-style classifier",
-    description="A transformer that reads a whole text at once and says what kind it is.",
+    description="A transformer that reads a whole text at once and classifies it.",
     tasks=(TEXT_CLASSIFICATION,),
     family="transformer",
     sizes={

@@ -16,7 +16,7 @@ LARGEST_GRID = 16
 @register_model(
     "cnn",
     label="Small CNN",
-    description="Two convolutions, then two dense layers. Sees shapes wherever they are in the image.",
+    description="Two convolutions, then two dense layers. Recognises shapes anywhere in the image.",
     tasks=(IMAGE_CLASSIFICATION,),
     family="convolution",
     sizes={

@@ -63,7 +63,7 @@ def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
     pretrained.freeze_unused(network, example)
     if is_not_causal(network, example):
         raise ValueError(
-            f"the model in {folder} sees the words that it is to guess, so it cannot learn to write: "
+            f"the model in {folder} sees the words that it must predict, so it cannot learn to write: "
             "it is one for understanding text. Use it with model hf_text"
         )
     return network

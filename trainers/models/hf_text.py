@@ -73,8 +73,8 @@ def tokenizer(options: ModelOptions) -> Tokenizer:
 @register_model(
     NAME,
     label="Fine-tune a text model",
-    description="Starts from a trained model in a folder on this machine (Hugging Face format) and learns to "
-    "sort your texts.",
+    description="Starts from a trained model in a folder on this machine (Hugging Face format) and learns "
+    "to classify your texts.",
     tasks=(TEXT_CLASSIFICATION,),
     family="pretrained",
     needs_path=True,

@@ -13,7 +13,7 @@ from trainers.registry import ModelOptions, register_model
 @register_model(
     "linear",
     label="Linear",
-    description="One dense layer: the least that can learn, and the yardstick for everything else.",
+    description="One dense layer: the simplest model, and the baseline for all others.",
     tasks=(IMAGE_CLASSIFICATION, TABULAR_CLASSIFICATION, TABULAR_REGRESSION),
     family="linear",
 )

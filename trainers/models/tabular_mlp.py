@@ -16,7 +16,8 @@ DROPOUT = 0.1
 @register_model(
     "tabular_mlp",
     label="MLP for tables",
-    description="Three dense layers over a table's columns; its borders bend, where linear's are straight.",
+    description="Three dense layers over a table's columns; its decision boundaries are curved, those of "
+    "linear are straight.",
     tasks=(TABULAR_CLASSIFICATION, TABULAR_REGRESSION),
     family="dense",
     sizes={"small": "64 wide", "medium": "256 wide", "large": "1,024 wide"},

@@ -119,7 +119,7 @@ def timm_config(folder: Path) -> dict[str, Any]:
     config = pretrained.read_config(folder)
     if "architecture" not in config:
         hint = f" ({config['model_type']}, a model of transformers)" if "model_type" in config else ""
-        raise ValueError(f"{folder} is no model in timm's format: config.json has no architecture{hint}")
+        raise ValueError(f"{folder} is not a model in timm's format: config.json has no architecture{hint}")
     if not (folder / "model.safetensors").is_file():
         raise ValueError(f"{folder} has its weights in several files: timm reads one, model.safetensors")
     return config

@@ -60,7 +60,7 @@ class Vit(nn.Module):
 @register_model(
     "vit",
     label="Vision transformer",
-    description="Cuts the image into squares that look at each other, as a GPT does with letters.",
+    description="Cuts the image into squares that attend to each other, as letters do in a GPT.",
     tasks=(IMAGE_CLASSIFICATION,),
     family="transformer",
     sizes={

@@ -226,7 +226,7 @@ def _require_given(index: int, properties: Any) -> None:
     raise ValueError(
         f"this rank was given {given}, but holds {held}: something called CUDA before the run said which GPU "
         "is its own. A file in trainers/models, trainers/datasets or trainers/strategies must not do so when "
-        "it is imported; until it is mended, start the page with --no-standby"
+        "it is imported; until this is fixed, start the page with --no-standby"
     )
 
 
@@ -269,7 +269,7 @@ def _too_few_supported(visible: Sequence[VisibleGpu], num_ranks: int) -> Obstacl
 def _unsupported(names: Sequence[str]) -> Obstacle:
     unsupported, supported = ", ".join(names), ", ".join(torch.cuda.get_arch_list())
     return Obstacle(
-        reason=f"This torch ({torch.__version__}) has no programs for {unsupported}: only for {supported}.",
+        reason=f"This torch ({torch.__version__}) has no kernels for {unsupported}: only for {supported}.",
         remedy=(
             "Install a torch that was built for this card (./run.sh --torch-build auto), or name other "
             f"GPUs in {cuda_environment.VISIBLE}."
@@ -301,15 +301,15 @@ def explain(error: str, built_for: str | None, driver: str | None) -> Obstacle:
         driver: the version of NVIDIA's driver, or None if unknown.
     """
     message = " ".join(error.split())[:MAX_WORDS]
-    again = "install NVIDIA's driver anew."
+    again = "reinstall NVIDIA's driver."
     if "driver on your system is too old" in message or "driver version is insufficient" in message:
         return _driver_too_old(built_for, driver)
     if "system not yet initialized" in message:
-        reason = "The service that sets up the links between the GPUs (NVSwitch) does not run: error 802."
+        reason = "The service that sets up the links between the GPUs (NVSwitch) is not running: error 802."
         start = "sudo systemctl start nvidia-fabricmanager"
         remedy = f"Start it, in the same version as the driver: {start}."
     elif "Found no NVIDIA driver" in message:
-        reason = "CUDA's own part of the driver (libcuda) is not there, though the GPUs can be asked."
+        reason = "CUDA's part of the driver (libcuda) is missing, although the GPUs respond."
         lists = "NVIDIA_DRIVER_CAPABILITIES must list compute, besides utility"
         remedy = f"In a container {lists}; elsewhere {again}"
     else:

@@ -50,7 +50,7 @@ def flight_record_text(gradients_done: Callable[[], int | None] = lambda: None) 
     try:
         done = gradients_done()
     except RuntimeError as error:  # a CUDA error, after which the device is unusable
-        log.warning("the GPU cannot be asked how far it is: %r", error)
+        log.warning("the progress of the GPU is not known: %r", error)
         done = None
     return heartbeats.to_bytes(Answer(groups=tuple(found or ()), gradients_done=done))
 

@@ -312,7 +312,7 @@ class Strategy:
             )
         if unknown := set(cls.options) - config_module.settings().keys():
             names = ", ".join(sorted(unknown))
-            raise ValueError(f"strategy {cls.name} has options that are no fields: {names}")
+            raise ValueError(f"strategy {cls.name} has options that are not fields: {names}")
         own = options.check_options(cls.own_options(), {})
         values = replace(Config(), plugin_options=own).values()
         for formula in (cls.ranks_per_replica, cls.gradient_copies, *asdict(cls.memory_shares).values()):

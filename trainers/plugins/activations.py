@@ -36,7 +36,7 @@ def activation_bytes_per_sample(network: nn.Module, spec: DataSpec) -> int | Non
     try:
         few, more = (_saved_bytes(network, spec, batch_size) for batch_size in (FEWER, MORE))
     except Exception as error:  # noqa: BLE001 - a plug-in's model may fail, or depend on values
-        log.info("what it keeps for backward cannot be told: %s: %s", type(error).__name__, error)
+        log.info("what it keeps for backward is not known: %s: %s", type(error).__name__, error)
         return None
     return (more - few) // (MORE - FEWER)
 

@@ -25,8 +25,9 @@ from trainers.contract.config.sections import TASKS
 from trainers.data.dataset import DataOptions, DataSpec, NotInstalledError
 from trainers.data.own import cache, processes
 from trainers.data.own.dataset import Own
+from trainers.data.own.images import Images
 from trainers.data.own.problems import DataError, DataProblem, Problems
-from trainers.data.own.recognise import data_path
+from trainers.data.own.recognise import AnyKind
 from trainers.machine.os_errors import explain
 from trainers.plugins import catalog, memory
 
@@ -121,7 +122,7 @@ def _inspect(own: Own, options: DataOptions, answer: dict[str, Any], *, prepare:
     answer |= _clean(kind.about(inspection))
     own.problems.check(options.path)
     is_there = cache.find(own.fingerprint) is not None
-    estimate = None if prepare or is_there or _is_small(options, answer) else kind.estimate(inspection)
+    estimate = None if prepare or is_there or _is_small(kind, answer) else kind.estimate(inspection)
     if estimate is not None:
         answer["is_estimate"] = True
         return estimate
@@ -130,12 +131,10 @@ def _inspect(own: Own, options: DataOptions, answer: dict[str, Any], *, prepare:
     return own.spec()
 
 
-def _is_small(options: DataOptions, answer: dict[str, Any]) -> bool:
-    path = data_path(options)
-    num_images = answer["preview"].get("num_images")
-    if num_images is not None:
-        return bool(num_images <= SMALL_NUM_IMAGES)
-    return path.stat().st_size <= SMALL_FILE_BYTES
+def _is_small(kind: AnyKind, answer: dict[str, Any]) -> bool:
+    if isinstance(kind, Images):
+        return bool(answer["preview"]["num_images"] <= SMALL_NUM_IMAGES)
+    return kind.num_bytes() <= SMALL_FILE_BYTES
 
 
 def _describe(spec: DataSpec, problems: Problems) -> dict[str, Any]:

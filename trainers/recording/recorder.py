@@ -332,7 +332,7 @@ class Recorder:
         try:
             return self._profile.end()
         except (RuntimeError, ValueError, AttributeError) as error:
-            self._problem = f"the profiler has said nothing that can be used: {error}"
+            self._problem = f"the profiler returned nothing usable: {error}"
             return []
 
     def _write(
@@ -347,7 +347,7 @@ class Recorder:
             write_json_atomically(path, recording, indent=None)
         except (OSError, ValueError) as error:
             log.warning("no recording: %s", explain(error))
-            message = f"The steps that were recorded could not be kept: {explain(error)}"
+            message = f"The recorded steps could not be saved: {explain(error)}"
             self._reporter.warning(NO_FILE, message, "Training is not affected.")
             return
         self._reporter.event(

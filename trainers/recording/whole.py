@@ -121,7 +121,7 @@ def _not_measured(parts: Sequence[Notes], ranks: Sequence[Notes], world: World) 
             "their names."
         )
     if any(name == "both" for step in steps for name, *_ in step["parts"]):
-        sentences.append("Forward and backward are interleaved here, and are not told apart.")
+        sentences.append("Forward and backward are interleaved here, and are not shown separately.")
     if world.device.type == "cuda":
         sentences.append("What the GPU does within a part, kernel by kernel, is not drawn.")
     return sentences

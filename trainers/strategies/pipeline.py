@@ -30,8 +30,8 @@ LossOf = Callable[[Tensor], Tensor]
 @register_strategy(
     "pipeline",
     label="Pipeline",
-    description="Each rank has some of the layers; pieces of a batch travel through them like on a belt.",
-    sharing="Each rank has some of the layers; pieces of a batch travel from the first to the last and back.",
+    description="Each rank has some of the layers; micro-batches pass from one rank to the next.",
+    sharing="Each rank has some of the layers; micro-batches pass from the first rank to the last and back.",
 )
 class Pipeline(ShardedStrategy):
     """Trains `network.pipeline_stages(world_size)`, one stage per rank."""
@@ -63,7 +63,7 @@ class Pipeline(ShardedStrategy):
     @classmethod
     def why_not(cls, network: nn.Module) -> str | None:
         if not callable(getattr(network, "pipeline_stages", None)):
-            return "it does not say how to be cut into stages (it has no pipeline_stages)"
+            return "it does not define stages (it has no pipeline_stages)"
         if has_batch_norm(network):
             return "its batch norms would see the pieces of a batch instead of the batch"
         return None

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     "tensor",
     label="Tensor parallel",
     description="All ranks work on the same samples, each on its columns and rows of every large matrix.",
-    sharing="All ranks work on the same samples, each on its part of every layer, and add up what they "
-    "found.",
+    sharing="All ranks work on the same samples, each on its part of every layer, and sum the results.",
 )
 class TensorParallel(ShardedStrategy):
     """Splits the layers in the network's plan; all other parameters are replicated and stay equal.
@@ -54,7 +53,7 @@ def why_not_tensor_parallel(network: nn.Module) -> str | None:
     """Return why a network's matrices cannot be split, or None."""
     if callable(getattr(network, "tensor_parallel_plan", None)):
         return None
-    return "its layers do not say how to be cut (it has no tensor_parallel_plan)"
+    return "it does not define how to split its layers (it has no tensor_parallel_plan)"
 
 
 def cut_by_plan(network: nn.Module, mesh: DeviceMesh) -> None:
@@ -70,7 +69,7 @@ def cut_by_plan(network: nn.Module, mesh: DeviceMesh) -> None:
     for module in network.modules():
         heads = _num_heads(module)
         if heads % num_parts:
-            raise ValueError(f"{heads} attention heads cannot be cut over {num_parts} ranks evenly")
+            raise ValueError(f"{heads} attention heads cannot be split evenly over {num_parts} ranks")
     for name, style in plan.items():
         _check_size(name, network.get_submodule(name), style, num_parts)
     parallelize_module(network, mesh, plan)
@@ -91,5 +90,5 @@ def _check_size(name: str, module: nn.Module, style: ParallelStyle, num_parts: i
         size = {ColwiseParallel: module.out_features, RowwiseParallel: module.in_features}.get(type(style), 0)
         if size % num_parts:
             raise ValueError(
-                f"{name} has a size of {size}, which cannot be cut over {num_parts} ranks evenly"
+                f"{name} has a size of {size}, which cannot be split evenly over {num_parts} ranks"
             )

@@ -12,8 +12,8 @@ from trainers.strategies.zero3 import FullySharded
 @register_strategy(
     "zero2",
     label="FSDP (ZeRO-2)",
-    description="Gradients and optimizer memory are cut over the ranks; the weights are whole while a step "
-    "computes.",
+    description="Gradients and optimizer state are sharded over the ranks; the weights are complete during "
+    "a step.",
     sharing="Each rank keeps its part of gradients and optimizer state; the weights are gathered once "
     "for every step.",
 )

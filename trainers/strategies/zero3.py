@@ -78,7 +78,7 @@ class FullySharded(ShardedStrategy):
 @register_strategy(
     "zero3",
     label="FSDP (ZeRO-3)",
-    description="Every rank keeps a piece of all weights; each layer is gathered just before it works.",
+    description="Every rank keeps a shard of all weights; each layer is gathered just before it is used.",
     sharing="Each rank keeps its part of everything; a layer's weights are gathered just before they "
     "are needed.",
 )

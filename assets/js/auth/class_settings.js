@@ -11,7 +11,7 @@ const WHO_SEES = [
     "Everybody sees all runs",
     "People learn from each other’s curves. Only the owner and teachers can stop or change a run.",
   ],
-  [false, "Everybody sees only their own", "As in an exam. Teachers still see all."],
+  [false, "Everybody sees only their own", "For exams. Teachers still see all runs."],
 ];
 
 /** Opens the dialog; saved settings take effect immediately for all users. */
@@ -31,7 +31,7 @@ export async function openClassSettings() {
     content: el(
       "fieldset",
       { class: "ddp-class" },
-      el("legend", {}, "Who sees whose runs"),
+      el("legend", {}, "Visibility of runs"),
       choices.map((each) => each.element),
     ),
     confirm: "Save",

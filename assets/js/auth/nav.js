@@ -34,7 +34,7 @@ function personTools({ name, role, has_logout: hasLogout }) {
     isTeacher
       ? el(
           "button",
-          { type: "button", class: "ddp-tool", title: "Who sees whose runs", onclick: openClassSettings },
+          { type: "button", class: "ddp-tool", title: "Visibility of runs", onclick: openClassSettings },
           "Class …",
         )
       : null,

@@ -46,7 +46,7 @@ async function tell() {
     } catch (error) {
       isRefused = true;
       if (!waiting.has(name)) waiting.set(name, { progress, onAnswer });
-      if (!hasComplained) complain(`Your progress is not kept yet: ${error.message}`);
+      if (!hasComplained) complain(`Your progress is not saved yet: ${error.message}`);
       hasComplained = true;
     }
   }

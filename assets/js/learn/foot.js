@@ -17,7 +17,7 @@ export class Foot {
   constructor(next, onReset, onReport) {
     const again = (words, withRuns) =>
       el("button", { type: "button", class: "ddp-button", onclick: () => onReset(withRuns) }, words);
-    this.done = el("p", { class: "ddp-lesson-done", role: "status" }, "You have done this lesson.");
+    this.done = el("p", { class: "ddp-lesson-done", role: "status" }, "You have completed this lesson.");
     this.next = el("a", { class: "ddp-button", href: next && lessonPage(next) }, "Next lesson");
     this.hasNext = next !== null;
     this.report = el("button", { type: "button", class: "ddp-button", onclick: onReport }, "Lab report");

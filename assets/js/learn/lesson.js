@@ -35,7 +35,7 @@ const NUM_OPEN = { predict: 1, run: 3 };
 export class LessonView {
   /** @param {any} lesson the server's description */
   constructor(lesson) {
-    document.title = `${lesson.title} · DDP, live`;
+    document.title = `${lesson.title} · Rankscope`;
     this.lesson = lesson;
     this.progress = progressOf(lesson.name);
     this.runs = lesson.runs.map(
@@ -67,7 +67,7 @@ export class LessonView {
         this.plotly = plotly;
         this.draw();
       },
-      () => complain("The charts could not be loaded: plotly.min.js did not arrive. Reload the page."),
+      () => complain("The charts could not be loaded (plotly.min.js). Reload the page."),
     );
     this.update();
     this.endReading = askEvery(READ_EVERY_MS, () => this.read(), (error) => this.heard(error));
@@ -296,9 +296,11 @@ export class LessonView {
 
   /** The label of the button that repeats runs; empty if no run needs it. */
   againWords() {
-    if (this.runs.some((run) => run.isGone)) return "Run again what was deleted";
+    if (this.runs.some((run) => run.isGone)) return "Repeat the deleted runs";
     const isOver = this.runs.every((run) => run.runId === null || run.isOver);
-    return isOver && this.runs.some((run) => run.isSpoilt) ? "Run again what did not end as it should" : "";
+    return isOver && this.runs.some((run) => run.isSpoilt)
+      ? "Repeat the runs that did not end as expected"
+      : "";
   }
 
   /** Shows the result of the prediction, once per comparison. */

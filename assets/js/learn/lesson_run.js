@@ -67,7 +67,7 @@ export class LessonRun {
     this.details = el(
       "details",
       { class: "ddp-lesson-run-details", hidden: true },
-      el("summary", {}, "In full, with the places in the code"),
+      el("summary", {}, "Full message with code locations"),
       this.error,
     );
     this.sample = el("span", {}, lineSample(index));
@@ -188,12 +188,12 @@ export class LessonRun {
     if (head === null) return "starting …";
     if (head.state === "queued") return this.placeWords || "in the queue";
     if (head.state === "failed") return this.failedWords(plainWords(head.error ?? ""));
-    if (head.state === "finished" && this.expect === "failed") return "It did not fail, as it was meant to.";
+    if (head.state === "finished" && this.expect === "failed") return "It was expected to fail, but did not.";
     return head.num_steps ? `step ${count(head.step)} of ${count(head.num_steps)}` : "";
   }
 
   failedWords(error) {
-    return this.expect === "failed" ? `It failed, as it was meant to. ${error}` : error;
+    return this.expect === "failed" ? `It failed, as expected. ${error}` : error;
   }
 
   /** Redraws the line sample after the colours changed. */

@@ -10,12 +10,12 @@ export function obstacleBox(obstacles, way) {
   return el(
     "div",
     { class: "ddp-connection", role: "status" },
-    el("p", {}, "This lesson cannot be run as it is on this machine now:"),
+    el("p", {}, "This machine cannot run this lesson as defined:"),
     el(
       "ul",
       {},
       obstacles.map((words) => el("li", {}, words)),
     ),
-    el("p", {}, way || "You can still predict, and read how it goes on, when it has what is missing."),
+    el("p", {}, way || "You can still predict. The lesson continues when nothing is missing."),
   );
 }

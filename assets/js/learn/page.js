@@ -15,7 +15,7 @@ import { reportButton } from "./report/report.js";
 export function mountLearn(root) {
   const query = new URLSearchParams(window.location.search);
   const [name, pollId] = [query.get("lesson"), query.get("poll")];
-  document.title = "Learn · DDP, live";
+  document.title = "Learn · Rankscope";
   const waiting = el("p", { class: "ddp-loading", role: "status" }, "Reading the lessons …");
   const page = el("div", { class: "ddp ddp-learn-page" }, waiting);
   root.replaceChildren(page);
@@ -75,7 +75,7 @@ class ListView {
     this.pollTools = new PollTools(null);
     const cards = lessons.map((lesson, index) => card(lesson, index + 1));
     const faults = section(
-      "Files that are no lesson",
+      "Files that are not valid lessons",
       "lessons-broken",
       el(
         "ul",
@@ -91,7 +91,7 @@ class ListView {
       el(
         "p",
         { class: "ddp-caption" },
-        "Say what you expect, start real runs on this machine, and see what happens and why.",
+        "Make a prediction, start real runs on this machine, and see what happens and why.",
       ),
       this.pollTools.element,
       el("ol", { class: "ddp-lessons" }, cards),

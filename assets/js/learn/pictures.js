@@ -118,7 +118,7 @@ const ROWS = {
   validation: [() => term("evaluation", "Validation"), ({ head }) => validation(head)],
   num_steps: ["Optimizer steps", ({ head }) => count(head.step)],
   global_batch: [() => term("global batch", "Global batch"), ({ head }) => count(head.global_batch)],
-  samples: ["Samples trained with", ({ head }) => count(samplesAt(head, head.step))],
+  samples: ["Samples trained on", ({ head }) => count(samplesAt(head, head.step))],
   step_time: ["Time of a step, median", ({ head }) => (head.pace ? shortTime(head.pace.step_time_s) : TOO_SHORT)],
   throughput: [() => term("throughput", "Samples per second, at the median step"), ({ head }) => (head.pace ? number(head.pace.samples_per_s, 3) : TOO_SHORT)],
   speed_up: [() => term("speed-up", "Speed-up"), (run, runs) => times(speedUp(run.head, runs[0].head))],

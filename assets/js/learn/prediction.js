@@ -25,7 +25,7 @@ const MEASURED = {
 const CLOSENESS = [
   [0.06, "Very close"],
   [0.15, "The right shape"],
-  [Infinity, "It went another way"],
+  [Infinity, "A different shape"],
 ];
 
 let numQuestions = 0;
@@ -124,11 +124,7 @@ export class Prediction {
       },
       "Lock my prediction",
     );
-    this.note = el(
-      "p",
-      { class: "ddp-hint" },
-      "It cannot be changed afterwards: that is what makes it count.",
-    );
+    this.note = el("p", { class: "ddp-hint" }, "It cannot be changed afterwards.");
     this.outcome = el("p", { class: "ddp-lesson-outcome", role: "status", hidden: true });
     this.measured = new OutcomeNote(onAgain);
     this.because = el("p", { hidden: true }, this.isDrawn ? [] : inlines(about.because));
@@ -180,7 +176,7 @@ export class Prediction {
     setText(
       this.outcome,
       pairs.length === 0
-        ? "Nothing was measured to compare it with."
+        ? "There is no measurement to compare it with."
         : `${words}: your curve is ${number(distance, 2)} away on average.`,
     );
   }
@@ -194,9 +190,9 @@ export class Prediction {
 
 function predictionWords(outcome, right, prediction) {
   if (outcome && outcome.verdict !== "unchecked") {
-    return prediction === right ? "You predicted what happened." : "Something else happened than you predicted.";
+    return prediction === right ? "Your prediction was correct." : "The result differs from your prediction.";
   }
-  return prediction === right ? "Your prediction is the lesson’s answer." : "The lesson’s answer is another one.";
+  return prediction === right ? "Your prediction is the lesson’s answer." : "The lesson’s answer is different.";
 } // prettier-ignore
 
 /** The label of a curve in the drawing. */

@@ -62,7 +62,7 @@ export class CommunicationCheck {
       term("all-reduce"),
       ". This runs real all-reduces, with tensors of 1 kB to 66 MB over ",
       term(backend),
-      ", checks that the sums are right, and shows how much passes per second.",
+      ", checks that the sums are right, and shows the bandwidth.",
     ];
     return section(
       "How fast the ranks communicate",

@@ -4,8 +4,7 @@ import { el, section, setText, show } from "../shared/dom.js";
 import { bytes, count, UNKNOWN } from "../shared/format.js";
 import { keepRows, Meter, runLink } from "./parts.js";
 
-const NO_GPU =
-  "That is slower, and it is the same distributed training: with GPUs here, the same page would use them.";
+const NO_GPU = "This is slower, but the same distributed training: with GPUs, the page would use them.";
 
 export class Gpus {
   constructor() {

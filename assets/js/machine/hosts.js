@@ -65,7 +65,7 @@ function facts(host) {
 /** The version of this project on a host. Without a shared folder the code is copied with each run. */
 function codeWords({ code, sees_runs: seesRuns }) {
   if (code !== null) return [`code ${code}`];
-  return seesRuns === null ? [] : ["this project is not there"];
+  return seesRuns === null ? [] : ["this project is missing there"];
 }
 
 function clockWords(offS) {

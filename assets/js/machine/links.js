@@ -33,7 +33,7 @@ export class Links {
         term("gradient", "gradients"),
         " over the network. This runs real ",
         term("all-reduce", "all-reduces"),
-        " between neighbours, some seconds for each pair; hosts that train are left alone.",
+        " between neighbours, a few seconds for each pair; hosts that train are skipped.",
       ),
       el("div", { class: "ddp-buttons" }, this.start, this.now),
       this.list,

@@ -34,7 +34,7 @@ function keyOf(item) {
 
 function newItem(item) {
   const sign = item.is_problem
-    ? el("span", { class: "ddp-missing-sign" }, icon("warning"), " in the way")
+    ? el("span", { class: "ddp-missing-sign" }, icon("warning"), " problem")
     : null;
   return el(
     "li",

@@ -148,7 +148,7 @@ export class Memory {
       const ranks = `${count(standby.num_ranks)} rank${standby.num_ranks === 1 ? " is" : "s are"}`;
       setText(
         this.standby,
-        `${ranks} kept warm, so that the next Start begins at once: ${bytes(standby.memory_bytes)}, freed when memory runs low.`,
+        `${ranks} kept warm, so that the next run starts immediately: ${bytes(standby.memory_bytes)}, freed when memory runs low.`,
       );
     }
   }
@@ -183,7 +183,7 @@ export class Disk {
     setText(this.note, `free of ${bytes(total)}`);
     this.meter.update(
       [share(ours, total), share(others, total)],
-      `${bytes(free)} of ${bytes(total)} free, ${bytes(ours)} taken by our runs`,
+      `${bytes(free)} of ${bytes(total)} free, ${bytes(ours)} used by our runs`,
     );
     this.legend.update(ours === null ? "being counted …" : amount(ours), bytes(others), bytes(free));
     setText(this.forecast, forecastWords(disk.forecast));

@@ -16,7 +16,7 @@ const IS_OPEN = new Set(["waiting", "running"]);
 const WHY =
   "Runs short real jobs, one after the other, and reports whether each passed: every strategy that fits, a checkpoint, " +
   "a killed rank, an exact resume, Stop, all-reduces, the disk, and whether driver, wheel and card fit. It takes only GPUs " +
-  "that nobody uses, else two ranks on the CPU; on a busy machine it takes longer.";
+  "that are idle, otherwise two ranks on the CPU; on a busy machine it takes longer.";
 
 export class SelfCheck {
   constructor({ command }) {
@@ -59,7 +59,7 @@ export class SelfCheck {
       this.table.element,
     );
     this.element = section(
-      "Does this machine train as it should?",
+      "Does training work on this machine?",
       "self-check",
       el("p", { class: "ddp-caption" }, WHY),
       el("div", { class: "ddp-buttons" }, this.start, this.stop, this.file, this.whyNot, this.busy),
@@ -84,7 +84,7 @@ export class SelfCheck {
     const words = runs.length === 1 ? "A run is live: " : `${runs.length} runs are live: `;
     setText(
       this.busy,
-      runs.length === 0 ? "" : `${words}a check now slows it down, and its timings mean little.`,
+      runs.length === 0 ? "" : `${words}a check slows down training, and its timings are unreliable.`,
     );
   }
 
@@ -200,7 +200,7 @@ function aboutWords(check) {
   const parts = [`On ${check.device}`, dateTime(check.started_unix_s)];
   if (check.state !== "running") parts.push(`${duration(check.took_s)} in all`);
   const words = [`${parts.join(" · ")}.`];
-  if (check.had_company) words.push("Other runs were live: the timings mean little.");
+  if (check.had_company) words.push("Other runs were live: the timings are unreliable.");
   if (check.compared_with_unix_s !== null) {
     words.push(`Compared with ${dateTime(check.compared_with_unix_s)}.`);
   }

@@ -23,7 +23,7 @@ export class FindingsTable {
       {},
       COLUMNS.map((title) => el("th", { scope: "col" }, title)),
     );
-    const caption = el("caption", {}, "What was checked, whether it passed, and how it was last time");
+    const caption = el("caption", {}, "Checks, their results, and the previous results");
     this.element = el(
       "table",
       { class: "ddp-table ddp-findings" },

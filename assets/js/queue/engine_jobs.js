@@ -17,7 +17,7 @@ export class EngineJobs {
     );
     const title = engine === null ? "Jobs" : `Your jobs in ${engine.name}`;
     const words =
-      "The cluster decides which job starts next. Jobs that were not started here are listed, too: this page leaves them alone.";
+      "The cluster decides which job starts next. Jobs that were not started here are listed, too, but cannot be changed here.";
     this.element = section(
       title,
       "engine-jobs",
@@ -35,7 +35,7 @@ export class EngineJobs {
     show(this.silent, since !== null);
     setText(
       this.silent,
-      since === null ? "" : `Not known since ${clock(since)}: ${engine.name} does not answer. Runs go on.`,
+      since === null ? "" : `Not known since ${clock(since)}: ${engine.name} does not answer. Runs continue.`,
     );
     this.table.update(engine.jobs);
     show(this.none, engine.jobs.length === 0 && since === null);
@@ -46,7 +46,7 @@ class JobRow {
   constructor(item) {
     this.number = el("td", { "data-label": "job" }, item.number);
     this.link = item.run_id === null ? el("span", {}) : el("a", { href: runPage(item.run_id) });
-    this.whose = el("small", {}, item.run_id === null ? "not of this page" : "");
+    this.whose = el("small", {}, item.run_id === null ? "not from this page" : "");
     this.state = el("span", {});
     this.place = el("small", {});
     this.nodes = el("span", {});
@@ -71,7 +71,7 @@ class JobRow {
     setText(this.state, item.state);
     setText(
       this.place,
-      item.place === null ? "" : `${ordinal(item.place)} of ${count(item.num_waiting)} that wait`,
+      item.place === null ? "" : `${ordinal(item.place)} of ${count(item.num_waiting)} waiting`,
     );
     const plural = item.num_nodes === 1 ? "node" : "nodes";
     setText(this.nodes, item.nodes || `${count(item.num_nodes)} ${plural}`);

@@ -85,7 +85,7 @@ export class LimitsPanel {
       "label",
       { class: "ddp-queue-own", hidden: true },
       own,
-      el("span", {}, "no limits of their own: the limits for everybody apply"),
+      el("span", {}, "no individual limits: the limits for everybody apply"),
     );
     person.addEventListener("change", () => {
       show(ownLabel, person.value.trim() in this.limits.people);

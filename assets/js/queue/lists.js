@@ -20,7 +20,7 @@ export class KeptTable {
         "tr",
         {},
         titles.map((title) =>
-          el("th", { scope: "col" }, title || el("span", { class: "ddp-unseen" }, "What to do")),
+          el("th", { scope: "col" }, title || el("span", { class: "ddp-unseen" }, "Actions")),
         ),
       ),
     );
@@ -57,7 +57,7 @@ export class WaitingList {
   /** `rule` explains the order of the queue; `afterAction()` fetches the queue again. */
   constructor(rule, afterAction) {
     this.mayManage = false;
-    this.none = el("p", { class: "ddp-empty" }, "Nobody waits.");
+    this.none = el("p", { class: "ddp-empty" }, "No run is waiting.");
     this.table = new KeptTable(
       ["place", term("run"), "needs", "asked", "starts", ""],
       (item) => new WaitingRow(item, this, afterAction),
@@ -155,7 +155,7 @@ export class RunningList {
   constructor() {
     this.none = el("p", { class: "ddp-empty" }, "No run is live.");
     this.table = new KeptTable(["run", "has", "since", "ends"], (item) => new RunningRow(item));
-    this.element = section("Going on", "going-on", this.table.element, this.none);
+    this.element = section("Live runs", "going-on", this.table.element, this.none);
   }
 
   update(running) {
@@ -205,7 +205,7 @@ export class Handed {
     this.cpuNumbers = el("span", {});
     this.cpu = el("p", {}, term("CPU rank", "CPU ranks"), ": ", this.cpuNumbers);
     this.note = el("p", {});
-    this.element = section("What runs can use", "handed-out", this.gpus, this.cpu, this.note);
+    this.element = section("Available to runs", "handed-out", this.gpus, this.cpu, this.note);
   }
 
   update({ gpus, cpu_ranks: cpuRanks, cpu_ranks_used: used, note }) {

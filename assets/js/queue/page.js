@@ -12,7 +12,7 @@ const REFRESH_EVERY_MS = 2000;
 
 /** Fills an element with the queue page; returns a function that stops its updates. */
 export function mountQueue(root) {
-  document.title = "Queue · DDP, live";
+  document.title = "Queue · Rankscope";
   const note = el("p", { class: "ddp-connection", role: "status", hidden: true });
   const waiting = el("p", { class: "ddp-loading", role: "status" }, "Reading the queue …");
   const page = el("div", { class: "ddp ddp-queue-page" }, el("h1", {}, "Queue"), note, waiting);

@@ -34,7 +34,7 @@ export class ConfigurationPanel {
 
   fill({ fields, before }) {
     const chosen = fields.filter((field) => !field.is_default && field.field !== "name");
-    setText(this.note, "Everything is as usual: nothing was changed in the form.");
+    setText(this.note, "All settings have their default values.");
     show(this.note, chosen.length === 0);
     this.chosen.replaceChildren(...chosen.map(entry));
     this.all.replaceChildren(...fields.map(entry));

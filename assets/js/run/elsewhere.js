@@ -30,7 +30,7 @@ export class ElsewherePanel {
       el(
         "p",
         { class: "ddp-caption" },
-        "Files that start a new run with these settings on other machines. Each says at its top what to change first.",
+        "Files that start a new run with these settings on other machines. The top of each file states what to change first.",
       ),
       this.fields,
       this.equation,

@@ -16,7 +16,7 @@ import { resumeFrom } from "./resume_from.js";
 import { runAddress } from "../shared/net.js";
 
 const NO_DOWNLOAD =
-  "No download: this run was broken on purpose, so what it has learnt is no good model. Its numbers can be exported.";
+  "No download: this run was broken on purpose, so its model is not useful. Its numbers can be exported.";
 const MAX_EVENTS = 200;
 const COMMAND_WORDS = new Map([
   ["set_lr", "learning rate"],
@@ -60,7 +60,7 @@ export class CheckpointTable {
     this.empty = el(
       "p",
       { class: "ddp-empty" },
-      "None yet. One is saved after every epoch, unless you chose otherwise, and when you press Checkpoint or Stop.",
+      "None yet. By default, one is saved after every epoch, and when you press Checkpoint or Stop.",
     );
     this.table = el(
       "table",
@@ -71,7 +71,7 @@ export class CheckpointTable {
         el(
           "tr",
           {},
-          ["step", "size", "saved", el("span", { class: "ddp-unseen" }, "What to do")].map((title) =>
+          ["step", "size", "saved", el("span", { class: "ddp-unseen" }, "Actions")].map((title) =>
             el("th", { scope: "col" }, title),
           ),
         ),

@@ -16,9 +16,9 @@ const ICONS = {
 const WAITING = {
   code: "too_early",
   title: "Is it learning?",
-  reason: "Said here once some steps are done.",
+  reason: "Appears after the first steps.",
 };
-const FAILED = { code: "too_short", title: "Not judged.", reason: "The run did not come to its end." };
+const FAILED = { code: "too_short", title: "Not judged.", reason: "The run did not finish." };
 
 export class InsightStrip {
   constructor(runId, mayChange, afterAction) {

@@ -50,7 +50,7 @@ export class LogPanel {
       "Follow the end",
     );
     this.text.addEventListener("scroll", () => show(this.toEnd, !this.isAtEnd()));
-    this.tablist = el("div", { class: "ddp-tabs", role: "tablist", "aria-label": "Whose log" }, this.tabs);
+    this.tablist = el("div", { class: "ddp-tabs", role: "tablist", "aria-label": "Choose a log" }, this.tabs);
     this.tablist.addEventListener("keydown", (event) => this.moveBetweenTabs(event));
     this.search = el("input", {
       type: "search",

@@ -58,8 +58,8 @@ export class MemoryPanel {
     }
     const rest =
       deviceKind === "cuda"
-        ? "The prediction is a lower bound: gradients of activations and kernel workspaces come on top."
-        : "The prediction is a lower bound: gradients of activations, kernel workspaces, data and cached memory come on top.";
+        ? "The prediction is a lower bound: gradients of activations and kernel workspaces are not included."
+        : "The prediction is a lower bound: gradients of activations, kernel workspaces, data and cached memory are not included.";
     setText(
       this.words,
       `Predicted ${bytes(total)}, measured ${bytes(most)} beyond what the process held before the model was built. ${rest}`,

@@ -40,7 +40,7 @@ export function mountRun(root) {
   const query = new URLSearchParams(window.location.search);
   const [runId, other] = [query.get("id"), query.get("beside")];
   if (!runId) {
-    root.replaceChildren(nothing("No run is named in this address.", "Choose one from the list of runs."));
+    root.replaceChildren(nothing("This address names no run.", "Choose one from the list of runs."));
     return () => {};
   }
   if (!other) return openRun(root, runId, true);
@@ -249,7 +249,7 @@ class RunPage {
     show(this.loading, isLoading);
     setText(
       this.loading,
-      isLoading ? `A preview. Reading the whole of this long run: ${Math.round(100 * share)}% …` : "",
+      isLoading ? `Preview. Reading the complete run: ${Math.round(100 * share)}% …` : "",
     );
   }
 

@@ -23,7 +23,7 @@ export class BinView {
           "tr",
           {},
           ["Run", "Deleted", "Size", ""].map((title) =>
-            el("th", { scope: "col" }, title || el("span", { class: "ddp-unseen" }, "What to do")),
+            el("th", { scope: "col" }, title || el("span", { class: "ddp-unseen" }, "Actions")),
           ),
         ),
       ),
@@ -43,13 +43,13 @@ export class BinView {
       el(
         "p",
         { class: "ddp-caption" },
-        "Deleted runs stay here with everything they have, until you empty the bin. Nothing is deleted by itself.",
+        "Deleted runs stay here with all their files until you empty the bin. Nothing is deleted automatically.",
       ),
       this.nothing,
       this.table,
       this.empty,
     );
-    document.title = "Bin · DDP, live";
+    document.title = "Bin · Rankscope";
     this.who = null;
     /** @type {Record<string, any>[]} */
     this.items = [];
@@ -100,7 +100,7 @@ export class BinView {
       ),
       el("td", { title: dateTime(item.deleted_unix_s) }, ago(item.deleted_unix_s)),
       el("td", {}, bytes(item.size_bytes)),
-      el("td", {}, isMine ? restore : `of ${item.owner ?? "nobody"}`),
+      el("td", {}, isMine ? restore : `of ${item.owner ?? "no one"}`),
     );
   }
 
@@ -108,13 +108,13 @@ export class BinView {
     const num = this.mine.length;
     const runs = num === 1 ? "1 run" : `${count(num)} runs`;
     const worked = await openDialog({
-      title: "Delete for good?",
+      title: "Delete permanently?",
       content: el(
         "p",
         {},
-        `${runs} with all checkpoints and logs will be gone, and ${bytes(this.size())} free. This cannot be undone.`,
+        `${runs} with all checkpoints and logs will be deleted, which frees ${bytes(this.size())}. This cannot be undone.`,
       ),
-      confirm: `Delete ${runs} for good`,
+      confirm: `Delete ${runs} permanently`,
       isDangerous: true,
       // Only the runs that were shown: others may have been deleted since then.
       onConfirm: async () =>

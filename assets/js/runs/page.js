@@ -48,7 +48,7 @@ export function mountRuns(root) {
 class ListView {
   /** `onLink(event)` follows a link and `goTo(href)` a URL without reloading the page. */
   constructor(onLink, goTo) {
-    document.title = "Runs · DDP, live";
+    document.title = "Runs · Rankscope";
     this.filter = filterFromAddress(window.location.search);
     this.note = el("p", { class: "ddp-connection", role: "status", hidden: true });
     this.reading = el("p", { class: "ddp-caption", role: "status", hidden: true });

@@ -43,7 +43,7 @@ export class RunRow {
     if (this.row === row) return;
     this.row = row;
     setAttribute(this.box, "aria-label", `Select ${row.name}`);
-    setAttribute(this.menu, "aria-label", `What to do with ${row.name}`);
+    setAttribute(this.menu, "aria-label", `Actions for ${row.name}`);
     setText(this.link, row.name);
     setAttribute(this.link, "title", row.name === row.run_id ? row.run_id : `${row.name} (${row.run_id})`);
     const broken = brokenBadge(row.mistake, true);
@@ -94,7 +94,7 @@ export class ListHead {
       el(
         "div",
         { role: "columnheader", class: "ddp-cell-menu" },
-        el("span", { class: "ddp-unseen" }, "What to do"),
+        el("span", { class: "ddp-unseen" }, "Actions"),
       ),
     );
   }

@@ -79,7 +79,7 @@ export class ListTools {
       const select = this.selects[facet];
       const values = [...found[facet]].sort(([, a], [, b]) => a.label.localeCompare(b.label, "en"));
       const chosen = filter[facet];
-      const options = [["", ALL[facet]], ...(facet === "state" ? [["live", "going on"]] : [])];
+      const options = [["", ALL[facet]], ...(facet === "state" ? [["live", "live"]] : [])];
       if (facet === "owner" && filter.me) options.push([MINE, "my runs"]);
       options.push(...values.map(([value, { label, count: num }]) => [value, `${label} (${count(num)})`]));
       if (chosen && !options.some(([value]) => value === chosen)) options.push([chosen, chosen]);

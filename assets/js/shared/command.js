@@ -22,7 +22,7 @@ export class CommandPanel {
       el(
         "p",
         { class: "ddp-caption" },
-        "This job as a command for any terminal of this computer: it trains a new run with the same settings. Start does the same, but imports torch once for all ranks, and beforehand where it can.",
+        "This job as a command for any terminal of this computer: it trains a new run with the same settings. Start does the same, but imports torch once for all ranks, in advance if possible.",
       ),
       new CommandLine(summary.command).element,
       this.resumePart,
@@ -52,7 +52,7 @@ function scriptOf({ script, run_dir: runDir }) {
     el(
       "p",
       { class: "ddp-caption" },
-      `As it was submitted: ${runDir}/job.sh. By hand, sbatch does the same with it.`,
+      `The submitted script: ${runDir}/job.sh. Submitting it with sbatch does the same.`,
     ),
     new CommandLine(script, "job script").element,
   );

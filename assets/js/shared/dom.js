@@ -96,7 +96,7 @@ export function guarded(element, update) {
     element.hidden = false;
     const words = before ?? el("p", { class: "ddp-empty ddp-card-failed", role: "alert" });
     if (!before) element.append(words);
-    setText(words, `This part cannot be shown (${error.message}). The others can.`);
+    setText(words, `This part cannot be shown (${error.message}). Other parts are not affected.`);
   }
 }
 

@@ -51,7 +51,7 @@ async function take(files) {
   /** @type {HTMLElement | null} */ (document.querySelector(CHOOSE))?.click();
   const input = await inputThere();
   if (input === null) {
-    complain("The file could not be taken: choose “Your own data…” and press “Upload a file”.");
+    complain("The file could not be uploaded: choose “Your own data…” and press “Upload a file”.");
     return;
   }
   input.files = given.files;

@@ -132,7 +132,7 @@ def slowed_text(spans: Sequence[Slowed], ended_at: int | None) -> str:
         lets, when = "let", f"from step {first:,} to {until:,}"
     more = f" (the last of {len(spans)} such times)" if len(spans) > 1 else ""
     return (
-        f"Somebody {lets} rank {newest.rank} sleep {newest.delay_ms} ms in each step {when}{more}: "
+        f"A user {lets} rank {newest.rank} sleep {newest.delay_ms} ms in each step {when}{more}: "
         "do not compare this run's times with those of other runs."
     )
 
@@ -249,7 +249,7 @@ def _not_a_number(series: Series, config: Config) -> Insight | None:
     step = int(series.steps.x("step")[first])
     evidence = f"the step event of step {step:,} and those after it"
     if len(finite) == 0:  # before any update, so independent of the learning rate
-        message = f"The loss is NaN from step {step:,} on: check the data for values that are no numbers."
+        message = f"The loss is NaN from step {step:,} on: check the data for values that are not numbers."
         return Insight(code="not_a_number", message=message, evidence=evidence)
     return Insight(
         code="not_a_number",
@@ -386,7 +386,7 @@ def _others_use_the_processor(series: Series, _config: Config) -> Insight | None
         code="others_use_the_processor",
         message=f"For {taken_s:.0f} of {all_s:.0f} s other programs took {share:.0f}% of the processor: "
         "do not compare this run's times with those of other runs.",
-        evidence="the processor's load beside this run; that time is grey in the throughput chart",
+        evidence="the processor's load by other programs; that time is grey in the throughput chart",
     )
 
 

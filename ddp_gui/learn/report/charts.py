@@ -24,7 +24,7 @@ VALIDATION = "validation_loss"
 METRIC = "metric:"
 AXES = {
     "step": "optimizer step",
-    "samples": "samples trained with, all ranks together",
+    "samples": "samples trained on, all ranks together",
     "time": "seconds since the start",
 }
 
@@ -511,7 +511,7 @@ def numbers_table(runs: Sequence[Shown], names: Sequence[str], caption: Html | N
             class_="scroll",
             tabindex="0",
             role="group",
-            aria_label="What was measured of each run",
+            aria_label="Measurements of each run",
         ),
         tag("p", caption, class_="caption") if caption else None,
         class_="numbers",
@@ -555,7 +555,7 @@ ROWS: Mapping[str, tuple[str, Callable[[Measured, Measured], str]]] = {
     "validation": ("Validation", lambda run, _: validation_words(run)),
     "num_steps": ("Optimizer steps", lambda run, _: markup.count(run.num_steps)),
     "global_batch": ("Global batch", lambda run, _: markup.count(run.global_batch)),
-    "samples": ("Samples trained with", lambda run, _: _samples(run)),
+    "samples": ("Samples trained on", lambda run, _: _samples(run)),
     "step_time": (
         "Time of a step, median",
         lambda run, _: markup.short_time(run.pace.step_time_s) if run.pace else _TOO_SHORT,

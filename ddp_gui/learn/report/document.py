@@ -51,7 +51,7 @@ def draw_run(run: Measured) -> Html:
         tag("h4", "What differs from the defaults"),
         _changes(about["fields"]),
         tag("details", tag("summary", "The whole configuration"), _configuration(about["fields"])),
-        tag("h4", "The command that trains the same"),
+        tag("h4", "The equivalent command"),
         tag("pre", tag("code", about["command"])),
         tag("p", _hash_note(run), class_="hash"),
         class_="card run",
@@ -173,7 +173,7 @@ def _value(value: Any) -> str:
 def _hash_note(run: Measured) -> Html:
     if run.hashed is None:
         return joined("It has no events yet.")
-    note = " that there were, while it went on" if run.is_live else ""
+    note = " available at that time" if run.is_live else ""
     return joined(
         [
             f"SHA-256 of the {run.hashed.num_bytes:,} bytes of events.jsonl{note}: ",
@@ -185,7 +185,7 @@ def _hash_note(run: Measured) -> Html:
 # Labels of a choice, by (is right, was chosen).
 _OUTCOMES = {(True, True): "my answer, right", (True, False): "the right answer", (False, True): "my answer"}
 # By the mean distance of a drawn curve, as a share of the axis; as in `assets/js/learn/prediction.js`.
-_CLOSENESS = ((0.06, "Very close"), (0.15, "The right shape"), (float("inf"), "It went another way"))
+_CLOSENESS = ((0.06, "Very close"), (0.15, "The right shape"), (float("inf"), "A different shape"))
 
 _COMPARED_IN_LESSON = ("loss", "validation", "num_steps", "throughput", "took")
 
@@ -209,7 +209,7 @@ def draw_lesson(lesson: Lesson, runs: Runs, max_points: int) -> Html:
         tag("h2", number, name_of(lesson["title"]), id=lesson_id(lesson)),
         tag("p", lesson["summary"], class_="soft"),
         _prediction(lesson, own, is_revealed=is_revealed),
-        tag("h3", "What was measured"),
+        tag("h3", "Measurements"),
         _measured(lesson, [*own, *tried], max_points),
         tag("h3", "Questions"),
         [
@@ -337,7 +337,7 @@ def _prediction(lesson: Lesson, own: Sequence[Shown], *, is_revealed: bool) -> H
     if predicted is None:
         parts.append(tag("p", "No prediction was locked.", class_="soft"))
     elif not is_revealed:
-        parts.append(tag("p", "The lesson's runs have not all come to their end.", class_="soft"))
+        parts.append(tag("p", "Not all runs of the lesson have ended.", class_="soft"))
     else:
         parts.append(tag("p", _outcome_sentence(lesson, own), class_="outcome"))
         if not is_drawn:
@@ -354,9 +354,7 @@ def _outcome_sentence(lesson: Lesson, own: Sequence[Shown]) -> str:
         if right is None:
             return "These runs do not show which prediction was right."
         return (
-            "I predicted what happened."
-            if predicted == right
-            else "Something else happened than I predicted."
+            "My prediction was correct." if predicted == right else "The result differs from my prediction."
         )
     wanted = lesson["runs"][asked["run"]]["run_id"]
     run = next((shown.run for shown in own if shown.run.about["run_id"] == wanted), None)
@@ -372,7 +370,7 @@ def _outcome_sentence(lesson: Lesson, own: Sequence[Shown]) -> str:
         if (value := measured.value_at(float(x))) is not None
     ]
     if not pairs:
-        return "Nothing was measured to compare the prediction with."
+        return "There is no measurement to compare the prediction with."
     distance = sum(abs(y - value) for y, value in pairs) / len(pairs)
     share = distance / (asked["high"] - asked["low"])
     words = next(words for most, words in _CLOSENESS if share < most or most == float("inf"))
@@ -475,7 +473,7 @@ def _question(lesson: Lesson, number: int, found: Outcome) -> Html:
         _choices(question, answer, right if answer is not None else None),
     ]
     if tried:
-        parts.append(tag("p", "What I ran to find out: ", joined(_listed(tried)), ".", class_="soft"))
+        parts.append(tag("p", "My experiment: ", joined(_listed(tried)), ".", class_="soft"))
     if answer is None:
         parts.append(tag("p", "Not answered.", class_="soft"))
     else:
@@ -528,7 +526,9 @@ def made(gathered: Mapping[str, Any]) -> Iterator[bytes]:
     yield tag("h2", "The runs", id="runs").encode()
     yield tag("div", [draw_run(run) for run in runs.values()], class_="runs").encode()
     if unread:
-        yield tag("p", "No longer there, or not readable: ", ", ".join(unread), ".", class_="soft").encode()
+        yield tag(
+            "p", "No longer available, or not readable: ", ", ".join(unread), ".", class_="soft"
+        ).encode()
     yield _hashes(list(runs.values())).encode()
     yield _made_with(gathered).encode()
     yield f"</main><script type=module>{_script()}</script></body></html>\n".encode()
@@ -609,17 +609,18 @@ def _others(runs: Sequence[Measured], max_points: int) -> Html:
         part = shown[first : first + _MAX_OTHERS_IN_A_CHART]
         parts.append(charts.usual_charts(part, max_points))
         parts.append(charts.numbers_table(part, _COMPARED))
-    return tag("section", tag("h2", "Runs beside each other" if len(runs) > 1 else "Curves"), parts)
+    return tag("section", tag("h2", "Runs side by side" if len(runs) > 1 else "Curves"), parts)
 
 
 def _hashes(runs: Sequence[Measured]) -> Html:
     lines = [hash_line(run, run.hashed) for run in runs if run.hashed is not None]
     live = [run.about["run_id"] for run in runs if run.is_live]
     words = (
-        "All that is said of a run here was read from its events.jsonl. Whoever has the folders of the runs "
-        "can check that these are the events: save the lines below as hashes.txt beside the folders, and run "
+        "Everything about a run in this report was read from its events.jsonl. Anyone with the folders of "
+        "the runs can check that these are the events: save the lines below as hashes.txt next to the "
+        "folders, and run "
     )
-    note = f" Of a run that went on ({', '.join(live)}) the file has grown since." if live else ""
+    note = f" The file of a live run ({', '.join(live)}) has grown since." if live else ""
     return tag(
         "section",
         tag("h2", "Where the numbers come from"),
@@ -647,8 +648,8 @@ def _made_with(gathered: Mapping[str, Any]) -> Html:
         tag("h2", "Machine and versions"),
         tag(
             "p",
-            "Of the machine that the page is on, when this report was made: runs do not record versions. "
-            "What each run trained on is said with the run, as its events have it.",
+            "Of the page's machine when this report was made: runs do not record versions. "
+            "The devices of each run are listed with the run, from its events.",
             class_="soft",
         ),
         tag("dl", rows, class_="facts"),
@@ -668,7 +669,7 @@ def _program_version() -> str:
             check=True,
         )
     except (OSError, subprocess.SubprocessError):
-        return "unknown: it is no checkout of git"
+        return "unknown: not a git checkout"
     return f"commit {answer.stdout.strip()}".replace("-dirty", ", changed since")
 
 

@@ -172,7 +172,7 @@ def _waterfall(runs: Sequence[Shown], index: int, caption: Html) -> Html:
         low, high = sorted(max(0.0, level) / widest for level in levels[number : number + 2])
         sign, name = ("+", "gain") if cost < 0 else ("−", kind)
         rows.append(_row(words, [(low, high, name)], f"{sign} {abs(cost):.2f}"))
-    rows.append(_row(tag("strong", "what came"), [(0.0, came / widest, "whole")], f"{came:.3g} ×"))
+    rows.append(_row(tag("strong", "measured"), [(0.0, came / widest, "whole")], f"{came:.3g} ×"))
     return _figure(f"Why not N times as fast: {many.name}", [_table(rows)], caption)
 
 
@@ -297,7 +297,7 @@ def _fingerprints(run: Measured) -> Html:
                 role="group",
                 aria_label="Hashes of the last steps",
             ),
-            tag("p", f"{words} The same letter in a column is the same hash.", class_="soft"),
+            tag("p", f"{words} Equal letters in a column mean equal hashes.", class_="soft"),
         ]
     )
 

@@ -80,7 +80,7 @@ def parse(raw: Any) -> ReportRequest:
     table = _table("the report", raw, ("name", "lessons", "runs"))
     name = table.get("name", "")
     if not isinstance(name, str) or len(name) > MAX_NAME:
-        raise ValueError(f"name is no text of at most {MAX_NAME} characters")
+        raise ValueError(f"name is not a text of at most {MAX_NAME} characters")
     lessons = tuple(map(_lesson, _list("lessons", table.get("lessons", []), MAX_LESSONS)))
     runs = tuple(
         dict.fromkeys(_run_id("runs", each) for each in _list("runs", table.get("runs", []), MAX_RUNS))
@@ -142,32 +142,32 @@ def _attempt(raw: Any) -> AttemptRun:
     table = _table("attempts", raw, ("question", "choice", "run_id"))
     choice = table.get("choice")
     if not isinstance(choice, str) or len(choice) > MAX_WORDS:
-        raise ValueError(f"choice is no text of at most {MAX_WORDS} characters")
+        raise ValueError(f"choice is not a text of at most {MAX_WORDS} characters")
     run_id = _run_id("run_id", table.get("run_id"))
     return AttemptRun(question=_whole("question", table.get("question")), choice=choice, run_id=run_id)
 
 
 def _whole(field: str, raw: Any) -> int:
     if isinstance(raw, bool) or not isinstance(raw, int) or not 0 <= raw < MAX_WORDS:
-        raise ValueError(f"{field} holds what is no whole number from 0 to {MAX_WORDS - 1}")
+        raise ValueError(f"{field} holds a value that is not a whole number from 0 to {MAX_WORDS - 1}")
     return raw
 
 
 def _run_id(field: str, raw: Any) -> str:
     if not is_run_id(raw):
-        raise ValueError(f"{field} holds what is no run_id")
+        raise ValueError(f"{field} holds a value that is not a run_id")
     return raw
 
 
 def _list(field: str, raw: Any, most: int) -> Sequence[Any]:
     if not isinstance(raw, list) or len(raw) > most:
-        raise ValueError(f"{field} is no list of at most {most}")
+        raise ValueError(f"{field} is not a list of at most {most}")
     return raw
 
 
 def _table(field: str, raw: Any, allowed: Sequence[str]) -> Mapping[str, Any]:
     if not isinstance(raw, dict) or not set(raw) <= set(allowed):
-        raise ValueError(f"{field} is no object of {', '.join(allowed)}")
+        raise ValueError(f"{field} is not an object of {', '.join(allowed)}")
     return raw
 
 
@@ -199,7 +199,7 @@ def gather_inputs(source: Source, request: ReportRequest, now_unix_s: float) -> 
     found = {lesson.lesson: source.library.find(lesson.lesson) for lesson in request.lessons}
     runs = {run_id: _run(source.store, run_id) for run_id in run_ids(request)}
     if not request.lessons and not any(runs.values()):
-        raise NoRunError("none of these runs is there any more")
+        raise NoRunError("none of these runs exists any more")
     done = sorted(request.lessons, key=lambda each: order.index(each.lesson) if each.lesson in order else 0)
     return {
         "name": request.name,
@@ -328,7 +328,7 @@ def make_router(library: Library, store: RunStore) -> Router:
         try:
             raw = front.parse_json_body(body, max_parts=MAX_PARTS)
             if not isinstance(raw, dict):
-                raise ValueError("a report is asked for with one JSON object")
+                raise ValueError("a report request must be one JSON object")
         except ValueError as error:
             raise HTTPException(status_code=422, detail=str(error)) from error
         return _made(source, raw)

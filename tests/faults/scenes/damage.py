@@ -188,7 +188,7 @@ def _checkpoint(trial: Trial) -> None:
         checkpoint_files.verify(run, newest.step)
         trial.expect(path.read_bytes() == before, f"{trial.note}: taken for whole")
     except checkpoint_files.CheckpointError as error:
-        trial.expect(path.name in str(error) and "the newest whole one is step" in str(error), str(error))
+        trial.expect(path.name in str(error) and "the latest complete one is step" in str(error), str(error))
 
 
 def _manifest_is_checked(trial: Trial, run: RunDirectory, step: int) -> None:

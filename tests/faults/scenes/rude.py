@@ -13,9 +13,9 @@ from typing import Any
 
 import httpx
 
-from benchmarks import made_run, made_up_runs
 from ddp_gui.auth import rights
 from ddp_gui.auth.rights import Person
+from tests import made_run, made_up_runs
 from tests.faults.registry import add
 from tests.faults.trial import Trial
 from tests.harness import REPOSITORY

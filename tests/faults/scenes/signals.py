@@ -61,7 +61,9 @@ def _kill_all(trial: Trial) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):  # it has ended with another that it missed
             process.kill()
     live.reap()
-    trial.ends(live.run, "lost", says="Resume continues from the newest whole checkpoint|[Ss]tart it again")
+    trial.ends(
+        live.run, "lost", says="Resume continues from the latest complete checkpoint|[Ss]tart it again"
+    )
 
 
 def _stop_supervisor(trial: Trial) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from benchmarks import made_run
 from ddp_gui.http.shell import visible
+from tests import made_run
 from tests.hostile_words import ACTING, ENTITIES, NAME, WORDS
 from tests.ui.attacks.attacking import ask, assert_only_text
 from tests.ui.conftest import Watched

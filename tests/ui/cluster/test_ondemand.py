@@ -158,7 +158,7 @@ def open_by_card(page: Page, session: Session, address: str) -> None:
     portal = urlsplit(address)._replace(path="/card").geturl()
     page.route(portal, lambda route: route.fulfill(body=session.card, content_type="text/html"))
     page.goto(portal)
-    page.get_by_role("button", name="Open DDP, live").click()
+    page.get_by_role("button", name="Open Rankscope").click()
     page.wait_for_url(f"{address}/")
 
 

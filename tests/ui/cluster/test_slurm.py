@@ -162,9 +162,9 @@ def look_at_the_queue(page: Page, slurm: SlurmCluster, others: str) -> None:
     rows = jobs.get_by_role("row")
     expect(rows).to_have_count(3)
     other, own = jobs.locator(f"[data-job='{others}']"), rows.filter(has=page.get_by_role("link"))
-    expect(other).to_contain_text("not of this page")
+    expect(other).to_contain_text("not from this page")
     expect(other).to_contain_text("runs")
-    for words in ("waits", "1st of 1 that wait", "2 nodes", "lab", reasons.in_words("Resources")):
+    for words in ("waits", "1st of 1 waiting", "2 nodes", "lab", reasons.in_words("Resources")):
         expect(own).to_contain_text(words)
     found = Axe().run(page)
     assert found.violations_count == 0, found.generate_report()

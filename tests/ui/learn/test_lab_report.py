@@ -12,7 +12,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from benchmarks import made_run
+from tests import made_run
 from tests.hostile_words import NAME
 from tests.ui.attacks.attacking import assert_only_text
 from tests.ui.conftest import Watched
@@ -67,7 +67,7 @@ def report(browser: Browser, server: Server, tmp_path_factory: pytest.TempPathFa
     dialog = page.get_by_role("dialog", name="Lab report")
     expect(dialog.get_by_role("checkbox")).to_have_count(2)
     assert [each["id"] for each in Axe().run(page).response["violations"]] == []
-    dialog.get_by_label("Your name, if it should be on it").fill("Ada <b>Lovelace</b>")
+    dialog.get_by_label("Your name (optional)").fill("Ada <b>Lovelace</b>")
     dialog.get_by_text("Other runs").click()
     dialog.get_by_label(re.compile("img src=x")).check()
     expect(dialog.get_by_text("Other runs (1)")).to_be_visible()
@@ -101,8 +101,8 @@ def test_it_holds_what_was_predicted_run_and_answered(opened: Watched, report: P
     expect(page.get_by_role("heading", level=1)).to_have_text("Lab report")
     expect(page.get_by_text("Ada <b>Lovelace</b>")).to_be_visible()
     chosen = page.get_by_role("region", name="To choose")
-    expect(chosen).to_contain_text("Something else happened than I predicted.")
-    expect(chosen).to_contain_text("What I ran to find out: seed 1.")
+    expect(chosen).to_contain_text("The result differs from my prediction.")
+    expect(chosen).to_contain_text("My experiment: seed 1.")
     expect(chosen.get_by_role("row", name="Global batch")).to_contain_text("64")
     drawn = page.get_by_role("region", name="To draw")
     expect(drawn).to_contain_text(re.compile(r"my curve is [\d.]+ away on average"))

@@ -118,7 +118,7 @@ def test_a_class_predicts_together_and_watches_one_run(
     ann.goto(f"{school.address}/learn")
     eve.goto(f"{school.address}/learn?lesson=chosen")
     eve.get_by_role("button", name="Open as a poll").click()
-    expect(eve.get_by_text("Open: predictions come in.")).to_be_visible()
+    expect(eve.get_by_text("Open for predictions.")).to_be_visible()
     poll_id = eve.url.rpartition("poll=")[2]
     projector = visits.of(school, EVE, PROJECTOR)
     projector.goto(f"{school.address}/learn?poll={poll_id}&projector=1")
@@ -155,7 +155,7 @@ def test_a_class_predicts_together_and_watches_one_run(
     assert "cannot be changed" in ask(bob, school, "answer_poll", poll_id, 0, "")
     eve.get_by_role("button", name="Close the poll").click()
     expect(ann.get_by_text("The poll is closed.")).to_be_visible()
-    assert "takes no more" in ask(eve, school, "answer_poll", poll_id, 0, "")
+    assert "accepts no more" in ask(eve, school, "answer_poll", poll_id, 0, "")
     eve.get_by_role("button", name="Start the runs for everybody").click()
     for page in (eve, ann, bob, projector):
         rows = page.locator(".ddp-lesson-runs").first.locator(".ddp-lesson-run-row")
@@ -164,8 +164,8 @@ def test_a_class_predicts_together_and_watches_one_run(
             expect(row).to_contain_text("finished")
     assert len(set(map(tuple, map(runs_shown, (eve, ann, bob, projector))))) == 1
     assert len(list(class_runs.glob("*/config.json"))) == 2, "one of each for all"
-    expect(bob.get_by_text("You predicted what happened.")).to_be_visible()
-    expect(ann.get_by_text("Something else happened than you predicted.")).to_be_visible()
+    expect(bob.get_by_text("Your prediction was correct.")).to_be_visible()
+    expect(ann.get_by_text("The result differs from your prediction.")).to_be_visible()
     expect(projector.locator('[data-outcome="right"]')).to_contain_text("neitherwhat happened")
     expect(projector.get_by_text("Both see the same.")).to_be_visible()
     assert_usable(projector)
@@ -200,7 +200,7 @@ def test_what_a_lesson_does_to_its_run_is_done_once_for_the_class(
     eve, ann = visits.of(school, EVE), visits.of(school, ANN)
     eve.goto(f"{school.address}/learn?lesson=commanded")
     eve.get_by_role("button", name="Open as a poll").click()
-    expect(eve.get_by_text("Open: predictions come in.")).to_be_visible()
+    expect(eve.get_by_text("Open for predictions.")).to_be_visible()
     poll_id = eve.url.rpartition("poll=")[2]
     ann.goto(f"{school.address}/learn?lesson=commanded&poll={poll_id}")
     predict(ann, "neither")

@@ -171,7 +171,7 @@ def test_a_live_run_is_shown_with_what_it_takes(server: Server, watched: Watched
     # How fast it writes is known after half a minute of looks, which a slow machine may have behind it.
     expect(page.locator(".ddp-forecast")).to_contain_text(re.compile("known after 30 s|The live runs"))
     expect(page.get_by_text(f"Run {run_id} uses the same devices")).to_be_visible()
-    expect(page.get_by_text("a check now slows it down")).to_be_visible()
+    expect(page.get_by_text("a check slows down training")).to_be_visible()
     row.get_by_role("link").click()
     page.wait_for_url(f"**/run?id={run_id}")
     client.predict(run_id, False, api_name="/stop_run")

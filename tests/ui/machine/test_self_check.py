@@ -114,7 +114,7 @@ def test_a_check_that_somebody_else_begins_later_is_followed(server: Server, wat
     fake.newest = {"newest_check_id": CHECK_ID, "is_running": True}
     now = page.locator(".ddp-self-check-now")
     expect(now).to_contain_text("2 of 3: A rank that is killed …")
-    expect(page.get_by_role("table", name="What was checked")).to_be_visible()
+    expect(page.get_by_role("table", name="Checks, their results")).to_be_visible()
 
 
 def test_a_check_that_was_ended_with_the_page_is_asked_for_no_more(server: Server, watched: Watched) -> None:

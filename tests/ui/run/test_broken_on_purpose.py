@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 from playwright.sync_api import Page, expect
 
-from benchmarks.made_writer import finished_run
+from tests.made_writer import finished_run
 from tests.ui.conftest import Watched
 from tests.unit.checkpoints import leave_checkpoint
 from tools import page_driver
@@ -115,7 +115,7 @@ def test_a_broken_runs_weights_are_not_given_away_but_its_numbers_are_marked(
     ask = page.context.request
     refused = ask.get(f"{shelf.address}/live/runs/{shelf.broken}/checkpoints/{NUM_STEPS}/download")
     assert refused.status == 409
-    assert MISTAKE in refused.json()["detail"] and "no good model" in refused.json()["detail"]
+    assert MISTAKE in refused.json()["detail"] and "its model is not useful" in refused.json()["detail"]
     exported = ask.get(f"{shelf.address}/live/runs/{shelf.broken}/export.json")
     assert exported.json()["broken_on_purpose"]["name"] == MISTAKE
     assert (

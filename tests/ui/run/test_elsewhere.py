@@ -9,7 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from benchmarks.made_writer import finished_run
+from tests.made_writer import finished_run
 from tests.ui.conftest import Watched
 from tests.ui.run.test_layout import RECORD_SHIFTS
 from tools import page_driver
@@ -51,7 +51,7 @@ def test_each_file_is_named_copied_and_downloaded(site: tuple[Server, str], watc
     open_fold(page, site)
     for label in LABELS:
         row = page.get_by_role("listitem", name=label, exact=True)
-        expect(row).to_contain_text("Not tried" if label != LABELS[0] else "Tried: the tests")
+        expect(row).to_contain_text("Not tested" if label != LABELS[0] else "Tested: the tests")
         page.get_by_role("button", name=f"Copy: {label}").click()
         expect(page.get_by_role("button", name=f"Copy: {label}")).to_have_text("Copied")
         with page.expect_download() as started:

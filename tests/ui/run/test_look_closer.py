@@ -109,7 +109,7 @@ def test_rank_is_slowed_down_then_killed_and_the_run_goes_on(
     expect(fold.locator(".ddp-slow-cost")).to_contain_text(f"rank 1 sleeps {DELAY_MS} ms")
     first = fold.locator(".ddp-rank-times").first
     expect(first).to_have_text(re.compile(r"^waits (1[89]\d|[2-9]\d\d)(\.\d+)? ms of a step of"))
-    expect(page.locator(".ddp-insights")).to_contain_text(f"Somebody lets rank 1 sleep {DELAY_MS} ms")
+    expect(page.locator(".ddp-insights")).to_contain_text(f"A user lets rank 1 sleep {DELAY_MS} ms")
     expect(page.locator(".ddp-events")).to_contain_text("Slow a rank down: Rank 1 sleeps")
     found = Axe().run(page, context="#closer-slow-rank")
     assert found.violations_count == 0, found.generate_report()
@@ -122,7 +122,7 @@ def test_rank_is_slowed_down_then_killed_and_the_run_goes_on(
     expect(dialog).to_contain_text("so the run fails")
     dialog.get_by_role("button", name="Kill rank 1").click()
     expect(page.locator(".ddp-pill").first).to_have_text("failed")
-    expect(page.locator(".ddp-run-page")).to_contain_text("Rank 1 was killed (SIGKILL), as somebody asked")
+    expect(page.locator(".ddp-run-page")).to_contain_text("Rank 1 was killed (SIGKILL), as requested")
     expect(slider).to_be_disabled()
     fold.get_by_role("button", name="Resume").click()
     expect(page.locator(".ddp-pill").first).to_have_text("running")

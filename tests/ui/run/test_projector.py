@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -73,6 +74,7 @@ def test_curves_and_sample_are_on_one_screen_in_text_that_can_be_read(
     page.goto(f"{site.address}/run?id={site.runs[kind]}&projector=1")
     page.wait_for_function(DRAWN, arg=2)
     expect(page.locator(".ddp-sample-images, .ddp-sample-text")).to_be_visible()
+    expect(page.locator(".ddp-sample .ddp-caption")).to_have_text(re.compile(r"after step \d[\d,]*[.:]"))
     sizes = page.locator(".ddp-run-page").evaluate(TEXT_SIZES)
     assert len(sizes) > 20
     assert min(sizes) >= LEAST_TEXT_PX

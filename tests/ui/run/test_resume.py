@@ -38,7 +38,7 @@ def test_resume_on_one_rank_with_the_batch_of_each_kept(
     expect(page.locator(".ddp-pill")).to_have_text("stopped")
     expect(page.locator(".ddp-rank-head strong")).to_have_text(["rank 0", "rank 1"])
     expect(page.locator(".ddp-device strong")).to_have_text(["rank 0", "rank 1"])
-    batch = page.get_by_label("What becomes of the batch")
+    batch = page.get_by_label("How the batch changes")
     expect(batch).to_be_hidden()
     page.get_by_label("Number of ranks to resume with").select_option(label="1 rank")
     batch.select_option(label="same batch per rank")
@@ -126,7 +126,7 @@ def test_a_finished_run_trains_more_epochs_as_if_all_had_been_asked_for(
     page.goto(f"{server.address}/run?id={run_id}")
     more = page.get_by_role("button", name="Train more", exact=True)
     epochs = page.get_by_label("Epochs to train more")
-    expect(page.get_by_text("exactly as if all epochs had been asked for at first")).to_be_visible()
+    expect(page.get_by_text("exactly as if all epochs had been requested at the start")).to_be_visible()
     expect(epochs).to_have_value("10")
     for nonsense in ("0", "", "1.5", "100001"):
         epochs.fill(nonsense)

@@ -94,7 +94,7 @@ def test_a_run_is_recorded_looked_at_and_downloaded(
     rounds.get_by_role("button", name="Next").click()
     expect(rounds.get_by_text(re.compile(r"^Round 1 of .*waits until"))).to_be_visible()
     rounds.get_by_role("slider").press("End")
-    expect(rounds.get_by_text("Every rank has the whole sum")).to_be_visible()
+    expect(rounds.get_by_text("Every rank has the complete sum")).to_be_visible()
     for dark in (False, True):
         page.evaluate("(dark) => document.body.classList.toggle('dark', dark)", dark)
         found = Axe().run(page, context="#closer-step-theatre").response["violations"]

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.made_writer import finished_run
+from tests.made_writer import finished_run
 from trainers.contract import config
 from trainers.contract.events import EventFile, encode_event
 from trainers.contract.rundir import RunDirectory

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from benchmarks import made_up_runs
+from tests import made_up_runs
 from tests.ui.conftest import Watched
 from tools import page_driver
 from tools.page_driver import Server

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from benchmarks import made_up_runs
 from ddp_gui.events.tables import moving_average
+from tests import made_up_runs
 from tests.ui.conftest import Watched
 from tests.ui.run.test_charts import assert_nothing_is_cut_or_covered
 from tools import page_driver

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
-from benchmarks import made_up_runs
+from tests import made_up_runs
 from tests.harness import ANSWER_TIMEOUT_S, wait_until
 from tests.ui.conftest import Watched
 from tools import page_driver
@@ -196,11 +196,11 @@ def test_delete_undo_delete_restore_and_empty(page: Page, page_server: Server, s
     page.goto(f"{page_server.address}/runs?bin=1")
     page.get_by_role("button", name=re.compile(r"Empty the bin \(\d+ kB\)")).click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("1 run with all checkpoints and logs will be gone")
+    expect(dialog).to_contain_text("1 run with all checkpoints and logs will be deleted")
     dialog.get_by_role("button", name="Cancel").click()
     assert (shelf / ".bin" / ids[1]).is_dir(), "nothing happens before the answer"
     page.get_by_role("button", name=re.compile("Empty the bin")).click()
-    page.get_by_role("dialog").get_by_role("button", name="for good").click()
+    page.get_by_role("dialog").get_by_role("button", name="permanently").click()
     expect(page.get_by_text("The bin is empty.")).to_be_visible()
     assert not (shelf / ".bin" / ids[1]).exists()
 
@@ -253,7 +253,7 @@ def test_selecting_some_opens_their_curves_and_differences(page: Page) -> None:
     wait_until(
         "a logarithmic scale", lambda: page.evaluate(layout)["yaxis"]["type"] == "log", ANSWER_TIMEOUT_S
     )
-    for over, words in (("samples", "samples trained with, all ranks together"), ("epochs", "epochs")):
+    for over, words in (("samples", "samples trained on, all ranks together"), ("epochs", "epochs")):
         page.get_by_label("Drawn over").select_option(over)
         wait_until(
             over,
@@ -327,7 +327,7 @@ def test_the_keyboard_reaches_everything(page: Page) -> None:
         page.keyboard.press("Tab")
         seen.add(page.evaluate("() => document.activeElement.ariaLabel || document.activeElement.innerText"))
     assert {"Select all runs shown", "Started", "State"} <= {words.rstrip("▼▲").strip() for words in seen}
-    assert any(words.startswith("What to do with") for words in seen)
+    assert any(words.startswith("Actions for") for words in seen)
     page.locator(".ddp-more-button").first.focus()
     page.keyboard.press("Enter")
     expect(page.locator(".ddp-menu button").first).to_be_focused()

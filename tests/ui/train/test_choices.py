@@ -141,7 +141,7 @@ def test_own_table_by_path_is_looked_at_and_trained_on(
     expect(seen).to_contain_text("tabular classification")
     expect(seen).to_contain_text("rows; to be predicted:")
     expect(seen).to_contain_text("'long' in line 7")
-    expect(seen).to_contain_text("Before it can be used, mend this:")
+    expect(seen).to_contain_text("Fix this before it can be used:")
     # Beside Start it says where to look; the field is marked, and the faults are told once.
     expect(page.locator("#problems")).to_contain_text("Path of your data: the data cannot be used as it is.")
     expect(page.locator("#field-data_path")).to_have_attribute("data-is-wrong", "yes")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from benchmarks.made_writer import finished_run
 from ddp_gui.http import shell
+from tests.made_writer import finished_run
 from tests.ui.conftest import Watched
 from tools import page_driver
 

@@ -25,10 +25,10 @@ PATIENCE_S = 20.0
         ("--ssh hpc", "add --engine slurm"),
         ("--ssh -oProxyCommand=x --engine slurm", "expected one argument"),
         ("--ssh= --engine slurm", "--ssh is '', but allowed is: a host"),
-        ("--ssh hpc --engine slurm --host 0.0.0.0", "--host does not go with --ssh"),
-        ("--ssh hpc --engine slurm --auth-file a.json", "--auth-file does not go with --ssh"),
-        ("--ssh hpc --engine slurm --insecure", "--insecure does not go with --ssh"),
-        ("--ssh hpc --engine slurm --root-path /x", "--root-path does not go with --ssh"),
+        ("--ssh hpc --engine slurm --host 0.0.0.0", "--host cannot be combined with --ssh"),
+        ("--ssh hpc --engine slurm --auth-file a.json", "--auth-file cannot be combined with --ssh"),
+        ("--ssh hpc --engine slurm --insecure", "--insecure cannot be combined with --ssh"),
+        ("--ssh hpc --engine slurm --root-path /x", "--root-path cannot be combined with --ssh"),
     ],
 )
 def test_what_does_not_go_with_a_login_node_is_refused_in_words(
@@ -56,7 +56,7 @@ def test_whatever_a_folder_is_called_the_shell_there_takes_it_as_one_word(tmp_pa
     assert done.stdout.splitlines()[-2:] == ["--runs-dir", "a b'c"] and "--until-silence" in done.stdout
     words = login_node._remote_command(str(tmp_path / "none"), 7, [])
     done = subprocess.run(["sh", "-c", words], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 1 and "put this project there" in done.stderr
+    assert done.returncode == 1 and "copy this project there" in done.stderr
     assert not (tmp_path / "broken").exists()
 
 

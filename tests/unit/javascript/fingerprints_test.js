@@ -18,7 +18,7 @@ Deno.test("the badge says whether replicas are identical, and since when they ar
 
 Deno.test("the sentence claims no more than was compared", () => {
   assert.equal(replicaSentence(SAME), "Both ranks have the same weights, bit for bit, after step 1,200.");
-  assert.match(replicaSentence(APART), /after step 10 .* still identical after step 5\.$/);
+  assert.match(replicaSentence(APART), /after step 10; .* still identical after step 5\.$/);
   assert.doesNotMatch(replicaSentence({ ...APART, identical_until: null }), /still/);
   assert.match(replicaSentence({ ...SAME, num_ranks: 8 }), /^All 8 ranks have/);
 });

@@ -20,7 +20,7 @@ Deno.test("a running run's numbers are of its newest steps", () => {
   const pace = { ...PACE, is_whole_run: false, num_steps: 175 };
   const { samples, step } = paceInWords({ state: "running", step: 300, pace });
   assert.deepEqual(samples, ["4,491", "all ranks together"]);
-  assert.deepEqual(step, ["28.5 ms", "mean of the newest 175 steps"]);
+  assert.deepEqual(step, ["28.5 ms", "mean of the latest 175 steps"]);
 });
 
 Deno.test("a run that ended after a few steps was too short to measure", () => {

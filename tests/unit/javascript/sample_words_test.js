@@ -31,7 +31,7 @@ Deno.test("mistakes are named where they show", () => {
 Deno.test("a part of an epoch is an equation", () => {
   assert.equal(
     pieceWords(PIECE, 1),
-    "Steps 1–23: 2 ranks × 32 samples = 64 samples a step; the last step has the 29 that are left, 14 or 15 a rank.",
+    "Steps 1–23: 2 ranks × 32 samples = 64 samples a step; the last step has the remaining 29, 14 or 15 a rank.",
   );
   const accumulated = { ...PIECE, end_place: 1280, num_steps: 10, num_accumulated: 2, global_batch: 128 };
   assert.equal(

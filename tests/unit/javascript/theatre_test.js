@@ -79,7 +79,7 @@ Deno.test("what a rank does is said in words", () => {
     ],
   };
   assert.equal(doingAt(lanes, 1), "forward");
-  assert.equal(doingAt(lanes, 5), "backward, and beside it all-reduce of bucket 0");
+  assert.equal(doingAt(lanes, 5), "backward, and at the same time all-reduce of bucket 0");
   assert.equal(doingAt(lanes, 6.2), "all-reduce of bucket 0");
   assert.equal(doingAt(lanes, 6.7), "waits for the other ranks in bucket 0");
   assert.equal(doingAt(lanes, 9), "between two steps");

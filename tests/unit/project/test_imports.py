@@ -34,6 +34,13 @@ def test_contract_brings_neither_torch_nor_the_page(module: str, repository: Pat
     assert brought_by(f"trainers.{module}", ("torch", *PAGE_SIDE), repository) == set()
 
 
+@pytest.mark.parametrize("module", ["app", "ddp_gui.options"])
+def test_the_first_line_is_printed_before_anything_large_is_imported(module: str, repository: Path) -> None:
+    """And Gradio reads GRADIO_TEMP_DIR when it is imported: app.py has to set it before."""
+    large = ("torch", "gradio", "fastapi", "starlette", "pandas", "numpy", "plotly")
+    assert brought_by(module, large, repository) == set()
+
+
 @pytest.mark.slow
 def test_page_brings_no_torch(repository: Path) -> None:
     assert brought_by("ddp_gui.server", ("torch",), repository) == set()

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import made_run
-from benchmarks.dashboard.latency import latencies_ms
 from benchmarks.machine import percentile
-from benchmarks.made_writer import live_run
+from tests import made_run
 from tests.harness import wait_until
+from tests.made_writer import live_run
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
@@ -34,18 +33,6 @@ def test_every_event_has_the_fields_of_the_contract(tmp_path: Path) -> None:
     assert all(set(rank) == set(events.RANK_FIELDS) for rank in ranks)
     assert liveness.read_status(run).state == "finished"
     assert run.read_config().max_steps == 400
-
-
-def test_a_latency_is_that_of_the_first_look_that_had_the_event(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path)
-    file = events.EventFile(run.events)
-    fields = made_run.step_fields(1, 1.0, 1.0)
-    file.append([(100.0, "step", fields), (100.1, "step", fields), (100.2, "step", fields)])
-    file.close()
-    # A cursor is the number of the next event: 1 has seen event 0, 2 has seen 0 and 1, nobody saw event 2.
-    seen = [(1, 100_050.0), (2, 100_400.0)]
-    delays = latencies_ms(run, seen, since_unix_s=100.0, until_unix_s=101.0)
-    assert delays == pytest.approx([50.0, 300.0, 800.0])
 
 
 def test_a_percentile_is_a_value_that_was_measured() -> None:

@@ -18,9 +18,13 @@ def test_a_spread_is_written_with_its_unit() -> None:
 
 
 def test_what_was_not_measured_has_no_row() -> None:
-    held = {"step-cost": {"figures": {"us_a_step": 19.53}, "measured": "2026-11-22"}}
+    spread = {"median": 0.913, "min": 0.755, "max": 1.048}
+    held = {"watching": {"figures": {"ratio": spread}, "measured": "2026-11-22"}}
     assert table(held).splitlines()[2:] == [
-        "| Rank 0's books of a step, in the training thread | 19.5 µs | step-cost, 2026-11-22 |"
+        (
+            "| Five viewers and all that is measured, against neither | 0.913 × (0.755–1.048) "
+            "| watching, 2026-11-22 |"
+        )
     ]
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +22,7 @@ from trainers.engines.local.torchrun import (
 )
 from trainers.files.json_files import read_json_lines
 from trainers.files.plain_files import REPOSITORY
-from trainers.machine import environment
+from trainers.machine import environment, lifeline
 from trainers.machine.processes import ProcessTree
 
 FEWEST_RANKS = 2
@@ -52,11 +50,10 @@ def check_all_reduce(
     hint = hint_for(device, num_ranks)
     output, log = folder / "lines.jsonl", folder / "all_reduce.log"
     rendezvous = RendezvousFiles()
-    lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
     more = {**torchrun_options(folder / "torchrun"), **rendezvous.environment, **variables}
     with output.open("wb") as stdout, log.open("wb") as stderr:
         process = subprocess.Popen(
-            [*lifeline, *torchrun_program(), *arguments],
+            lifeline.bound(*torchrun_program(), *arguments),
             cwd=REPOSITORY,
             env=environment.for_a_child(more),
             stdin=subprocess.DEVNULL,
@@ -73,7 +70,7 @@ def check_all_reduce(
     try:
         patience.wait("the measurements", has_ended, time.monotonic() + limit_s)
     except TooLateError:
-        words = f"The ranks did not end within {limit_s:.0f} s: they were ended."
+        words = f"The ranks did not end within {limit_s:.0f} s and were ended."
         tree.kill()
         return Outcome.failed(words, hint, log=log_ends([log]))
     finally:
@@ -86,7 +83,7 @@ def check_all_reduce(
 def hint_for(device: str, num_ranks: int) -> str:
     """Return the remedy for a failed all-reduce: the shell command for the complete measurement."""
     by_hand = shlex.join(literal_command(torchrun_arguments(num_ranks, MODULE, "--device", device)))
-    hint = f"See what it says by hand: {by_hand}."
+    hint = f"Run it manually to see its output: {by_hand}."
     if device == "cpu":
         return hint
     return (

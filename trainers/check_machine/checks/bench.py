@@ -16,7 +16,7 @@ from trainers.contract.check_files import TEARDOWN_S
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory, create
 
-GPUS_TAKEN_HINT = "Check again when nobody uses them."
+GPUS_TAKEN_HINT = "Check again when they are free."
 
 
 class Bench:
@@ -66,7 +66,7 @@ class Bench:
             CancelledError: If a user cancels the check.
         """
         if (taken := self._new_gpu_user()) is not None:
-            return Outcome.not_checked(f"Left alone: {taken}.", GPUS_TAKEN_HINT)
+            return Outcome.not_checked(f"Skipped: {taken}.", GPUS_TAKEN_HINT)
         try:
             return check()
         except JobError as error:

@@ -58,7 +58,7 @@ def sample(except_gpus: Collection[str] = ()) -> GpusNow:
     """
     free, in_use = [], []
     for gpu in hardware.visible_gpus():
-        why_not = "is kept for somebody else" if gpu.uuid in except_gpus else _reason_in_use(gpu)
+        why_not = "is reserved for another job" if gpu.uuid in except_gpus else _reason_in_use(gpu)
         if why_not is None:
             free.append(gpu)
         else:
@@ -78,18 +78,18 @@ def usable(gpus: GpusNow, uuids: Sequence[str]) -> GpusNow:
 def _reason_in_use(gpu: VisibleGpu) -> str | None:
     """Return why a GPU is not idle, or None. The text does not name the owners of its processes."""
     if gpu.handle is None:
-        return "cannot be asked who uses it"
+        return "cannot be queried"
     if hardware.is_divided(gpu.handle):
         return "is divided (MIG), and its instances are not known"
     found = hardware.gpu_processes(gpu.handle)
     if found is None:
-        return "does not say who uses it"
+        return "does not report who uses it"
     # Graphics processes do not count: a desktop leaves enough memory, and often runs on the only GPU.
     if any(not process.draws for process in found):
         return "is in use"
     used, total = hardware.memory_held_bytes(gpu.handle), hardware.read_gpu(gpu.handle).memory_total_bytes
     if not found and used is not None and total and used > UNSEEN_USE_SHARE * total:
-        return "has memory in use by somebody who cannot be seen from here"
+        return "has memory in use by a process that is not visible from here"
     return None
 
 
@@ -128,13 +128,13 @@ def choose(wanted: str, num_ranks: int | None, gpus: GpusNow, why_no_gpu: str | 
         numbers = ", ".join(str(gpu.index) for gpu in taken)
         words = f"{_count_text(len(taken), 'GPU')} ({numbers})"
         if gpus.in_use:
-            words += f"; left alone: {in_words(gpus.in_use)}"
+            words += f"; skipped: {in_words(gpus.in_use)}"
         return Devices(kind="cuda", num_ranks=len(taken), uuids=tuple(gpu.uuid for gpu in taken), words=words)
     ranks = num_ranks or CPU_RANKS
     words = _count_text(ranks, "CPU rank")
     reason = why_no_gpu or in_words(gpus.in_use)
     if wanted != "cpu" and free:
-        words += f", because so many were asked for and only {_count_text(len(free), 'GPU')} can be used"
+        words += f", because that many were requested and only {_count_text(len(free), 'GPU')} can be used"
         words += f": {reason}" if reason else ""
     elif wanted != "cpu" and reason:
         words += f", because no GPU can be used: {reason}"

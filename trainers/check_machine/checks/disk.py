@@ -37,7 +37,7 @@ def check_file_system(folder: Path) -> Outcome:
         fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:
             fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            problems.append("a lock keeps nobody out")
+            problems.append("locks have no effect")
         except BlockingIOError:
             pass
     except OSError as error:
@@ -59,7 +59,7 @@ def check_file_system(folder: Path) -> Outcome:
             "Keep the runs on a local disk (ext4, xfs, btrfs, APFS), or a network file system with locks and "
             "owners: --runs-dir.",
         )
-    return Outcome.passed("Locks, owners, rights and replacing a file whole are all kept.")
+    return Outcome.passed("Locks, owners, permissions and atomic replacement of files work.")
 
 
 def check_disk(folder: Path, patience: Patience) -> Outcome:

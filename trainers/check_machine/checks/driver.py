@@ -132,7 +132,7 @@ def judge(nvidia: Nvidia, probe: Probe, *, num_free: int) -> Verdict:
     cards = f"{nvidia.num_cards} NVIDIA card{'' if nvidia.num_cards == 1 else 's'}"
     if nvidia.problem is not None:
         return _no_driver(nvidia.problem, cards)
-    together = f"{cards}, driver {nvidia.driver}, which knows CUDA up to {nvidia.cuda}; {wheel}"
+    together = f"{cards}, driver {nvidia.driver}, which supports CUDA up to {nvidia.cuda}; {wheel}"
     if (obstacle := probe.obstacle) is not None:
         reason = obstacle.reason
         return Verdict(fits=False, words=f"{together}.", said=reason, hint=obstacle.remedy, why_no_gpu=reason)
@@ -142,9 +142,9 @@ def judge(nvidia: Nvidia, probe: Probe, *, num_free: int) -> Verdict:
             fits=False, words=f"{together}.", hint=hint, why_no_gpu="torch was built for CPUs only"
         )
     if num_free == 0:
-        return Verdict(fits=True, words=f"{together}. The cards themselves are in use and were left alone.")
+        return Verdict(fits=True, words=f"{together}. The cards themselves are in use and were skipped.")
     if probe.left_out:
-        why = f"this torch has no programs for {', '.join(probe.left_out)}"
+        why = f"this torch has no kernels for {', '.join(probe.left_out)}"
         hint = "Install a torch that was built for this card: ./run.sh --torch-build auto."
         why_no_gpu = None if probe.uuids else why
         return Verdict(fits=False, words=f"{together}; {why}.", hint=hint, why_no_gpu=why_no_gpu)

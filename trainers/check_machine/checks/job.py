@@ -19,7 +19,7 @@ from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.engines import liveness
 from trainers.files.plain_files import REPOSITORY, open_plain
-from trainers.machine import environment, processes, threads
+from trainers.machine import environment, lifeline, processes, threads
 from trainers.machine.processes import ProcessTree
 
 LOG_END_BYTES = 4_000
@@ -57,8 +57,7 @@ class Job:
         self._deadline = time.monotonic() + limit_s
         self._events: list[Event] = []
         self._offset = run.events.stat().st_size if run.events.exists() else 0
-        lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
-        command = [*lifeline, sys.executable, "-m", "trainers.engines.local.supervisor", str(run.path)]
+        command = lifeline.bound(sys.executable, "-m", "trainers.engines.local.supervisor", str(run.path))
         if resume_step is not None:
             command += ["--resume", str(resume_step)]
         with (run.logs / "supervisor.log").open("ab") as log:
@@ -173,7 +172,7 @@ class Job:
             return self._patience.wait(what, poll, self._deadline)
         except TooLateError:
             raise JobError(
-                f"The job hung: {what} had not come when its {self._limit_s:g} s were over. It was ended."
+                f"The job hung: {what} did not come within {self._limit_s:g} s. It was ended."
             ) from None
 
     def _end_reason(self) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from trainers.check_machine.checks.findings import State, Value
 
-REPORT_HINT = "The file for a bug report holds the logs; docs/hangs-and-stop.md explains what runs say."
+REPORT_HINT = "The file for a bug report holds the logs; docs/hangs-and-stop.md explains their messages."
 
 
 @dataclass(frozen=True, kw_only=True)

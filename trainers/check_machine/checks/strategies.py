@@ -43,13 +43,13 @@ def check_strategy(bench: Bench, strategy: Strategy, ddp_losses: Losses) -> Outc
     if status.state != "stopped":
         return bench.failed(f"After Stop the run is {status.state}:", status.error or "")
     if (fault := fault_of(job.run, step)) is not None:
-        return bench.failed("It stopped, but what it saved is not whole:", fault)
+        return bench.failed("It stopped, but its checkpoint is incomplete:", fault)
     losses = job.losses
     if any(loss is None or not math.isfinite(loss) for loss in losses.values()):
-        return bench.failed("A loss became infinite, or no number.")
+        return bench.failed("A loss became infinite or NaN.")
     apart = largest_difference(losses, ddp_losses) if configs.can_compare(strategy) else None
     if apart is not None and apart > MOST_DIFFERENCE:
-        return bench.failed(f"Its first losses are up to {apart:.2g} off DDP's; rounding makes far less.")
+        return bench.failed(f"Its first losses are up to {apart:.2g} off DDP's; rounding explains far less.")
     bench.done()
     values = [Value(name=f"start to step {NUM_STEPS:,}", value=began_s, unit="s")]
     as_ddp = ""
@@ -57,7 +57,9 @@ def check_strategy(bench: Bench, strategy: Strategy, ddp_losses: Losses) -> Outc
         values.append(Value(name="apart from DDP's losses", value=apart, unit="loss"))
         as_ddp = " with DDP's losses"
     ranks = f"{num_ranks} rank{'' if num_ranks == 1 else 's'}"
-    return Outcome.passed(f"{ranks}: {step} steps{as_ddp}, stopped and saved whole.", values=tuple(values))
+    return Outcome.passed(
+        f"{ranks}: {step} steps{as_ddp}, stopped and saved completely.", values=tuple(values)
+    )
 
 
 def largest_difference(losses: Losses, ddp_losses: Losses) -> float | None:

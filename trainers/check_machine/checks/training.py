@@ -44,24 +44,24 @@ class DdpChecks:
         began_s = time.monotonic() - started
         saved = job.wait_for_checkpoint(job.ask("checkpoint")["step"])
         if (fault := fault_of(job.run, saved["step"])) is not None:
-            return self._bench.failed("The checkpoint is not whole:", fault)
+            return self._bench.failed("The checkpoint is incomplete:", fault)
         self._saved_step = saved["step"]
         values = (
             Value(name=f"start to step {NUM_STEPS:,}", value=began_s, unit="s"),
-            Value(name="training stood still", value=saved["stall_s"], unit="s", is_compared=False),
+            Value(name="training paused", value=saved["stall_s"], unit="s", is_compared=False),
         )
-        words = f"Saved at step {saved['step']:,} while it trained on, and every file is whole."
+        words = f"Saved at step {saved['step']:,} during training, and every file is complete."
         return Outcome.passed(words, values=values)
 
     def kill(self) -> Outcome:
         """Kill a rank with SIGKILL; check that the run names it and that no process remains."""
         job = self._bench.job
         if job is None or self._saved_step is None:
-            return Outcome.not_checked("The job that was to be killed did not get so far.")
+            return Outcome.not_checked("The job to be killed did not get that far.")
         rank = self._bench.devices.num_ranks - 1
         pid = job.rank_pid(rank)
         if pid is None:
-            return Outcome.not_checked("Which process is which rank cannot be seen on this system.")
+            return Outcome.not_checked("This system does not show which process is which rank.")
         os.kill(pid, signal.SIGKILL)
         killed = time.monotonic()
         status = job.wait_for_end()
@@ -75,21 +75,21 @@ class DdpChecks:
         if left := job.end():
             return self._bench.failed(f"{len(left)} processes of the job could not be ended.")
         self._bench.done()
-        words = f"Rank {rank} was killed (SIGKILL): named after {took_s:.1f} s, and no process was left."
+        words = f"Rank {rank} was killed (SIGKILL): reported after {took_s:.1f} s, and no process remained."
         return Outcome.passed(words, values=(Value(name="kill to end", value=took_s, unit="s"),))
 
     def resume(self) -> Outcome:
         """Resume from the checkpoint."""
         if self._run is None or self._saved_step is None:
-            return Outcome.not_checked("There is no checkpoint to go on from.")
+            return Outcome.not_checked("There is no checkpoint to continue from.")
         job = self._bench.resume(self._run, self._saved_step)
         job.wait_for_step(self._saved_step + NUM_STEPS)
         first = min(job.losses)
         if first != self._saved_step + 1:
             return self._bench.failed(
-                f"Resumed at step {self._saved_step:,}, it went on with step {first:,}."
+                f"Resumed at step {self._saved_step:,}, it continued with step {first:,}."
             )
-        return Outcome.passed(f"Went on with step {first:,}, from the checkpoint before the kill.")
+        return Outcome.passed(f"Continued with step {first:,}, from the checkpoint before the kill.")
 
     def stop(self) -> Outcome:
         """Stop the resumed job with a save."""
@@ -103,7 +103,7 @@ class DdpChecks:
         if status.state != "stopped":
             return self._bench.failed(f"After Stop the run is {status.state}:", status.error or "")
         if (fault := fault_of(job.run, step)) is not None:
-            return self._bench.failed("It stopped, but what it saved is not whole:", fault)
+            return self._bench.failed("It stopped, but its checkpoint is incomplete:", fault)
         self._disturbed.append(job.losses)
         self._stopped_step = step
         self._bench.done()
@@ -115,14 +115,14 @@ class DdpChecks:
         step = self._stopped_step
         if self._run is None or step is None:
             return Outcome.not_checked(
-                "There is nothing to compare with: the resumed run did not get so far."
+                "There is nothing to compare with: the resumed run did not get that far."
             )
         job = self._bench.start(ddp_config(self._bench.devices, max_steps=step))
         status = job.wait_for_end()
         if status.state != "finished":
             return self._bench.failed(f"The undisturbed run is {status.state}:", status.error or "")
         if (fault := fault_of(job.run, step)) is not None:
-            return self._bench.failed("What the undisturbed run saved is not whole:", fault)
+            return self._bench.failed("The checkpoint of the undisturbed run is incomplete:", fault)
         self.losses = job.losses
         if (different := first_difference(self.losses, self._disturbed)) is not None:
             return self._bench.failed(f"The resumed run has another loss at step {different:,}.")

@@ -254,7 +254,7 @@ class Check:
             allowed = self.allowed.format_map(values)
             return Problem(field=self.field, value=values[self.field], allowed=allowed)
         except KeyError as error:
-            raise FormulaError(f"the check {self.holds!r} names {error}, which is no field") from error
+            raise FormulaError(f"the check {self.holds!r} names {error}, which is not a field") from error
 
 
 NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")

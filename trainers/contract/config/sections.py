@@ -257,7 +257,7 @@ class Data:
     data_reading: str = setting(
         "",
         label="How your table is read",
-        help="What was changed in the list of columns, as JSON. Empty: as found automatically.",
+        help="Changes in the list of columns, as JSON. Empty: as detected automatically.",
         topic="data",
         max_length=20_000,
         check=parse_reading,
@@ -502,8 +502,8 @@ class Parallelism:
     all_reduce: str = setting(
         "auto",
         label="Average gradients",
-        help="auto: through memory that CPU ranks of one machine share, where they can; "
-        "backend: always over gloo or NCCL.",
+        help="auto: through shared memory for CPU ranks of one machine, if possible; backend: always over "
+        "gloo or NCCL.",
         by_strategy=True,
         topic="parallel",
         choices=("auto", "backend"),
@@ -619,7 +619,7 @@ class Teaching:
     mistake: str = setting(
         NO_MISTAKE,
         label="Broken on purpose",
-        help="A mistake that people make with DDP, built in to see what it does. Never for a real run.",
+        help="A common mistake with DDP, built in to show its effect. Never for a real run.",
         topic="teaching",
         catalog="mistakes",
     )
@@ -627,8 +627,7 @@ class Teaching:
         None,
         label="Compare replicas every … steps",
         term="fingerprint",
-        help="A hash of each rank's weights. Empty: as often as takes at most half a percent of the time; "
-        "0: never.",
+        help="A hash of each rank's weights. Empty: as often as possible within 0.5% of the time; 0: never.",
         topic="teaching",
         minimum=0,
         maximum=10**9,
@@ -654,7 +653,7 @@ class Where:
     partition: str = setting(
         "",
         label="Partition",
-        help="The cluster's nodes that the job may run on, and what is free of them. Empty: the default.",
+        help="The cluster's nodes that the job may run on, with their free resources. Empty: the default.",
         topic="where",
         max_length=MAX_NAME,
     )

@@ -13,18 +13,20 @@ The table is in DuckDB, and each decision is a query over many columns in long f
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from trainers.data.own.images import TRAIN_WORDS, VALIDATION_WORDS, side_of
 from trainers.data.own.table_file import EXPRESSIONS_AT_ONCE, Table, column, literal, parts_of
 
 NUMBER, CATEGORY, TEXT, DATE, FILE_NAME = "number", "category", "text", "date", "file name"
 IDENTIFIER, INDEX, CONSTANT = "identifier", "row index", "constant"
-EMPTY, MIXED, IGNORED = "empty", "mixed", "ignored"
-LEFT_OUT = (IDENTIFIER, INDEX, CONSTANT, EMPTY, IGNORED, FILE_NAME)
+EMPTY, MIXED, IGNORED, SPLIT = "empty", "mixed", "ignored", "split"
+LEFT_OUT = (IDENTIFIER, INDEX, CONSTANT, EMPTY, IGNORED, FILE_NAME, SPLIT)
 DECIMAL_COMMA, DECIMAL_POINT = "number, decimal comma", "number, decimal point"
 KINDS = (NUMBER, DECIMAL_COMMA, DECIMAL_POINT, CATEGORY, TEXT, DATE, IGNORED)  # what a user can choose
 
@@ -36,7 +38,8 @@ MISSING = (
 MISSING_NUMBER = (
     *MISSING, ".", "..", "...", "unknown", "unk", "missing", "undefined", "nil", "n.a.", "n. a.", "k.a.",
     "k. a.", "not available", "not applicable", "no data", "nodata", "empty", "(empty)", "<null>",
-    "#div/0!", "#value!", "#ref!", "#name?", "#num!", "*", "x", "tbd", "**", "无", "未知", "keine angabe",
+    "#div/0!", "#value!", "#ref!", "#name?", "#num!", "*", "x", "tbd", "**", "n/d", "s/d", "n.d.",
+    "#nv", "#n/d",    "无", "未知", "keine angabe",
 )  # fmt: skip
 MAX_COUNTED = 20_000
 MAX_EXAMINED = 1000  # only this many characters of a cell are examined
@@ -61,6 +64,8 @@ ORDERED_NAMES = (
 )  # fmt: skip
 NAMELESS = r"column 1|unnamed: \d+|row name|index|level_\d|"
 IMAGES = r"\.(jpe?g|jfif|png|gif|bmp|webp|tiff?|ppm|pgm|pbm|heic|heif|avif)$"
+_SIDES = "|".join((*TRAIN_WORDS, *VALIDATION_WORDS))
+SPLITS = rf"(?i)(?:public|private)?[ _-]?(?:{_SIDES})[ _-]?(?:set|data|集)?[0-9]?"
 IDEOGRAPHS = r"[\x{3040}-\x{30ff}\x{3400}-\x{9fff}\x{ac00}-\x{d7af}\x{0e00}-\x{0e7f}]"
 _BODY = r"[0-9][0-9.,'’\x{a0}\x{202f} ]*(?:[eE][+-]?[0-9]+)?|[.,][0-9]+(?:[eE][+-]?[0-9]+)?"
 _NUMBER_HERE = "\u0001"  # replaces the number while the rest of a cell is examined
@@ -73,24 +78,51 @@ _CURRENCIES = re.compile(
 )
 # (decimal mark, thousands separator). Of the pairs that fit the same number of cells, the first one is used.
 _MARKS = ((",", ""), (".", ","), (",", "."), (".", " "), (",", " "), (".", "'"), (",", "'"), (".", ""))
+# Digits of other scripts, and the signs in numbers whose meaning NFKC keeps: １２．５, ١٢٫٥.
+_ZEROS = "０٠۰०০๐"
+_WIDE_DIGITS = "".join(chr(ord(zero) + digit) for zero in _ZEROS for digit in range(10))
+_WIDE, _NARROW = _WIDE_DIGITS + "．，－＋％￥＄：／٫٬", "0123456789" * len(_ZEROS) + ".,-+%¥$:/.,"
 DATE_FORMATS = (
     "%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%m-%d-%Y",
-    "%d.%m.%y", "%m/%d/%y", "%d/%m/%y", "%d-%m-%y", "%b %d %Y", "%d %b %Y", "%B %d %Y", "%d %B %Y",
-    "%b %d, %Y", "%B %d, %Y", "%d. %B %Y", "%d-%b-%Y", "%d-%b-%y", "%b-%d-%Y", "%a %b %d %Y", "%a, %d %b %Y",
-    "%Y年%m月%d日", "%Y-%m", "%b %Y", "%B %Y", "%m/%Y", "%Y%m%d",
+    "%d.%m.%y", "%m/%d/%y", "%d/%m/%y", "%d-%m-%y", "%d %b %Y", "%b %d %Y", "%d %b %y", "%Y %b %d",
+    "%Y年%m月%d日", "%Y년%m월%d일", "%Y-%m", "%b %Y", "%m/%Y", "%Y%m%d",
 )  # fmt: skip
+# Beginnings of the names of months in English, German, French, Spanish, Italian, Portuguese and Dutch.
+MONTHS = {
+    "Jan": "jan|jän|ene|gen", "Feb": "feb|fév|fev", "Mar": "mar|mär|mrz|maa|mrt", "Apr": "apr|avr|abr",
+    "May": "may|mai|mag|mei", "Jun": "jun|juin|giu", "Jul": "jul|juil|lug", "Aug": "aug|aoû|aou|ago",
+    "Sep": "sep|set", "Oct": "oct|okt|ott|out", "Nov": "nov", "Dec": "dec|dez|déc|dic",
+}  # fmt: skip
+_MONTH = "|".join(MONTHS.values())
+_WEEKDAY = (
+    r"(?:(?:mon|tue|wed|thu|fr|sa|sá|sun|so|mo|mi|lun|mardi|martes|martedì|mer|jeu|jue|gio|ven|vie|dim|dom)\pL*"
+    r"|di|do|dienstag|donnerstag)[.,]* +"
+)
+_TIME = r"[0-9]{1,2}(?::[0-9]{2}|[hH][0-9]{2}|Uhr)"
 DATE_LETTERS = (
-    ("%Y", "YYYY"), ("%y", "YY"), ("%m", "MM"), ("%d", "DD"), ("%b", "month"), ("%B", "month"),
-    ("%a", "weekday"),
+    ("%Y", "YYYY"), ("%y", "YY"), ("%m", "MM"), ("%d", "DD"), ("%b", "month"),
 )  # fmt: skip
 _ARE_CODES = (
     "min(length(v)) >= 4 AND min(length(v)) = max(length(v)) AND bool_or(starts_with(v, '0')) "
     "AND NOT bool_or(contains(v, '.'))"
 )
 _LIKE_A_DATE = (
-    r"(?i)[0-9]{1,4}[-/. ][0-9]{1,2}[-/. ][0-9]{1,4}.*|[0-9]{4}-[0-9]{1,2}|[0-9]{1,2}/[0-9]{4}|[12][0-9]{7}"
-    r"|[0-9]{4}年.*"
-    r"|(?:[a-z]{3},? )?[0-9]{0,2}[-. ]{0,2}(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec).*[0-9]{2,4}.*"
+    r"(?i)(?:\pL{2,10}[.,]* +)?(?:[0-9]{1,4}[-/. ] ?[0-9]{1,2}[-/. ] ?[0-9]{1,4}.*"
+    r"|[0-9]{4}-[0-9]{1,2}|[0-9]{1,2}/[0-9]{4}|[12][0-9]{7}(?:T[0-9]{4,6}Z?)?|[0-9]{4}[年년].*"
+    rf"|(?:[0-9]{{1,4}}\pL{{0,2}}[-. ]{{0,2}}(?:de )?)?(?:{_MONTH})\pL*[-., ].*[0-9]{{2,4}}.*)"
+)
+# Phone numbers: +49 30 1234567, (555) 123-4567, 0171/2345678, 555-123-4567.
+_PHONE = (
+    r"\+[0-9]{1,3}[ ./(-][0-9 ./()-]{8,20}|\+[0-9]{10,15}|\(?0[0-9]{1,5}\)?[ /-][0-9 /-]{5,14}"
+    r"|\(?[0-9]{3}\)?[ .-][0-9]{3}[ .-][0-9]{4}|0[0-9](?:[ .][0-9]{2}){4}"
+)
+_PHONE_NAME = (
+    r"(?i)(?:.*[^a-z])?(?:tele)?(?:phone|fon|fono|tel|mobile?|handy|fax|whatsapp)(?:[^a-z].*|nummer|number)?"
+    r"|.*(?:电话|手机).*"
+)
+_CODE_NAME = (
+    r"(?i)(?:.*[^a-z])?"
+    r"(?:plz|zip|zip ?code|post ?code|postal ?code|postleitzahl|code ?postal)"
 )
 
 
@@ -103,6 +135,7 @@ class Notation:
     unit: str = ""
     is_plain: bool = False  # as written by programs: 1234.5, -1e-3
     is_time: bool = False  # 13:45 or 1:45 PM, read as hours
+    is_scaled: bool = False  # 565K and 1.5M in the same column
 
     @property
     def pattern(self) -> str:
@@ -116,8 +149,9 @@ class Notation:
             indian = f"[1-9][0-9]?(?:{mark}[0-9]{{2}})+{mark}[0-9]{{3}}"
             whole = f"(?:[1-9][0-9]{{0,2}}(?:{mark}[0-9]{{3}})+|{indian}|[0-9]+)"
         unit = f"(?:{re.escape(self.unit)})?" if self.unit else ""
+        scale = f"(?:{'|'.join(MAGNITUDES)})?" if self.is_scaled else ""
         number = rf"(?:{whole}(?:{point}[0-9]*)?|{point}[0-9]+)(?:[eE][+-]?[0-9]+)?"
-        return rf"{_SIGN}{_GAP}{unit}{_GAP}{_SIGN}{_GAP}{number}{_GAP}{unit}[)-]?"
+        return rf"{_SIGN}{_GAP}{unit}{_GAP}{_SIGN}{_GAP}{number}{_GAP}{scale}{_GAP}{unit}[)+-]?"
 
     def sql(self, cell: str) -> str:
         """Return SQL of the cell as a number; NULL if it is not one."""
@@ -139,6 +173,10 @@ class Notation:
         if self.decimal == ",":
             body = f"replace({body}, ',', '.')"
         sign = f"CASE WHEN regexp_matches({cell}, '^[^0-9]*[-−–(]|-$') THEN -1 ELSE 1 END"
+        if self.is_scaled:
+            letters = f"regexp_extract({cell}, '[0-9]\\s*({'|'.join(MAGNITUDES)})', 1)"
+            cases = " ".join(f"WHEN '{letter}' THEN {value!r}" for letter, value in MAGNITUDES.items())
+            sign = f"{sign} * CASE {letters} {cases} ELSE 1 END"
         return f"CASE WHEN {matches} THEN {sign} * TRY_CAST({body} AS DOUBLE) END"
 
     def words(self) -> str:
@@ -149,9 +187,14 @@ class Notation:
         parts = ["a decimal comma"] if self.decimal == "," else []
         parts += [f"{names[self.thousands]} between thousands"] if self.thousands else []
         parts += [f"the unit {self.unit}"] if self.unit else []
+        parts += ["letters for thousands and millions"] if self.is_scaled else []
         return " and ".join(parts) or "signs of its own"
 
 
+MAGNITUDES = {
+    "k": 1e3, "K": 1e3, "Tsd.": 1e3, "Mio.": 1e6, "Mio": 1e6, "Mn": 1e6, "mn": 1e6, "M": 1e6, "Mrd.": 1e9,
+    "Mrd": 1e9, "bn": 1e9, "Bn": 1e9, "B": 1e9, "T": 1e12, "万": 1e4, "亿": 1e8, "億": 1e8,
+}  # fmt: skip
 PLAIN = Notation(is_plain=True)
 
 
@@ -168,6 +211,7 @@ class Column:
         num_numbers: number of cells that are numbers; `num_too_large` of them exceed float32.
         is_chosen: True if the user has chosen the kind.
         example: a cell in an unusual number format, and the number that it is read as.
+        is_wide: True for numbers or dates with digits of other scripts, such as １２ or ١٢.
     """
 
     index: int
@@ -192,6 +236,7 @@ class Column:
     quartiles: tuple[float, float, float] = (0.0, 0.0, 0.0)
     is_chosen: bool = False
     example: tuple[str, str] = ("", "")
+    is_wide: bool = False
 
     @property
     def num_missing(self) -> int:
@@ -212,6 +257,8 @@ class Column:
     def cell(self) -> str:
         """SQL of a cell as text; NULL for a missing value."""
         plain = column(self.index)
+        if self.is_wide and self.kind in (NUMBER, MIXED, DATE):
+            plain = _narrow(plain)
         if not self.missing:
             return plain
         return f"CASE WHEN {plain} IN ({', '.join(map(literal, self.missing))}) THEN NULL ELSE {plain} END"
@@ -236,8 +283,12 @@ class Column:
             for code, letters in DATE_LETTERS:
                 form = form.replace(code, letters)
             what += f" ({form}): becomes year, month, weekday and elapsed days"
+        elif self.kind == SPLIT and not is_label:
+            what += " into training and validation"
         elif self.kind in LEFT_OUT and self.kind != IGNORED and not is_label:
             what += ", ignored"
+        if self.is_wide and self.kind in (NUMBER, MIXED):
+            what += " in digits of another script"
         if self.missing and self.num_missing:
             shown = ", ".join(f"‘{each}’" for each in self.missing[:3])
             what += f"; {shown} {'means' if len(self.missing) == 1 else 'mean'} missing"
@@ -300,11 +351,13 @@ def long_cells(columns: Iterable[Column], *, label: str = "NULL", as_numbers: bo
 
 @dataclass(frozen=True)
 class _Shares:
-    """Counts of a column: cells with a digit, image names, date-like cells, ideographs, cells, values."""
+    """Counts of a column: cells of each form, ideographs, cells, values."""
 
     digits: int = 0
     images: int = 0
     dates: int = 0
+    splits: int = 0
+    phones: int = 0
     ideographs: int = 0
     present: int = 0
     distinct: int = 0
@@ -327,7 +380,7 @@ class _Batch:
         self._profiles = self._count(places)
         self._spelled: dict[int, list[tuple[str, int]]] = {place: [] for place in places}
         self._shares: dict[int, _Shares] = {}
-        self._units: dict[int, list[str]] = {}  # of columns with several
+        self._doubts: dict[int, str] = {}  # why cells that look like numbers are not read as such
 
     def columns(self) -> list[Column]:
         """Return the decision about each column, in order."""
@@ -338,6 +391,8 @@ class _Batch:
                 found[place] = replace(profile, kind=EMPTY, reason="no cell has a value")
             elif place in self._codes:
                 found[place] = replace(profile, kind=CATEGORY, reason="codes with leading zeros")
+            elif is_plain and not self._chosen[place] and (named := _kind_by_name(profile)):
+                found[place] = replace(profile, kind=named[0], reason=named[1], confidence="medium")
             elif (
                 is_plain and not self._chosen[place] and not self._extra[place] and not _may_be_date(profile)
             ):
@@ -346,6 +401,11 @@ class _Batch:
         if rest:
             self._collect_values(rest)
             found |= self._dates(rest)
+            for place in rest:
+                shares = self._shares[place]
+                if place not in found and not self._chosen[place] and shares.phones > 0.95 * shares.present:
+                    phones = self._with_missing(self._profiles[place], MISSING_NUMBER)
+                    found[place] = replace(phones, kind=IDENTIFIER, reason="phone numbers")
             found |= self._numbers([place for place in rest if place not in found])
             for place in rest:
                 if place not in found:
@@ -397,6 +457,12 @@ class _Batch:
             f"SELECT col, left(v, {MAX_EXAMINED}) AS v, count(*) AS n FROM {long_cells(unread)} "
             f"WHERE v IS NOT NULL GROUP BY ALL",
         )
+        wide = {place for (place,) in self._table.query(
+            f"SELECT DISTINCT col FROM vals WHERE regexp_matches(v, {literal(f'[{_WIDE_DIGITS}]')})"
+        )}  # fmt: skip
+        if wide:
+            self._table.execute(f"UPDATE vals SET v = {_narrow('v')} WHERE col IN ({_listed(wide)})")
+            self._profiles |= {place: replace(self._profiles[place], is_wide=True) for place in wide}
         tests = [f"lower(v) IN ({', '.join(map(literal, MISSING_NUMBER))})"]
         tests += [
             f"(col = {place} AND lower(v) IN ({', '.join(map(literal, self._extra[place]))}))"
@@ -410,16 +476,11 @@ class _Batch:
             self._spelled[place].append((value, count))
         self._table.execute(f"DELETE FROM vals WHERE {spelled}")
         foreign = f"sum(n * (length(v) - length(regexp_replace(v, {literal(IDEOGRAPHS)}, '', 'g'))))"
-        images, dates = literal("(?i)" + IMAGES), literal(_LIKE_A_DATE)
-        tests = [
-            "regexp_matches(v, '[0-9]')",
-            f"regexp_matches(v, {images})",
-            f"regexp_full_match(v, {dates})",
-        ]
-        digits, image, date = map(_sum_where, tests)
+        tests = ["regexp_matches(v, '[0-9]')", f"regexp_matches(v, {literal('(?i)' + IMAGES)})"]
+        tests += [f"regexp_full_match(v, {literal(pattern)})" for pattern in (_LIKE_A_DATE, SPLITS, _PHONE)]
         self._shares = dict.fromkeys(places, _Shares())
         for place, *values in self._table.query(
-            f"SELECT col, {digits}, {image}, {date}, {foreign}::BIGINT, sum(n)::BIGINT, count(v) "
+            f"SELECT col, {', '.join(map(_sum_where, tests))}, {foreign}::BIGINT, sum(n)::BIGINT, count(v) "
             "FROM vals GROUP BY col"
         ):
             self._shares[place] = _Shares(*values)
@@ -445,9 +506,12 @@ class _Batch:
                 least[place] = share
         if not least:
             return {}
-        asked = ", ".join(f"count({_date_sql('v', form)})" for form in DATE_FORMATS)
+        dates = {form: _parsed(f"s{SPELLINGS.index(_spelled('v', form))}", form) for form in DATE_FORMATS}
+        spelled = ", ".join(f"{sql} AS s{place}" for place, sql in enumerate(SPELLINGS))
+        asked = ", ".join(f"count({date})" for date in dates.values())
         some = self._table.query(
-            f"SELECT col, count(v), {asked} FROM (SELECT * FROM vals WHERE col IN ({_listed(least)}) "
+            f"SELECT col, count(v), {asked} FROM (SELECT *, {spelled} FROM vals "
+            f"WHERE col IN ({_listed(least)}) "
             "QUALIFY row_number() OVER (PARTITION BY col) <= 200) GROUP BY col"
         )
         # Try all formats on 200 values per column first: most formats fit none, and each one costs a scan.
@@ -462,11 +526,13 @@ class _Batch:
         forms = [form for form in DATE_FORMATS if any(form in fitting for fitting in possible.values())]
         if not forms:
             return {}
-        dates = [_date_sql("v", form) for form in forms]
-        asked = ", ".join(f"{_sum_where(f'{date} IS NOT NULL')}, count(DISTINCT {date})" for date in dates)
+        asked = ", ".join(
+            f"{_sum_where(f'{dates[form]} IS NOT NULL')}, count(DISTINCT {dates[form]})" for form in forms
+        )
         found = {}
         for place, *values in self._table.query(
-            f"SELECT col, {asked} FROM vals WHERE col IN ({_listed(least)}) GROUP BY col"
+            f"SELECT col, {asked} FROM (SELECT *, {spelled} FROM vals WHERE col IN ({_listed(least)})) "
+            "GROUP BY col"
         ):
             fits = {
                 form: count for form, count in zip(forms, values[::2], strict=True) if form in possible[place]
@@ -502,16 +568,19 @@ class _Batch:
             "QUALIFY row_number() OVER (PARTITION BY col ORDER BY m DESC, s) <= 200 ORDER BY col, m DESC, s"
         ):
             shapes[place][shape] = count
-        by_notations: dict[tuple[str, str], list[int]] = {}
+        by_notations: dict[tuple[str, str, bool], list[int]] = {}
         others = {}
         for place in able:
-            unit, others[place], self._units[place] = _unit_of(shapes[place])
+            unscaled = _without_magnitudes(shapes[place])
+            unit, others[place], units = _unit_of(unscaled or shapes[place])
+            if units:
+                self._doubts[place] = f"numbers with different units: {', '.join(units[:4])}"
             decimal = {DECIMAL_COMMA: ",", DECIMAL_POINT: "."}.get(self._chosen[place], "")
-            by_notations.setdefault((unit, decimal), []).append(place)
+            by_notations.setdefault((unit, decimal, bool(unscaled)), []).append(place)
         found = {}
-        for (unit, decimal), some in by_notations.items():
+        for (unit, decimal, is_scaled), some in by_notations.items():
             notations = [
-                Notation(decimal=point, thousands=mark, unit=unit)
+                Notation(decimal=point, thousands=mark, unit=unit, is_scaled=is_scaled)
                 for point, mark in _MARKS
                 if decimal in ("", point)
             ] + [Notation(is_time=True)]
@@ -556,11 +625,18 @@ class _Batch:
             present, distinct = present - sum(others.values()), distinct - len(others)
         best = max([*fits.values(), plain])
         if present == 0 or best == 0 or (best < MIXED_FROM * present and not chosen):
+            points = [
+                sum(fits[each] for each in fits if each.decimal == mark and not each.thousands)
+                for mark in ".,"
+            ]
+            if min(points) > 0 and sum(points) >= 0.95 * present:
+                self._doubts[place] = "numbers, some with a decimal point and some with a decimal comma"
             return None
         notation, confidence, reason = PLAIN, "medium" if guessed else "high", ""
         if plain < best or chosen == DECIMAL_COMMA:
             fitting = [each for each, count in fits.items() if count == best]
-            notation = next((each for each in fitting if each == Notation(unit=each.unit)), fitting[0])
+            usual = replace(fitting[0], decimal=".", thousands="")
+            notation = usual if usual in fitting else fitting[0]
             # Is 1,266 a thousand or one and a quarter? Thousands, unless longer numbers lack the separator.
             grouped = next((each for each in fitting if each.thousands), None)
             is_ambiguous = (
@@ -597,16 +673,28 @@ class _Batch:
         if not chosen and self._are_images(profile):
             reason = "the cells are names of image files"
             return replace(self._with_missing(profile, MISSING), kind=FILE_NAME, reason=reason)
-        is_long = profile.words >= MIN_TEXT_WORDS or profile.ideographs
+        if self._shares[profile.index].splits == profile.num_present and self._is_split(profile):
+            return replace(profile, kind=SPLIT)
+        is_long = profile.ideographs or (profile.words >= MIN_TEXT_WORDS and self._has_words(profile))
         is_much = profile.num_distinct > 0.5 * profile.num_present or profile.num_distinct > 4 * MAX_ONE_HOT
         if is_long and is_much and profile.num_distinct > 1:
             return replace(self._with_missing(profile, ()), kind=TEXT)
         category = replace(self._with_missing(profile, MISSING), kind=CATEGORY)
-        if units := self._units.get(profile.index):
-            reason = f"numbers with different units: {', '.join(units[:4])}"
+        if profile.index in self._doubts:
             kind = IGNORED if profile.num_distinct > MAX_ONE_HOT else CATEGORY
-            category = replace(category, kind=kind, reason=reason, confidence="low")
+            category = replace(category, kind=kind, reason=self._doubts[profile.index], confidence="low")
         return category
+
+    def _is_split(self, profile: Column) -> bool:
+        values = self._table.query(f"SELECT v FROM vals WHERE col = {profile.index} LIMIT 9")
+        sides = {side_of(str(value)) for (value,) in values}
+        return len(values) < 9 and len(sides) > 1 and "train" in sides
+
+    def _has_words(self, profile: Column) -> bool:
+        """Return True for texts rather than numbers, codes or JSON with spaces; examines 1,000 values."""
+        words = r"len(regexp_extract_all(v, '\pL{2,}'))"
+        some = f"SELECT v FROM vals WHERE col = {profile.index} LIMIT 1000"
+        return bool(self._table.value(f"SELECT avg({words}) >= {MIN_TEXT_WORDS - 1} FROM ({some})"))
 
     def _are_images(self, profile: Column) -> bool:
         return profile.characters < 300 and self._shares[profile.index].images >= 0.95 * profile.num_present
@@ -626,6 +714,15 @@ class _Batch:
 def _may_be_date(profile: Column) -> bool:
     """Return True if plain numbers may be dates such as 20240131."""
     return profile.characters == 8 and re.search("dat|day|tag", profile.name.lower()) is not None
+
+
+def _kind_by_name(profile: Column) -> tuple[str, str] | None:
+    """Return kind and reason of plain numbers that are phone numbers or postcodes by their column's name."""
+    if re.fullmatch(_PHONE_NAME, profile.name) and profile.characters >= 7:
+        return IDENTIFIER, "phone numbers, by the name of the column"
+    if re.fullmatch(_CODE_NAME, profile.name.replace("_", " ")) and 3 <= profile.characters <= 10:
+        return CATEGORY, "postcodes, by the name of the column"
+    return None
 
 
 def _sum_where(condition: str) -> str:
@@ -666,6 +763,17 @@ def _unit_of(shapes: Mapping[str, int]) -> tuple[str, dict[str, int], list[str]]
     )
 
 
+def _without_magnitudes(shapes: Mapping[str, int]) -> dict[str, int]:
+    """Return the shapes of cells without k, M and the like; empty unless there are several of them."""
+    found: set[str] = set()
+    rest: Counter[str] = Counter()
+    for text, count in shapes.items():
+        match = re.fullmatch(rf"(.*{_NUMBER_HERE}\s*)({'|'.join(map(re.escape, MAGNITUDES))})(\W*)", text)
+        found |= {match[2] if match else ""} if _NUMBER_HERE in text else set()
+        rest[match[1].strip() + match[3] if match else text] += count
+    return dict(rest) if len({MAGNITUDES.get(each, 1.0) for each in found}) > 1 else {}
+
+
 def _is_ordinal(others: Mapping[str, int]) -> bool:
     """Return True for words that are values and not missing, such as 'more' in 1, 2, 3, more."""
     return any(
@@ -673,11 +781,48 @@ def _is_ordinal(others: Mapping[str, int]) -> bool:
     )
 
 
-def _date_sql(cell: str, form: str) -> str:
-    date = f"regexp_replace({cell}, '[T ,]+[0-9]{{1,2}}:[0-9]{{2}}.*$', '')"
+def _narrow(cell: str) -> str:
+    """Return SQL of a cell with ASCII digits."""
+    return f"translate({cell}, {literal(_WIDE)}, {literal(_NARROW)})"
+
+
+def _spelled(cell: str, form: str) -> str:
+    """Return SQL of a cell as `strptime` reads it: without time and weekday, with English months."""
+    if "%b" not in form:
+        date = f"regexp_replace({cell}, '([T ,]+(?:à |um )?{_TIME}.*|T[0-9]{{4,6}}Z?)$', '')"
+        if form == "%Y%m%d" or form[-1] == "일":
+            return f"replace({date}, ' ', '')"
+        # Mo, 05.03.2020; 5. 3. 2020; 2020. 03. 05.
+        return (
+            f"trim(regexp_replace(regexp_replace({date}, '^\\pL+[.,]* +', ''), '([./-]) +', '\\1', 'g'), '.')"
+        )
+    # Tue Nov 05 13:45:30 +0000 2019: the year is last.
+    date = f"regexp_replace({cell}, ' {_TIME}[0-9:.]*( [+-][0-9]{{4}}| [A-Z]{{3,4}})?( [0-9]{{4}})$', '\\2')"
+    date = f"regexp_replace({date}, '[T ,]+(à |um )?{_TIME}.*$', '')"
+    date = f"regexp_replace({date}, '^{_WEEKDAY}', '', 'i')"
+    word, start = (
+        f"regexp_extract({date}, '(?i)(?:^|[^\\pL])(({_MONTH})\\pL*)', {group})" for group in (1, 2)
+    )
+    names = literal(" ".join(f"{each}:{month}" for month, some in MONTHS.items() for each in some.split("|")))
+    month = f"substr({names}, strpos({names}, lower({start}) || ':') + length({start}) + 1, 3)"
+    date = f"replace({date}, {word}, {month})"
+    # Ordinals and prepositions: 1er, 5th, 5 de marzo.
+    date = f"regexp_replace({date}, '([0-9])(?:st|nd|rd|th|er|º|°)', '\\1', 'i')"
+    return f"trim(regexp_replace({date}, '(?: de | del |[-., /])+', ' ', 'g'))"
+
+
+SPELLINGS = list(dict.fromkeys(_spelled("v", form) for form in DATE_FORMATS))
+
+
+def _parsed(text: str, form: str) -> str:
+    """Return SQL of a text as a date; NULL if it has another format."""
+    parsed = f"TRY_CAST(TRY_STRPTIME({text}, {literal(form)}) AS DATE)"
     # %Y would also accept a year of two digits.
-    parsed = f"CAST(TRY_STRPTIME({date}, {literal(form)}) AS DATE)"
-    return f"CASE WHEN year({parsed}) BETWEEN 1000 AND 2999 THEN {parsed} END"
+    return f"CASE WHEN regexp_matches({text}, '[12][0-9]{{3}}') THEN {parsed} END" if "%Y" in form else parsed
+
+
+def _date_sql(cell: str, form: str) -> str:
+    return _parsed(_spelled(cell, form), form)
 
 
 def _resolved(table: Table, columns: Sequence[Column]) -> list[Column]:

@@ -54,9 +54,9 @@ def write_features(table: Table, plan: Plan, folder: Path) -> tuple[dict[str, An
     """
     width = len(feature_names(plan))
     require_space(folder, table.num_rows * (8 * len(plan.features) + 4 * width))
-    targets, raw = _write_raw(table, plan, folder)
+    targets, raw, held = _write_raw(table, plan, folder)
     labels = None if plan.task == TABULAR_REGRESSION else targets
-    train, validation = split_rows(labels, len(targets))
+    train, validation = split_by(held, labels, len(targets))
     is_train = np.zeros(len(targets), dtype=bool)
     is_train[train] = True
     mean, std = _scale_of(raw, is_train)
@@ -87,13 +87,14 @@ def chunks(
 ) -> Iterator[tuple[list[npt.NDArray[Any]], npt.NDArray[Any]]]:
     """Yield pieces of some thousand rows: the values of `cells`, and the targets (class numbers or numbers).
 
-    Rows without a label, or with an unreadable cell in a numeric column, are left out.
+    Rows without a label or side of the split, or with an unreadable cell in a numeric column, are left out.
     """
     is_number = plan.task == TABULAR_REGRESSION
     checked = [each for each in plan.features if each.cell != "NULL"]
     usable = [f"(abs({each.sql}) <= {LARGEST_NUMBER!r} OR {each.cell} IS NULL)" for each in checked]
     if is_number:
         usable.append(f"abs({plan.label_sql}) <= {LARGEST_NUMBER!r}")
+    usable += [f"({plan.split}) IS NOT NULL"] * bool(plan.split)
     asked = [plan.label_sql, *cells, *usable]
     size = max(256, _CELLS_AT_ONCE // (len(cells) + 1))
     if plan.texts:
@@ -130,19 +131,34 @@ def _arrays(table: Table, expressions: Sequence[str], start: int, end: int) -> l
     return found
 
 
-def _write_raw(table: Table, plan: Plan, folder: Path) -> tuple[npt.NDArray[Any], MappedArray]:
-    """Write raw numbers, category numbers, and NaN for missing cells; return the targets and the array."""
+def split_by(
+    held: list[npt.NDArray[Any]], labels: npt.NDArray[Any] | None, num_rows: int
+) -> tuple[Rows, Rows]:
+    """Return the rows of training and validation: by a column's pieces `held` if any, else a fifth."""
+    if not held:
+        return split_rows(labels, num_rows)
+    is_held = np.concatenate(held).astype(bool)
+    return np.flatnonzero(~is_held), np.flatnonzero(is_held)
+
+
+def _write_raw(
+    table: Table, plan: Plan, folder: Path
+) -> tuple[npt.NDArray[Any], MappedArray, list[npt.NDArray[Any]]]:
+    """Write raw numbers, category numbers, and NaN for missing cells; return targets, array and split."""
     writer = ArrayWriter(folder, RAW, "<f8", (len(plan.features),))
-    all_targets = []
+    all_targets, held = [], []
     progress = Progress("rows read", table.num_rows)
-    for values, targets in chunks(table, plan, [feature.sql for feature in plan.features]):
-        columns = [_column(cells, feature) for cells, feature in zip(values, plan.features, strict=True)]
+    asked = [*(feature.sql for feature in plan.features), *[plan.split] * bool(plan.split)]
+    for values, targets in chunks(table, plan, asked):
+        held += values[len(plan.features) :]
+        columns = [_column(cells, feature) for cells, feature in zip(values, plan.features, strict=False)]
         writer.append(np.stack(columns, axis=1))
         all_targets.append(targets)
         progress.add(len(targets))
     progress.finish()
     about = writer.close()
-    return np.concatenate(all_targets), MappedArray(folder / f"{RAW}.bin", "<f8", tuple(about["shape"]))
+    array = MappedArray(folder / f"{RAW}.bin", "<f8", tuple(about["shape"]))
+    return np.concatenate(all_targets), array, held
 
 
 def _column(cells: npt.NDArray[Any], feature: Feature) -> Numbers:

@@ -61,7 +61,14 @@ NO_CLASSES = (  # folders of other tasks
 MIN_PER_CLASS = 2
 FEW_PER_CLASS = 10
 MUCH = 0.05  # share of the images: leaving out more is the user's decision
-PER_CLASS_HINT = "Each class is a folder of its own, with its images in it."
+PER_CLASS_HINT = "Each class is a folder of its own, with its {unit} in it."
+UNLABELLED = ("unsup", "unlabeled", "unlabelled", "unlabeled data")
+# The beginning of a file's name that may be its class: cat.17.jpg, Egyptian_Mau_3.jpg.
+_CLASS_IN_NAME = re.compile(r"([^\W\d_]{2,}(?:[ _-][^\W\d_]+)*)[ ._(-]*\d")
+CAMERA_NAMES = {
+    "img", "image", "images", "dsc", "dscn", "dscf", "pic", "photo", "picture", "frame", "scan", "screenshot",
+    "file", "bild", "foto", "pxl", "sample", "train", "test", "val", "untitled",
+}  # fmt: skip
 
 Labelled = tuple[str, str, bool | None]  # name, class, and True for validation if folders say so
 
@@ -101,22 +108,74 @@ def arrange(
     images = _images_of(source, problems)
     if not images:
         return Arrangement()
-    depth = _depth_of_root(images)
-    tops = sorted({_part(name, depth) for name in images} - {""})
-    class_depth = depth
-    if (sides := _split_of(tops, images, depth)) is not None:
-        labelled, class_depth = _with_given_splits(images, depth, sides, problems)
-    elif all(_split_of(inside, [], 0) for inside in _inside(images, depth).values()):
-        # Each class has its own folders for training and validation.
-        sided = {name: _side(_part(name, depth + 1)) for name in images}
-        labelled = [(name, _part(name, depth), side != "train") for name, side in sided.items() if side]
+    labelled = labelled_files(source, images, "images", skip=skip, problems=problems)
+    return _numbered(labelled, reading, len(images), problems) if labelled else Arrangement()
+
+
+def labelled_files(
+    source: ImageSource, names: Sequence[str], unit: str, *, skip: bool, problems: Problems
+) -> list[Labelled]:
+    """Return the files that have a class, with their class and split, by folder names or file names.
+
+    Args:
+        unit: what the files are, as in "3 images".
+        skip: True if files without a class may be left out.
+    """
+    labelled, class_depth = _by_folders(names, unit, tried := Problems())
+    if len({label for _, label, _ in labelled}) < 2 and (virtual := _by_file_names(names)):
+        labelled, class_depth = _by_folders(list(virtual), unit, problems)
+        labelled = [(virtual[name], label, held) for name, label, held in labelled]
+        message = (
+            f"the classes are in the names of the files, such as {quoted(PurePosixPath(names[0]).name)}."
+        )
+        problems.note("the classes", message)
     else:
-        labelled = [(name, _part(name, depth), None) for name in images]
-        _report_inner_folders(_inside(images, depth), problems)
+        problems.add(tried)
     for name in source.empty_folders:
         if name.count("/") == class_depth:
-            problems.note(name, "there is no image in this folder: it is no class.")
-    return _numbered(labelled, reading, skip=skip, problems=problems)
+            problems.note(name, f"there is no {unit.removesuffix('s')} in this folder: it is no class.")
+    if unlabelled := [name for name, label, _ in labelled if alike(label) in UNLABELLED]:
+        message = f"{len(unlabelled):,} {unit} are in a folder of {unit} without a label: they are not used."
+        problems.note("the classes", message)
+        labelled = [entry for entry in labelled if alike(entry[1]) not in UNLABELLED]
+    if loose := [name for name, label, _ in labelled if not label]:
+        message = f"{len(loose):,} {unit} are in no class folder: {listed(list(map(quoted, loose)), 3)}."
+        hint = PER_CLASS_HINT.format(unit=unit)
+        if len(loose) == len(labelled):
+            problems.fault("the data", message, hint)
+            return []
+        skip = skip or len(loose) <= MUCH * len(labelled)
+        problems.unreadable("the data", message, hint, skip=skip, num_samples=len(loose))
+    return [entry for entry in labelled if entry[1]]
+
+
+def _by_folders(names: Sequence[str], unit: str, problems: Problems) -> tuple[list[Labelled], int]:
+    """Return the files with class and split by folder names, and the depth of the class folders."""
+    depth = _depth_of_root(names)
+    tops = sorted({_part(name, depth) for name in names} - {""})
+    if (sides := _split_of(tops, names, depth)) is not None:
+        return _with_given_splits(names, depth, sides, unit, problems)
+    if all(_split_of(inside, [], 0) for inside in _inside(names, depth).values()):
+        # Each class has its own folders for training and validation.
+        sided = {name: side_of(_part(name, depth + 1)) for name in names}
+        return [(name, _part(name, depth), side != "train") for name, side in sided.items() if side], depth
+    _report_inner_folders(_inside(names, depth), unit, problems)
+    return [(name, _part(name, depth), None) for name in names], depth
+
+
+def _by_file_names(names: Sequence[str]) -> dict[str, str]:
+    """Return the files by names with a class folder, if their own names begin with a class: cat.17.jpg."""
+    classes = {name: _CLASS_IN_NAME.match(name.rpartition("/")[2]) for name in names}
+    counts = Counter(found[1].lower() for found in classes.values() if found)
+    known = sum(count for label, count in counts.items() if label not in CAMERA_NAMES)
+    is_usual = 2 <= len(counts) <= known / 5 and min(counts.values()) >= MIN_PER_CLASS
+    if not is_usual or known < len(names) / 2 or CAMERA_NAMES & counts.keys():
+        return {}
+    virtual = {}
+    for name, found in classes.items():
+        folder, _, own = name.rpartition("/")
+        virtual[f"{folder}/{found[1].lower()}/{own}".lstrip("/") if found else name] = name
+    return virtual
 
 
 def arrange_listed(
@@ -142,7 +201,7 @@ def arrange_listed(
     labelled: list[Labelled] = [
         (file, labels[name], None) for name, file in found.items() if file is not None
     ]
-    return _numbered(labelled, reading, skip=False, problems=problems)
+    return _numbered(labelled, reading, len(labelled), problems)
 
 
 def sort_classes(names: Iterable[str]) -> list[str]:
@@ -199,12 +258,9 @@ def _images_of(source: ImageSource, problems: Problems) -> list[str]:
     kept = set(images)
     others = [name for name in source.files if name not in kept]
     shown = listed([quoted(name) for name in others], 3)
-    num_texts = sum(suffixes[name] in TEXT_SUFFIXES for name in others)
-    if not images and num_texts > 1:
-        hint = "Texts with classes are read from a table with a column of texts and one of labels."
-        problems.fault("the data", f"there is no image in it, but {num_texts:,} texts: {shown}.", hint)
-    elif not images:
-        hint = f"Images are files ending in {', '.join(IMAGE_SUFFIXES)}. {PER_CLASS_HINT}"
+    if not images:
+        layout = PER_CLASS_HINT.format(unit="images")
+        hint = f"Images are files ending in {', '.join(IMAGE_SUFFIXES)}. {layout}"
         there = f", but {shown}" if others else ""
         problems.fault("the data", f"there is no image in it{there}.", hint)
     elif others:
@@ -222,7 +278,7 @@ def _depth_of_root(images: Sequence[str]) -> int:
     return depth
 
 
-def _side(folder: str) -> str:
+def side_of(folder: str) -> str:
     """Return "train", a validation word or "" for a folder name such as seg_train, testData or val2017."""
     words = _SPLIT_WORD.findall(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", folder).lower())
     found = [word for word, _ in words]
@@ -239,7 +295,7 @@ def _split_of(tops: Iterable[str], images: Sequence[str], depth: int) -> tuple[s
     Classes may be named train_station and test_tube. So folders that contain images directly count as splits
     only if their names are equal apart from the split word.
     """
-    sides = {top: _side(top) for top in tops}
+    sides = {top: side_of(top) for top in tops}
     train = [top for top, side in sides.items() if side == "train"]
     held = sorted(
         (top for top, side in sides.items() if side not in ("", "train")), key=lambda t: _rank(sides[t])
@@ -248,7 +304,8 @@ def _split_of(tops: Iterable[str], images: Sequence[str], depth: int) -> tuple[s
         return None
     has_classes = any(_part(name, depth) == train[0] and _part(name, depth + 1) for name in images)
     rests = {_SPLIT_WORD.sub("", top.lower()) for top in (train[0], held[0])}
-    return (train[0], held[0]) if has_classes or len(rests) == 1 else None
+    is_pure = all(re.fullmatch(r"(set|data|images|imgs|files)?[\W\d_]*", rest) for rest in rests)
+    return (train[0], held[0]) if has_classes or is_pure or len(rests) == 1 else None
 
 
 def _inside(images: Sequence[str], depth: int) -> dict[str, set[str]]:
@@ -259,17 +316,17 @@ def _inside(images: Sequence[str], depth: int) -> dict[str, set[str]]:
     return found
 
 
-def _report_inner_folders(inside: Mapping[str, set[str]], problems: Problems) -> None:
+def _report_inner_folders(inside: Mapping[str, set[str]], unit: str, problems: Problems) -> None:
     """Report subfolders that are the same in each class and could be the classes themselves."""
     names = sorted(set.intersection(*inside.values()) - {""})
     if len(inside) > 1 and len(names) > 1:
         message = f"the folders in them are not used: {listed([quoted(name) for name in names])} are in each."
-        hint = "If those are the classes, put all images of one into one folder."
+        hint = f"If those are the classes, put all {unit} of one into one folder."
         problems.note(f"the classes {listed(sorted(inside), 3)}", message, hint)
 
 
 def _with_given_splits(
-    images: Sequence[str], depth: int, folders: tuple[str, str], problems: Problems
+    images: Sequence[str], depth: int, folders: tuple[str, str], unit: str, problems: Problems
 ) -> tuple[list[Labelled], int]:
     """Return the labelled images of both folders, and the depth of the class folders."""
     train, validation = folders
@@ -284,7 +341,7 @@ def _with_given_splits(
     held = [label for _, label, is_held in labelled if is_held]
     trained = [label for _, label, is_held in labelled if not is_held]
     if not any(held) and any(trained):
-        message = f"its {len(held):,} images have no class folder: they are not used."
+        message = f"its {len(held):,} {unit} have no class folder: they are not used."
         problems.note(validation, message, f"A part of {train} is kept for validation.")
         labelled = [(name, label, None) for name, label, is_held in labelled if not is_held]
     else:
@@ -293,27 +350,16 @@ def _with_given_splits(
         )
     unused = Counter(_part(name, depth) for name in images)
     for folder in sorted(unused.keys() - {*folders, ""}):
-        message = f"its {unused[folder]:,} images are not used: "
+        message = f"its {unused[folder]:,} {unit} are not used: "
         message += f"{train} is for training, {validation} for validation."
         problems.note(folder, message)
     return labelled + [(name, "", None) for name in images if not _part(name, depth)], class_depth
 
 
 def _numbered(
-    labelled: list[Labelled], reading: Mapping[str, Any], *, skip: bool, problems: Problems
+    labelled: list[Labelled], reading: Mapping[str, Any], total: int, problems: Problems
 ) -> Arrangement:
     """Number the classes and check them."""
-    total = len(labelled)
-    if loose := [name for name, label, _ in labelled if not label]:
-        message = (
-            f"{len(loose):,} images are in no class folder: {listed([quoted(name) for name in loose], 3)}."
-        )
-        labelled = [entry for entry in labelled if entry[1]]
-        if not labelled:
-            problems.fault("the data", message, PER_CLASS_HINT)
-            return Arrangement()
-        skip = skip or len(loose) <= MUCH * total
-        problems.unreadable("the data", message, PER_CLASS_HINT, skip=skip, num_samples=len(loose))
     labelled = _joined(labelled, problems, is_joined=bool(reading.get("join_labels")))
     is_given = any(held is not None for *_, held in labelled)
     if is_given:

@@ -112,6 +112,14 @@ class Problems:
             hint = f"{hint} Or choose to leave out unreadable samples."
             self.fault(where, message, hint, line=line, num_to_leave_out=num_samples, **more)
 
+    def add(self, others: Problems) -> None:
+        """Add the problems of another collection that has fewer than `MAX_SHOWN`."""
+        self._faults += others._faults
+        self._notes += others._notes
+        self.num_faults += others.num_faults
+        self.num_notes += others.num_notes
+        self.num_to_leave_out += others.num_to_leave_out
+
     def check(self, path: str) -> None:
         """Raise `DataError` if there are faults.
 

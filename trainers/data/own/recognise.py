@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import itertools
 import os
+import re
 import stat
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from trainers.contract.config.options import plain_path
 from trainers.data.dataset import IMAGE_CLASSIFICATION, LANGUAGE_MODELLING, DataOptions
-from trainers.data.own.image_files import STARTS, ZipSource
+from trainers.data.own.cache import TemporaryFolder
+from trainers.data.own.formats import AS_TABLE, WEB_PAGE, binary_format, text_format
+from trainers.data.own.image_files import STARTS, ZipSource, is_ignored, is_image
 from trainers.data.own.images import IMAGE_SUFFIXES, Images
-from trainers.data.own.problems import Problems, quoted
+from trainers.data.own.problems import Problems, listed, quoted
+from trainers.data.own.processes import check_time, walk
 from trainers.data.own.reading import ReadingError, find_encoding, text_chunks
+from trainers.data.own.sources import (
+    OPENERS,
+    PACKED_STARTS,
+    DataFile,
+    PackedFile,
+    TextFolder,
+    source_of,
+    text_names,
+)
 from trainers.data.own.table import TableData, listed_images
 from trainers.data.own.table_file import (
     LIKE_A_NUMBER,
@@ -28,13 +43,13 @@ from trainers.data.own.texts import PlainText
 from trainers.files.plain_files import REPOSITORY
 
 TAKEN = (
-    "Taken are a folder or zip of images in class folders, a table (CSV, TSV, Parquet, JSON "
+    "Taken are a folder or zip of images or texts in class folders, a table (CSV, TSV, Parquet, JSON "
     "Lines, Excel), or a text."
 )
 NOT_TAKEN = {
     **dict.fromkeys((".pdf", ".docx", ".doc"), "Save its text as a .txt file."),
     **dict.fromkeys((".tar", ".tgz", ".7z", ".rar"), "Unpack it and give the folder."),
-    **dict.fromkeys((".gz", ".bz2", ".xz", ".zst"), "Unpack it and give what is in it."),
+    **dict.fromkeys((".zst", ".lz4", ".z"), "Unpack it and give what is in it."),
 }
 PROSE_SUFFIXES = (".md", ".rst", ".tex", ".html", ".htm", ".xml", ".py", ".js", ".c", ".cpp", ".java", ".log")
 MAX_ENTRIES_COMPARED = 10_000
@@ -132,56 +147,131 @@ def _nearest(path: Path, folder: Path) -> Path | None:
     return folder.joinpath(by_lower_case[close[0]], *rest) if close else None
 
 
-def _kind_of(path: Path, options: DataOptions, problems: Problems) -> AnyKind | None:
+def _kind_of(
+    path: Path, options: DataOptions, problems: Problems, packed: PackedFile | None = None
+) -> AnyKind | None:
+    """Return a reader for a file or folder.
+
+    Args:
+        packed: the compressed file whose beginning `path` is.
+    """
     suffix = path.suffix.lower()
     if path.is_dir():
         return _in_folder(path, options, problems)
-    with path.open("rb") as file:
-        start = file.read(4096)
-    if start.startswith(b"PAR1") and suffix not in PARQUET_SUFFIXES:
-        message = "it is a Parquet file by its beginning."
-        problems.fault(path.name, message, "Name it so that it ends in .parquet.")
+    with path.open("rb") as opened:
+        start = opened.read(4096)
+    file = packed or DataFile(path)
+    message, hint = _why_not_read(start, suffix)
+    found = None if message or packed else _packed(path, start, problems)
+    if found is not None:
+        with contextlib.closing(TemporaryFolder("beginning")) as folder:
+            return _kind_of(found.beginning(folder.path), options, problems, found)
+    if problems.num_faults:
         return None
-    if start.startswith(STARTS) and suffix in TEXT_SUFFIXES:
-        message = "it is a spreadsheet or a zip by its beginning."
-        problems.fault(path.name, message, "Name it so that it ends in .xlsx or .zip.")
-        return None
-    if suffix in NOT_TAKEN:
-        problems.fault(path.name, f"files ending in {suffix} are not read.", NOT_TAKEN[suffix])
-        return None
+    is_zip = start.startswith(STARTS) and suffix not in TABLE_SUFFIXES
+    if packed and (is_zip or _packing(start)):
+        message, hint = "it is compressed twice.", "Unpack it and give what is in it."
     # Check the first bytes, because any file can have a zip appended to it.
-    if suffix == ".zip" or (start.startswith(STARTS) and suffix not in TABLE_SUFFIXES):
-        if table := _table_in_zip(path):
-            problems.fault(
-                path.name, f"it holds a table, {quoted(table)}, not images.", "Unpack it and give the table."
-            )
-            return None
-        return Images(path, options)
-    if options.task == LANGUAGE_MODELLING and suffix not in (*PARQUET_SUFFIXES, *SHEET_SUFFIXES):
-        return PlainText(path, options)
-    if suffix in TABLE_SUFFIXES and (suffix != ".json" or start.lstrip()[:1] in (b"[", b"{")):
-        return _table(path, options, problems)
-    if suffix in IMAGE_SUFFIXES:
-        problems.fault(path.name, "one image is no data set.", "Give a folder with a folder for each class.")
+    elif not message and (is_zip or suffix == ".zip"):
+        return _texts_in(path, options) or Images(path, options)
+    elif not message and suffix in IMAGE_SUFFIXES:
+        message, hint = "one image is no data set.", "Give a folder with a folder for each class."
+    if message:
+        problems.fault(path.name, message, hint)
         return None
+    if options.task == LANGUAGE_MODELLING and suffix not in (*PARQUET_SUFFIXES, *SHEET_SUFFIXES):
+        return PlainText(file, options)
+    if suffix in TABLE_SUFFIXES and (suffix != ".json" or start.lstrip()[:1] in (b"[", b"{")):
+        return _table(file, options, problems)
     try:
         encoding = find_encoding(path)
         text = next(text_chunks(path, encoding, LOOKED_AT_CHARACTERS), "")
     except ReadingError as error:
-        problems.fault(
-            path.name, f"it is of no kind that can be read here: {error.message}", TAKEN, line=error.line
-        )
+        message = f"it is of no kind that can be read here: {error.message}"
+        problems.fault(path.name, message, TAKEN, line=error.line)
         return None
-    is_tabular = suffix not in PROSE_SUFFIXES and _looks_like_table(text)
-    return _table(path, options, problems) if is_tabular else PlainText(path, options)
+    is_tabular = suffix not in PROSE_SUFFIXES and (text_format(text) or _looks_like_table(text))
+    return _table(file, options, problems) if is_tabular else PlainText(file, options)
 
 
-def _table_in_zip(path: Path) -> str:
-    """Return the name of a table in a zip without images, or an empty string."""
+def _why_not_read(start: bytes, suffix: str) -> tuple[str, str]:
+    """Return the message and hint for a file of a known format that is not read; empty for other files."""
+    if start.startswith(b"PAR1") and suffix not in PARQUET_SUFFIXES:
+        return "it is a Parquet file by its beginning.", "Name it so that it ends in .parquet."
+    if start.startswith(STARTS) and suffix in TEXT_SUFFIXES:
+        return "it is a spreadsheet or a zip by its beginning.", "Name it so that it ends in .xlsx or .zip."
+    if suffix in NOT_TAKEN:
+        return f"files ending in {suffix} are not read.", NOT_TAKEN[suffix]
+    name = binary_format(start)
+    if name and suffix not in PROSE_SUFFIXES and (name != WEB_PAGE or suffix in TABLE_SUFFIXES):
+        hint = NOT_TAKEN[".pdf"] if name == "a PDF" else AS_TABLE
+        return f"it is {name} by its beginning, which is not read.", hint
+    return "", ""
+
+
+def _packing(start: bytes) -> str:
+    """Return .gz, .bz2 or .xz by the first bytes of a compressed file, or an empty string."""
+    return next((kind for magic, kind in PACKED_STARTS.items() if start.startswith(magic)), "")
+
+
+def _packed(path: Path, start: bytes, problems: Problems) -> PackedFile | None:
+    """Return the file in a compressed file or in a zip without images; None if there is none."""
+    if kind := _packing(start):
+        return PackedFile(path, kind)
+    suffix = path.suffix.lower()
+    if suffix in OPENERS:
+        hint = "It may be incomplete: copy or create it again."
+        problems.fault(path.name, f"it does not begin like a file ending in {suffix}.", hint)
+    if not start.startswith(STARTS) or suffix in TABLE_SUFFIXES:
+        return None
     names = ZipSource(path, Problems()).files
     if any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
-        return ""
-    return next((name for name in names if name.lower().endswith(TABLE_SUFFIXES)), "")
+        return None
+    found = [name for name in names if name.lower().endswith(TABLE_SUFFIXES)]
+    if not found:
+        found = [
+            name for name in names if not re.search(r"((read.?me|licen[cs]e)[^/]*|\.zip)$", name.lower())
+        ]
+        return PackedFile(path, "", found[0]) if len(found) == 1 else None
+    chosen = found if len(found) == 1 else [name for name in found if "train" in name.lower()]
+    if len(chosen) != 1:
+        message = f"it holds {len(found):,} tables: {listed(list(map(quoted, found)))}."
+        problems.fault(path.name, message, "Unpack it and give one of them.")
+        return None
+    if len(found) > 1:
+        others = listed([quoted(name) for name in found if name != chosen[0]])
+        problems.note(path.name, f"{quoted(chosen[0])} is read; there are also {others}.")
+    return PackedFile(path, "", chosen[0])
+
+
+def _texts_in(path: Path, options: DataOptions) -> AnyKind | None:
+    """Return a reader for texts in class folders, in a folder or zip without images; else None."""
+    if path.is_dir():
+        found = (f"{folder}/{name}" for folder, _, files in walk(path) for name in files)
+        names = [os.path.relpath(name, path) for name in _until_image(found)]
+    else:
+        names = list(_until_image(iter(ZipSource(path, Problems()).files)))
+    texts = text_names([name for name in names if not any(map(is_ignored, name.split("/")))])
+    folders = {name.rpartition("/")[0] for name in texts if "/" in name}
+    if len(folders) < 2 or any(name.lower().endswith(IMAGE_SUFFIXES) for name in names[-1:]):
+        return None
+    source = source_of(path, Problems())
+    if any(
+        is_image(source, name)
+        for name in texts[:: -(-len(texts) // 20)]
+        if "." not in name.rpartition("/")[2]
+    ):
+        return None
+    return TableData(TextFolder(path, skip=options.skip_unreadable), options)
+
+
+def _until_image(names: Iterator[str]) -> Iterator[str]:
+    """Yield names up to and including the first one of an image."""
+    for name in names:
+        check_time()
+        yield name
+        if name.lower().endswith(IMAGE_SUFFIXES):
+            return
 
 
 def _looks_like_table(text: str) -> bool:
@@ -202,10 +292,10 @@ def _looks_like_table(text: str) -> bool:
     return has_numbers or has_labels or (dialect.delimiter == "\t" and dialect.share > 0.98)
 
 
-def _table(path: Path, options: DataOptions, problems: Problems) -> AnyKind | None:
+def _table(file: DataFile, options: DataOptions, problems: Problems) -> AnyKind | None:
     """Return a reader for the table, or for the images listed in it if their folder is given."""
     if not options.images_path:
-        return TableData(path, options)
+        return TableData(file, options)
     folder = data_path(replace(options, path=options.images_path))
     if not folder.is_dir():
         problems.fault(
@@ -214,7 +304,7 @@ def _table(path: Path, options: DataOptions, problems: Problems) -> AnyKind | No
             "Give the folder that contains the images.",
         )
         return None
-    labels = listed_images(path, options, problems)
+    labels = listed_images(file, folder, options, problems)
     return None if labels is None else Images(folder, options, labels=labels)
 
 
@@ -233,4 +323,4 @@ def _in_folder(path: Path, options: DataOptions, problems: Problems) -> AnyKind 
             message = "the folder holds tables or texts, not images."
             problems.fault(path.name, message, hint, suggested=suggested)
             return None
-    return Images(path, options)
+    return _texts_in(path, options) or Images(path, options)

@@ -38,16 +38,25 @@ from trainers.data.own.columns import (
     LEFT_OUT,
     MIXED,
     NUMBER,
+    SPLIT,
     TEXT,
     Column,
     read_columns,
 )
-from trainers.data.own.features import TooFarError, chunks, feature_names, rows_of, write_features
+from trainers.data.own.features import (
+    TooFarError,
+    chunks,
+    feature_names,
+    rows_of,
+    split_by,
+    write_features,
+)
 from trainers.data.own.findings import leave_out, report_findings
-from trainers.data.own.images import FEW_PER_CLASS, MIN_PER_CLASS, check_counts
+from trainers.data.own.images import FEW_PER_CLASS, IMAGE_SUFFIXES, MIN_PER_CLASS, check_counts
 from trainers.data.own.problems import DataError, Problems, quoted
 from trainers.data.own.processes import Progress
-from trainers.data.own.splits import MappedRowsSplit, Rows, split_rows, whole
+from trainers.data.own.sources import DataFile
+from trainers.data.own.splits import MappedRowsSplit, Rows, whole
 from trainers.data.own.table_file import Table, column
 from trainers.data.own.table_plan import Plan, label_place, make_plan
 from trainers.data.tables import TableSplit, num_validation
@@ -141,8 +150,8 @@ def write_texts(
         The arrays' metadata, and the tokenizer.
     """
     require_space(folder, file_bytes)
-    arrays, targets, texts = _write_whole(table, plan, folder)
-    train, validation = split_rows(targets, len(targets))
+    arrays, targets, texts, held = _write_whole(table, plan, folder)
+    train, validation = split_by(held, targets, len(targets))
     ends = _mapped(folder, "ends", arrays)
     # Sorted, so that the disk is read sequentially.
     training = MappedTexts(texts, ends, np.sort(train))
@@ -183,13 +192,16 @@ def frequent_words(texts: Iterator[str], most: int) -> list[str]:
     return [word for word, _ in counts.most_common(most)]
 
 
-def _write_whole(table: Table, plan: Plan, folder: Path) -> tuple[dict[str, Any], Rows, MappedArray]:
+def _write_whole(
+    table: Table, plan: Plan, folder: Path
+) -> tuple[dict[str, Any], Rows, MappedArray, list[Rows]]:
     writer, ends_writer = ArrayWriter(folder, "texts", "|u1", ()), ArrayWriter(folder, "ends", "<i8", ())
-    all_targets = []
+    all_targets, all_held = [], []
     end = 0
     progress = Progress("texts read", table.num_rows)
     text = f"concat_ws(chr(10), {', '.join(map(column, plan.texts))})"
-    for (texts,), targets in chunks(table, plan, [text]):
+    for (texts, *held), targets in chunks(table, plan, [text, *[plan.split] * bool(plan.split)]):
+        all_held += held
         raw = [str(each).encode("utf-8", errors="surrogatepass") for each in texts.tolist()]
         ends = end + np.cumsum([len(each) for each in raw])
         end = int(ends[-1])
@@ -200,7 +212,7 @@ def _write_whole(table: Table, plan: Plan, folder: Path) -> tuple[dict[str, Any]
         progress.add(len(raw))
     progress.finish()
     arrays = {"texts": writer.close(), "ends": ends_writer.close()}
-    return arrays, np.concatenate(all_targets), _mapped(folder, "texts", arrays)
+    return arrays, np.concatenate(all_targets), _mapped(folder, "texts", arrays), all_held
 
 
 def _make_reader(training: Sequence[str], *, single_words: bool) -> Reader:
@@ -254,9 +266,14 @@ class TableData:
 
     name = "table"
 
-    def __init__(self, path: Path, options: DataOptions) -> None:
-        self._path = path
+    def __init__(self, file: DataFile, options: DataOptions) -> None:
+        self._file = file
+        self._path = file.path
         self._options = options
+
+    def num_bytes(self) -> int:
+        """Return the size of the file, after unpacking."""
+        return self._file.local(Problems()).stat().st_size
 
     def options(self) -> dict[str, object]:
         """Return the options that determine the prepared data."""
@@ -281,7 +298,9 @@ class TableData:
             )
             reading = {}
         skip = self._options.skip_unreadable
-        table = Table(self._path, reading, skip_unreadable=skip, problems=problems)
+        path = self._file.local(problems)
+        reading |= self._file.reading
+        table = Table(path, reading, skip_unreadable=skip, problems=problems)
         columns: list[Column] = []
         plan = None
         if table.names and not table.num_rows and not problems.num_faults:
@@ -311,27 +330,28 @@ class TableData:
 
     def _needs_images_path(self, table: Table, columns: Sequence[Column], problems: Problems) -> bool:
         """Ask for the image folder in a fault, if a column of image names is the only feature; True if so."""
-        names = [each for each in columns if each.kind == FILE_NAME]
-        others = [each for each in columns if each.kind in (NUMBER, MIXED, CATEGORY, TEXT, DATE)]
-        if not names or len(others) > 1 or self._options.task not in ("auto", IMAGE_CLASSIFICATION):
+        if self._options.task not in ("auto", IMAGE_CLASSIFICATION):
             return False
         own_folder = self._path.parent
-        message = "the cells are names of image files."
-        hint = "Give the folder that contains the images, and the images are learned from."
-        some = [
-            str(name) for (name,) in table.query(f"SELECT {names[0].cell} FROM rows ORDER BY row LIMIT 20")
-        ]
         folders = [own_folder, *sorted(each for each in own_folder.iterdir() if each.is_dir())[:100]]
-        found = [folder for folder in folders if any((folder / name).is_file() for name in some)]
-        suggested = {"images_path": str(found[0])} if found else {}
-        problems.fault(
-            f"column {quoted(names[0].name)}",
-            message,
-            hint,
-            suggested=suggested,
-            action="Learn from the images" if found else "",
-        )
-        return True
+        others = [each for each in columns if each.kind in (NUMBER, MIXED, CATEGORY, TEXT, DATE)]
+        named = [each for each in columns if each.kind == FILE_NAME]
+        for each in named or [each for each in columns if each.all_different]:
+            rest = [other for other in others if other.index != each.index]
+            if len(rest) > 1:
+                continue
+            found = [folder for folder in folders if _num_images(table, each, folder)]
+            if not (named or found):
+                continue
+            problems.fault(
+                f"column {quoted(each.name)}",
+                "the cells are names of image files.",
+                "Give the folder that contains the images, and the images are learned from.",
+                suggested={"images_path": str(found[0])} if found else {},
+                action="Learn from the images" if found else "",
+            )
+            return True
+        return False
 
     def about(self, inspection: TableInspection) -> dict[str, Any]:
         """Return the decisions about the columns, the first rows as written and as read, and the label."""
@@ -381,6 +401,9 @@ class TableData:
         else:
             counts = plan.class_counts.values()
             num_rows, held = sum(counts), sum(num_validation(count) for count in counts)
+        if plan.split:
+            held = plan.num_split[1]
+            num_rows = sum(plan.num_split)
         return self._table_spec(plan.task, plan.class_names, feature_names(plan), num_rows - held, held)
 
     def prepare(self, inspection: TableInspection, folder: Path, problems: Problems) -> dict[str, Any]:
@@ -411,7 +434,7 @@ class TableData:
             inspection.table,
             plan,
             folder,
-            file_bytes=self._path.stat().st_size,
+            file_bytes=self.num_bytes(),
             single_words=average < SINGLE_WORDS
             or any(inspection.columns[place].ideographs for place in plan.texts),
             length=self._options.sequence_length,
@@ -536,14 +559,38 @@ class TableData:
         )
 
 
-def listed_images(path: Path, options: DataOptions, problems: Problems) -> dict[str, str] | None:
+def _num_images(table: Table, each: Column, folder: Path) -> int:
+    """Return how many of the first 20 cells are names of images in a folder, with or without a suffix."""
+    names = table.query(f"SELECT {each.cell} FROM rows WHERE {each.cell} IS NOT NULL ORDER BY row LIMIT 20")
+    suffixes = ("",) if each.kind == FILE_NAME else IMAGE_SUFFIXES
+    return sum(
+        any(_is_file(folder / f"{name}{suffix}") for suffix in suffixes)
+        for (name,) in names
+        if len(name) < 250
+    )
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that is too long or has a zero byte
+        return False
+
+
+def listed_images(
+    file: DataFile, folder: Path, options: DataOptions, problems: Problems
+) -> dict[str, str] | None:
     """Return the label of each image named in a table; if there are none, add a fault and return None."""
     reading = parse_reading(options.reading)
+    path = file.local(problems)
     table = Table(path, reading, skip_unreadable=options.skip_unreadable, problems=problems)
     if problems.num_faults:
         return None
     columns = read_columns(table, reading.get("columns", {}), reading.get("missing", {}))
-    names = next((each for each in columns if each.kind == FILE_NAME), None)
+    able = [each for each in columns if each.kind == FILE_NAME] or [
+        each for each in columns if each.all_different and _num_images(table, each, folder)
+    ]
+    names = next(iter(able), None)
     others = [each for each in columns if names is None or each.index != names.index]
     place = label_place(others, options.label_column, problems) if others else None
     if names is None or place is None:
@@ -584,7 +631,7 @@ def _num_words(plan: Plan) -> str:
 
 def _as_read(each: Column) -> str:
     """Return SQL of a cell as it is read, before standardisation."""
-    if each.kind in LEFT_OUT:
+    if each.kind in LEFT_OUT and each.kind != SPLIT:
         return "NULL"
     if each.kind in (NUMBER, MIXED):
         return each.number

@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from trainers.data.dataset import NotInstalledError
-from trainers.data.own import processes, reading
+from trainers.data.own import formats, processes, reading
 from trainers.data.own.cache import TemporaryFolder
 from trainers.data.own.problems import Problems, listed, quoted
 from trainers.data.own.reading import ReadingError
 
 DELIMITERS = ("\t", ";", "|", ",")  # in order of preference
-RARE_DELIMITERS = ("^", "~", "\x01", ":", " ")  # tried only if no common delimiter fits
-NAMES = {"\t": "tabs", ";": "semicolons", "|": "bars", ",": "commas", " ": "spaces"}
+RARE_DELIMITERS = ("^", "~", "\x01", "\x1f", ":", "  ", " ")  # tried only if no common delimiter fits
+NAMES = {"\t": "tabs", ";": "semicolons", "|": "bars", ",": "commas", " ": "spaces", "  ": "several spaces"}
 LINES, MIN_LINES = 1000, 30
 MAX_CHARACTERS = 2**20  # examined in a wide table
 FITS = 0.8
@@ -68,9 +68,11 @@ class Dialect:
         is_doubled = self.escape == self.quote
         if self.delimiter == " ":  # several spaces are one delimiter
             lines = (" ".join(line.split()) + "\n" for line in lines)
+        elif self.delimiter == "  ":  # at least two spaces
+            lines = (re.sub(r" {2,}", "\x1f", line.strip()) + "\n" for line in lines)
         return csv.reader(
             lines,
-            delimiter=self.delimiter,
+            delimiter="\x1f" if self.delimiter == "  " else self.delimiter,
             quotechar=self.quote or None,
             quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
             doublequote=is_doubled,
@@ -128,7 +130,7 @@ def _rows(
     delimiter: str, quote: str, escape: str, lines: list[str], first: int
 ) -> tuple[Dialect, list[NumberedCells]] | None:
     pattern = f"{re.escape(delimiter)} +{quote}"
-    ignores_space = delimiter == " " or any(re.search(pattern, line) for line in lines[:50])
+    ignores_space = delimiter in (" ", "  ") or any(re.search(pattern, line) for line in lines[:50])
     dialect = Dialect(delimiter=delimiter, quote=quote, escape=escape, ignores_space=ignores_space)
     rows: list[NumberedCells] = []
     reader = dialect.reader(line + "\n" for line in lines[first:])
@@ -161,11 +163,15 @@ def _with_header(dialect: Dialect, rows: list[NumberedCells], has_header: bool |
     at = next(place for place, (_, cells) in enumerate(rows) if len(cells) == width)
     whole = [cells for _, cells in rows if len(cells) == width]
     groups: list[str] = []
+    while len(whole) > 3 and _is_title(whole):
+        whole, at = whole[1:], at + 1
     if len(whole) > 2 and width > 2 and _is_above_header(whole):
         groups = [next(filter(None, reversed(whole[0][: place + 1])), "") for place in range(width)]
         whole, at = whole[1:], at + 1
     notes: list[str] = []
     above = [cells for _, cells in rows[:at] if not cells[0].startswith(COMMENTS)]
+    if not above and at and len(rows[at - 1][1]) == width + 1 and rows[at - 1][1][0] in COMMENTS:
+        above = [rows[at - 1][1][1:]]  # a comment line with the column names
     names: list[str] | None = None
     if has_header or (has_header is None and _is_header(whole[0], whole[1:])):
         names, at = whole[0], at + 1
@@ -175,9 +181,15 @@ def _with_header(dialect: Dialect, rows: list[NumberedCells], has_header: bool |
         names = _names_above(above, whole, notes)
     if names is None:
         notes.append("there is no line with column names: the columns are numbered.")
-    elif _is_second_header(names, [cells for _, cells in rows[at:] if len(cells) == width]):
-        notes.append(f"the line below the column names, {', '.join(rows[at][1])[:60]}, is left out.")
-        at += 1
+    else:
+        start = at
+        while _is_second_header(
+            names, [cells for _, cells in rows[at:] if len(cells) == width], may_be_empty=at > start
+        ):
+            notes.append(f"the line below the column names, {', '.join(rows[at][1])[:60]}, is left out.")
+            at += 1
+        if names[0][:1] in COMMENTS and names[0].strip("#% "):  # as NumPy's savetxt writes them
+            names = [names[0].lstrip("#% "), *names[1:]]
     num_skipped = sum(1 for _, cells in rows[:at]) - (names is not None)
     if above or any(cells[0].startswith(COMMENTS) for _, cells in rows[: max(0, at - 1)]):
         shown = " / ".join(", ".join(filter(None, cells)) for _, cells in rows[:num_skipped])
@@ -197,6 +209,13 @@ def _with_header(dialect: Dialect, rows: list[NumberedCells], has_header: bool |
     )
 
 
+def _is_title(rows: list[list[str]]) -> bool:
+    """Return True if the first row is a title with empty cells above a row of column groups."""
+    is_one = sum(map(bool, rows[0])) == 1 and not any(map(LIKE_A_NUMBER.fullmatch, rows[0]))
+    is_next_header = all(rows[1]) and _is_header(rows[1], rows[2:])
+    return len(rows[0]) > 2 and is_one and bool(rows[1][0]) and not is_next_header
+
+
 def _is_above_header(rows: list[list[str]]) -> bool:
     """Return True if the first row is a title with empty cells, or has names of column groups."""
     first, second, *rest = rows
@@ -208,6 +227,8 @@ def _is_above_header(rows: list[list[str]]) -> bool:
 def _names_above(above: list[list[str]], rows: list[list[str]], notes: list[str]) -> list[str] | None:
     """Return the column names of a header with fewer or more cells than the rows, or None."""
     num_names, width = len(above[-1]), len(rows[0])
+    if num_names == width and _is_header(above[-1], rows):
+        return above.pop()
     if num_names == width - 1 and not any(row[-1] for row in rows):
         return [*above.pop(), ""]  # every row ends with a delimiter
     if num_names == width - 1 and _are_different(rows):
@@ -217,6 +238,12 @@ def _names_above(above: list[list[str]], rows: list[list[str]], notes: list[str]
         return ["row name", *above.pop()]
     if num_names > width and not any(above[-1][width:]):
         return above.pop()[:width]
+    if num_names == 1:  # a header with another delimiter than the rows
+        for delimiter in DELIMITERS:
+            cells = [cell.strip(" \"'") for cell in above[-1][0].split(delimiter)]
+            if len(cells) == width > 1 and all(cells):
+                above.pop()
+                return cells
     if 1 < num_names < width:
         shown = ", ".join(above[-1])[:60]
         notes.append(
@@ -255,7 +282,7 @@ def _are_different(rows: list[list[str]]) -> bool:
     return len({row[0] for row in rows}) == len(rows) and (is_counted or not is_decimal)
 
 
-def _is_second_header(names: list[str], rows: list[list[str]]) -> bool:
+def _is_second_header(names: list[str], rows: list[list[str]], *, may_be_empty: bool = False) -> bool:
     """Return True if the first row is not data: it has no number where nearly all other rows have one."""
     if len(rows) < 10:
         return False
@@ -265,7 +292,7 @@ def _is_second_header(names: list[str], rows: list[list[str]]) -> bool:
         for place in range(len(names))
         if sum(LIKE_A_NUMBER.fullmatch(row[place]) is not None for row in rest) > 0.9 * len(rest)
     ]
-    is_other = [first[place] and not re.search(r"\d", first[place]) for place in found]
+    is_other = [(first[place] or may_be_empty) and not re.search(r"\d", first[place]) for place in found]
     return len(found) > 1 and all(is_other)
 
 
@@ -279,6 +306,7 @@ MAX_COLUMNS = 10_000
 COLUMNS_PER_BLOCK = 500
 EXPRESSIONS_AT_ONCE = 250  # divides COLUMNS_PER_BLOCK
 MAX_ROW_BYTES = 16 * 2**20
+MAX_ROW_LINES = 100_000
 MAX_SHEET_BYTES = 512 * 2**20  # unpacked; calamine loads the whole file into memory
 MAX_REJECTED = 100_000
 MAX_FOOTER = 6  # lines
@@ -286,12 +314,15 @@ DATABASE_MEMORY = "1GB"  # DuckDB spills to disk beyond this
 AROUND_CELLS = " \t\r\n\u00a0\u202f\u200b\ufeff"
 TOTALS = re.compile(
     r"((grand|sub)?[\s-]*total(s|e|en|i|es)?( \w+)?|totaal|sum(me|ma)?|gesamt(summe)?|insgesamt|overall|"
+    r"mean|average|avg|std|stdev|median|minimum|maximum|min|max|count|mittelwert|durchschnitt|moyenne|promedio|"
     r"somme|suma|razem|celkem|итого|всего|合计|总计|合計|総計|합계|Σ)\s*:?",
     re.IGNORECASE,
 )
 MAX_TOTAL = 40  # characters
 NESTED = ("STRUCT", "MAP", "UNION", "BLOB", "GEOMETRY", "VARIANT", "BIT")
+_FORMULA = re.compile(r'(?:^|[\t;|,])="[^"\n]*"(?=[\t;|,]|$)', re.M)  # ="00123" keeps zeros in Excel
 QUOTE_HINT = 'Quote cells that contain a delimiter or line end, and double a quote within: "".'
+JSON_HINT = "Write JSON with one object for each row."
 AGAIN_HINT = "It may be cut off: write or copy it again."
 
 Row = tuple[Any, ...]
@@ -305,6 +336,10 @@ def column(index: int) -> str:
 def literal(text: str) -> str:
     """Return a text as an SQL string literal."""
     return "'" + text.replace("'", "''") + "'"
+
+
+class _EndlessRowError(Exception):
+    """A row is too long."""
 
 
 class Table:
@@ -491,18 +526,21 @@ class Table:
 
     def _read_text(self, suffix: str, options: Mapping[str, Any], skip: bool, problems: Problems) -> None:
         text = self._place / "text"
-        if suffix in SHEET_SUFFIXES:
+        with self._path.open("rb") as opened:
+            is_sheet = opened.read(8).startswith((b"PK", b"\xd0\xcf\x11\xe0"))
+        if suffix in SHEET_SUFFIXES and is_sheet:  # some programs call a text .xls
             _write_sheet(self._path, str(options.get("sheet", "")), text, problems)
-            delimiter = ","
+            delimiter, has_quotes = ",", False
         else:
             encoding = reading.find_encoding(self._path, str(options.get("encoding", "")))
             if encoding.note:
                 problems.note(self._path.name, encoding.note)
-            open_line = 0  # characters since the last line end
+            open_line, has_quotes = 0, False  # characters since the last line end
             with text.open("w", encoding="utf-8", errors="surrogatepass", newline="") as file:
                 for piece in reading.text_chunks(self._path, encoding):
                     processes.check_time()
                     file.write(piece)
+                    has_quotes |= '"' in piece
                     open_line = len(piece) - piece.rfind("\n") - 1 + (0 if "\n" in piece else open_line)
                     if open_line > MAX_ROW_BYTES:
                         message = f"a line is longer than {MAX_ROW_BYTES // 2**20} MB."
@@ -510,7 +548,16 @@ class Table:
             delimiter = str(options.get("delimiter", ""))
         with text.open(encoding="utf-8", newline="") as file:
             start = file.read(4 * 2**20)
-        dialect = find_dialect(start, delimiter=delimiter, has_header=options.get("header"))
+        has_header = options.get("header")
+        dialect = self._converted(text, start, problems) or find_dialect(
+            start, delimiter=delimiter, has_header=has_header
+        )
+        if dialect is None and start.startswith('"'):  # each line may be in quotes as a whole
+            start = _unquoted(text)
+            dialect = find_dialect(start, delimiter=delimiter, has_header=has_header)
+        is_poor = dialect is None or dialect.share < FITS
+        if suffix in SHEET_SUFFIXES and not is_sheet and is_poor:
+            raise ReadingError("the spreadsheet cannot be read: it is a text.", AGAIN_HINT)
         if dialect is None:
             first = start.lstrip().partition("\n")[0]
             raise ReadingError(
@@ -519,11 +566,32 @@ class Table:
             )  # fmt: skip
         for note in dialect.notes:
             problems.note(self._path.name, note)
-        if dialect.ignores_space:
+        if dialect.ignores_space or _FORMULA.search(start):
             dialect = _rewrite(text, dialect)
         _hide_quotes_above(text, dialect.num_above)
         self._dialect = dialect
+        if has_quotes and (line := _endless_row(text, dialect)):
+            self._cut_at(line, skip, problems)
         self._load(dialect, skip, problems)
+
+    def _cut_at(self, line: int, skip: bool, problems: Problems) -> None:
+        """Report a row that does not end, and cut the text off above it: DuckDB would take minutes."""
+        with (self._place / "text").open("r+b") as file:
+            above = sum(len(file.readline()) for _ in range(line - 1))
+            num = sum(1 for _ in file)
+            file.truncate(above)
+        message = f"a quote that opens here is never closed: {num:,} lines from here on are one cell."
+        problems.unreadable(self._path.name, message, QUOTE_HINT, skip=skip, line=line, num_samples=num)
+
+    def _converted(self, text: Path, start: str, problems: Problems) -> Dialect | None:
+        """Convert LibSVM, ARFF and fastText to CSV; return None for other texts."""
+        form = formats.text_format(start)
+        if not form:
+            return None
+        names = tuple(formats.as_csv(form, text))
+        more = ", in which features that a line does not name are 0" * (form == "LibSVM")
+        problems.note(self._path.name, f"it is read as {form}{more}.")
+        return Dialect(delimiter=",", num_cells=len(names), names=names, share=1.0)
 
     def _load(self, dialect: Dialect, skip: bool, problems: Problems) -> None:
         if dialect.num_cells > MAX_COLUMNS:
@@ -571,8 +639,13 @@ class Table:
         cells = ["row", *(column(place) for place in range(len(self.names)))]
         last = self.query_wide(cells, f"FROM rows WHERE row > {end - MAX_FOOTER - 1} ORDER BY row DESC")
         found: list[str] = []
-        for (row, first, *others), (_, *above) in itertools.pairwise(last):
+        for place, (row, first, *others) in enumerate(last):
             is_total = TOTALS.fullmatch(str(first)[:MAX_TOTAL]) is not None
+            above = next(
+                (x[1:] for x in last[place + 1 :] if not TOTALS.fullmatch(str(x[1])[:MAX_TOTAL])), None
+            )
+            if above is None:
+                break
             is_incomplete = any(
                 cell is None and one is not None for cell, one in zip(others, above[1:], strict=True)
             )
@@ -673,7 +746,12 @@ class Table:
                 f"sample_size = -1, "
                 f"maximum_object_size = {MAX_ROW_BYTES})"
             )
-        described = self.query(f"DESCRIBE SELECT * FROM {scan}")
+        try:
+            described = self.query(f"DESCRIBE SELECT * FROM {scan}")
+        except self._duckdb.BinderException as error:
+            if "non-record" not in str(error):
+                raise
+            raise ReadingError("its rows are lists or single values, not objects.", JSON_HINT) from error
         if len(described) > MAX_COLUMNS:
             message = f"there are {len(described):,} columns; {MAX_COLUMNS:,} are the most."
             raise ReadingError(message, "Leave out the columns that are not needed.")
@@ -695,9 +773,7 @@ class Table:
             cells.append(text)
             kept.append(str(name))
         if is_json and not kept:
-            raise ReadingError(
-                "it holds lists or objects, not rows of cells.", "Write JSON with one object for each row."
-            )
+            raise ReadingError("it holds lists or objects, not rows of cells.", JSON_HINT)
         if len(kept) < 2:
             raise ReadingError(f"there are {len(kept)} columns.", "At least two columns are needed.")
         self._create(cells, scan)
@@ -712,6 +788,57 @@ class Table:
         return set()
 
 
+def _endless_row(text: Path, dialect: Dialect) -> int:
+    """Return the line of the first row that is too long, as after a quote that is never closed; or 0."""
+    if text.stat().st_size < MAX_ROW_LINES:
+        return 0
+    num_bytes = num_lines = 0
+    csv.field_size_limit(2**31 - 1)
+    with text.open(encoding="utf-8", errors="surrogatepass", newline="") as file:
+
+        def lines() -> Iterator[str]:
+            nonlocal num_bytes, num_lines
+            for line in file:
+                num_bytes += len(line)
+                num_lines += 1
+                if num_bytes > MAX_ROW_BYTES or num_lines > MAX_ROW_LINES:
+                    raise _EndlessRowError
+                yield line
+
+        for _ in range(dialect.num_above):
+            file.readline()
+        start = dialect.num_above + 1
+        reader = dialect.reader(lines())
+        try:
+            for number, _ in enumerate(reader):
+                start += num_lines
+                num_bytes = num_lines = 0
+                if number % 10_000 == 0:
+                    processes.check_time()
+        except _EndlessRowError:
+            return start
+        except csv.Error:  # DuckDB reports it
+            pass
+    return 0
+
+
+def _unquoted(text: Path) -> str:
+    """Rewrite a text whose lines are in quotes as a whole; return its beginning."""
+    written = text.with_name("rewritten")
+    csv.field_size_limit(MAX_ROW_BYTES)
+    with (
+        text.open(encoding="utf-8", newline="") as file,
+        written.open("w", encoding="utf-8", newline="") as to,
+    ):
+        try:
+            to.writelines(cells[0] + "\n" if cells else "\n" for cells in csv.reader(file, delimiter="\x1f"))
+        except csv.Error as error:
+            raise ReadingError(f"its quotes cannot be read ({error}).", QUOTE_HINT) from error
+    written.replace(text)
+    with text.open(encoding="utf-8", newline="") as file:
+        return file.read(4 * 2**20)
+
+
 def _rewrite(text: Path, dialect: Dialect) -> Dialect:
     """Rewrite a table with spaces around quotes or cells as plain CSV, keeping the line numbers."""
     written = text.with_name("rewritten")
@@ -724,7 +851,10 @@ def _rewrite(text: Path, dialect: Dialect) -> Dialect:
             to.write("\n" if file.readline() else "")
         writer = csv.writer(to, lineterminator="\n")
         try:
-            writer.writerows(dialect.reader(file))
+            for row in dialect.reader(file):
+                writer.writerow(
+                    [cell[2:-1] if cell.startswith('="') and cell[-1:] == '"' else cell for cell in row]
+                )
         except csv.Error as error:
             raise ReadingError(f"its quotes cannot be read ({error}).", QUOTE_HINT) from error
     written.replace(text)

@@ -78,6 +78,8 @@ class Plan:
         texts: indices of the text columns, for text classification.
         class_of: class number of each label as written; empty for regression.
         class_counts: number of rows per class.
+        split: SQL, true for rows of validation, false for training, NULL for others; empty without a split.
+        num_split: number of rows of training and validation with a split.
     """
 
     task: str
@@ -90,6 +92,8 @@ class Plan:
     class_names: tuple[str, ...] = ()
     class_of: Mapping[str, int]
     class_counts: Mapping[str, int]
+    split: str = ""
+    num_split: tuple[int, int] = (0, 0)
 
 
 def patch(**reading: Any) -> dict[str, str]:
@@ -146,7 +150,10 @@ def make_plan(
         if not features and not problems.num_faults:
             hint = "Add columns, choose the label, or override what a column holds."
             problems.fault("the table", "no column is left to learn from.", hint)
+    split, num_split = _split(table, columns, label, task, problems)
     return Plan(
+        split=split,
+        num_split=num_split,
         task=task,
         label=label.index,
         label_name=label.name,
@@ -158,6 +165,42 @@ def make_plan(
         class_of=class_of,
         class_counts=counts,
     )
+
+
+def _split(
+    table: Table, columns: Sequence[Column], label: Column, task: str, problems: Problems
+) -> tuple[str, tuple[int, int]]:
+    """Return the SQL of the split that a column says, and the number of rows of both sides."""
+    found = [each for each in columns if each.kind == columns_module.SPLIT and each.index != label.index]
+    if not found:
+        return "", (0, 0)
+    counts = dict(columns_module.frequent_values(table, found[:1], 20)[found[0].index])
+    sides = {value: images.side_of(value) for value in counts}
+    held = min((side for side in sides.values() if side != "train"), key=images.VALIDATION_WORDS.index)
+    train, validation = ([value for value in counts if sides[value] == side] for side in ("train", held))
+    unused = [value for value in counts if value not in (*train, *validation)]
+    message = ", ".join(
+        f"{sum(counts[value] for value in values):,} rows ({listed(values)}) {what}"
+        for values, what in (
+            (train, "are for training"),
+            (validation, "for validation"),
+            (unused, "are not used"),
+        )
+        if values
+    )
+    problems.note(f"column {quoted(found[0].name)}", f"{message}.")
+    cell = found[0].cell
+    is_in = [f"{cell} IN ({', '.join(map(literal, values))})" for values in (train, validation)]
+    split = f"CASE WHEN {is_in[0]} THEN false WHEN {is_in[1]} THEN true END"
+    if task != TABULAR_REGRESSION:
+        lacking = table.query(
+            f"SELECT {label.cell} AS l FROM rows WHERE {label.cell} IS NOT NULL GROUP BY l "
+            f"HAVING NOT bool_or({is_in[0]}) ORDER BY l"
+        )
+        if lacking:
+            shown = listed([quoted(str(name)) for (name,) in lacking])
+            problems.note("the classes", f"these classes are not in the rows for training: {shown}.")
+    return split, (sum(counts[value] for value in train), sum(counts[value] for value in validation))
 
 
 def label_place(columns: Sequence[Column], wanted: str, problems: Problems) -> int | None:
@@ -268,7 +311,13 @@ def _candidates(columns: Sequence[Column], label: int) -> list[int]:
         each
         for each in others
         if each.kind
-        not in (columns_module.INDEX, columns_module.EMPTY, columns_module.CONSTANT, columns_module.IGNORED)
+        not in (
+            columns_module.INDEX,
+            columns_module.EMPTY,
+            columns_module.CONSTANT,
+            columns_module.IGNORED,
+            columns_module.SPLIT,
+        )
     ]
     words = [
         each.index
@@ -462,13 +511,12 @@ def _features(
         )
         return
     if each.kind == columns_module.DATE:
-        first = f"(SELECT min({each.date}) FROM rows)"
-        parts = {"year": "year", "month": "month", "weekday": "isodow"}
-        found = {name: f"{function}({each.date})" for name, function in parts.items()}
-        found["elapsed days"] = f"date_diff('day', {first}, {each.date})"
-        spread = table.query(
-            f"SELECT {', '.join(f'count(DISTINCT {sql})' for sql in found.values())} FROM rows"
-        )[0]
+        first = table.value(f"SELECT min({each.date}) FROM rows")
+        parts = {"year": "year({})", "month": "month({})", "weekday": "isodow({})"}
+        parts["elapsed days"] = f"date_diff('day', DATE '{first}', {{}})"
+        asked = ", ".join(f"count(DISTINCT {sql.format('d')})" for sql in parts.values())
+        spread = table.query(f"SELECT {asked} FROM (SELECT {each.date} AS d FROM rows)")[0]
+        found = {name: sql.format(each.date) for name, sql in parts.items()}
         for (name, sql), distinct in zip(found.items(), spread, strict=True):
             if distinct > 1:
                 number = f"CAST({sql} AS DOUBLE)"

@@ -33,6 +33,7 @@ from trainers.data.own.cache import (
 from trainers.data.own.problems import Problems, quoted
 from trainers.data.own.processes import Progress
 from trainers.data.own.reading import ReadingError
+from trainers.data.own.sources import DataFile
 from trainers.data.own.splits import MappedTextSplit
 
 SEQUENCE_LENGTH = 64
@@ -66,16 +67,25 @@ class PlainText:
 
     name = "text"
 
-    def __init__(self, path: Path, options: DataOptions) -> None:
-        self._path = path
+    def __init__(self, file: DataFile, options: DataOptions) -> None:
+        self._source = file.path
+        self._file = file
         self._tokenizer = options.tokenizer
         self._reading = options.reading
         self._length = options.sequence_length or SEQUENCE_LENGTH
 
     @functools.cached_property
+    def _path(self) -> Path:
+        return self._file.local(Problems())
+
+    @functools.cached_property
     def _encoding(self) -> reading.Encoding:
         wanted = parse_reading(self._reading).get("encoding", "")
         return reading.find_encoding(self._path, wanted)
+
+    def num_bytes(self) -> int:
+        """Return the size of the file, after unpacking."""
+        return self._path.stat().st_size
 
     def options(self) -> dict[str, object]:
         """Return the options that determine the prepared data; the sequence length is not one of them."""
@@ -226,8 +236,8 @@ class PlainText:
             sample_unit=f"passages of {self._length} {units}",
             description=f"Your own text of {num_tokens:,} {units}, {size:,} different ones. The model learns "
             f"which comes next; the last {num_validation:,} are kept for validation.",
-            source=f"your own data, {self._path}",
-            watched_paths=(self._path,),
+            source=f"your own data, {self._source}",
+            watched_paths=(self._source,),
             decode=None if own is None else own.decode,
             num_bytes=num_tokens * token_bytes,
         )

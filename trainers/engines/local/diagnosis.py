@@ -54,7 +54,7 @@ SHARED_MEMORY_FULL = re.compile(
 _START = re.compile(r"rank \d+: process \d+, rank \d+ of \d+, on ")
 _LONGEST = 300
 
-_BLOCKING = "Started by hand with CUDA_LAUNCH_BLOCKING=1 in front, it stops at the line that asked for it."
+_BLOCKING = "Started manually with CUDA_LAUNCH_BLOCKING=1, it stops at the line that caused it."
 _TORCH_INDEX = re.compile(r"\b(GPU |cuda:)(\d{1,3})\b")
 _NOT_DETERMINISTIC = re.compile(
     r"does not have a deterministic implementation|this operation is not deterministic because"
@@ -251,7 +251,7 @@ def with_lack_of_memory(cause: Cause) -> Cause:
 
 
 def _kill_request_message(rank: int | None) -> str:
-    return f"Rank {rank} was killed (SIGKILL), as somebody asked on its page."
+    return f"Rank {rank} was killed (SIGKILL), as requested on its page."
 
 
 def _first_failure(causes: list[_Failure], torchruns_words: str) -> _Failure:
@@ -347,7 +347,7 @@ def _rank_killed(failure: _Failure, asked: set[int]) -> Cause:
             rank=failure.rank,
         )
     if name == "SIGKILL":
-        hint = "Nothing recorded who sent the signal; the log of the system (dmesg) may."
+        hint = "Nothing recorded who sent the signal; the system log (dmesg) may show it."
         return Cause(
             code="rank_killed",
             message=f"Rank {failure.rank} was killed (SIGKILL), by the system or by someone.",
@@ -357,7 +357,7 @@ def _rank_killed(failure: _Failure, asked: set[int]) -> Cause:
     return Cause(
         code="rank_crashed",
         message=f"Rank {failure.rank} crashed ({name}).",
-        hint=f"A crash in compiled code; the end of logs/rank_{failure.rank}.log may say more.",
+        hint=f"A crash in compiled code; the end of logs/rank_{failure.rank}.log may show more.",
         rank=failure.rank,
     )
 
@@ -474,7 +474,7 @@ def _node_ended(why: str) -> Cause:
     return Cause(
         code="node_ended",
         message=f"A launcher ended the ranks of its machine: {why}",
-        hint="Look whether the machines are up, and whether their network and the shared folder are.",
+        hint="Check that the machines, their network and the shared folder are up.",
     )
 
 
@@ -511,7 +511,7 @@ def _torchrun_ended(exit_code: int, torchrun_log: Path) -> Cause:
         return Cause(
             code="torchrun_killed",
             message=f"torchrun, the parent of all ranks, was killed ({signal_name(exit_code)}).",
-            hint="Nothing recorded who sent the signal; the log of the system (dmesg) may.",
+            hint="Nothing recorded who sent the signal; the system log (dmesg) may show it.",
         )
     if exit_code == 0:
         return Cause(
@@ -523,7 +523,7 @@ def _torchrun_ended(exit_code: int, torchrun_log: Path) -> Cause:
     return Cause(
         code="torchrun_failed",
         message=f"torchrun ended with exit code {exit_code}: {without_advice(last_words[0])[:300]}",
-        hint="See logs/torchrun.log for all of it.",
+        hint="See logs/torchrun.log for the complete output.",
     )
 
 
@@ -542,7 +542,7 @@ Words = tuple[str, Mapping[str, Any]]
 
 # Final states that are not failures.
 GOOD_ENDS = ("stopped", "finished")
-GOES_ON = "It goes on when there is room."
+GOES_ON = "It continues when there is space."
 LAST_WORDS_S = 4.0
 RETRY_S = 0.5
 
@@ -620,7 +620,7 @@ def forced_stop(*, by_system: bool) -> Cause:
 def stop_waits() -> Cause:
     """Return the warning that a stop request waits because the ranks work."""
     message = "The ranks are still computing a step, so Stop waits for them, at most two minutes."
-    hint = "Stop without saving ends the run at once."
+    hint = "Stop without saving ends the run immediately."
     return Cause(code="stop_waits", message=message, hint=hint)
 
 
@@ -654,7 +654,7 @@ def what_is_kept(run: RunDirectory, num_steps: int | None) -> str:
         return NOTHING_SAVED_HINT
     latest = manifests.newest_whole(run, sum_bytes=manifests.QUICK_BYTES)
     if latest is None:
-        return "None of its checkpoints is whole: start it again."
+        return "None of its checkpoints is complete: start it again."
     damaged = "" if latest == saved[-1] else f"The checkpoint of step {saved[-1].step:,} is damaged. "
     if num_steps is not None and latest.step >= num_steps:
         return f"{damaged}All {num_steps:,} steps are done and saved: Resume finishes the run."

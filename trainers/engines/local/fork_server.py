@@ -67,7 +67,7 @@ def main() -> None:
     free_cores = threads.FreeCores(time.process_time())
     gc.disable()  # garbage collection would take a seventh of the time of these imports
     if (obstacle := why_not()) is not None:
-        print(f"{obstacle}, so each rank starts an interpreter of its own")
+        print(f"{obstacle}, so each rank starts its own interpreter")
     else:
         for name in NEEDED_BY_ANY_RUN:
             importlib.import_module(name)
@@ -92,7 +92,7 @@ def why_not() -> str | None:
     try:
         multiprocessing.get_context("fork").Event()
     except OSError as error:
-        return f"no semaphore can be had ({explain(error)})"
+        return f"no semaphore is available ({explain(error)})"
     return "there is a GPU" if torch.cuda.is_available() else None
 
 

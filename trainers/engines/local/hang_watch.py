@@ -429,7 +429,7 @@ def describe(
             why, hint = "the ranks wait for each other at different lines", SAME_COLLECTIVES
         else:
             why = "every rank waits for the others at the same line"
-            hint = "The ranks do not disagree, as far as they can tell; why no answer comes is not known."
+            hint = "The ranks report no disagreement; the reason is not known."
     elif len(culprits) == len(watches):
         why = "no rank makes progress"
         hint = "Check the lines they are stuck at."

@@ -37,10 +37,10 @@ _PROBLEMS = {
     ),
     NOT_AN_ADDRESS: (
         f"an address in {VARIABLE} is not one that Apprise knows",
-        "See docs/notifications.md for how they are written.",
+        "See docs/notifications.md for their format.",
     ),
 }
-_NOT_SENT = ("a service did not take it", f"Check the addresses in {VARIABLE} and the network.")
+_NOT_SENT = ("a service did not accept it", f"Check the addresses in {VARIABLE} and the network.")
 _TOO_SLOW = (f"it took longer than {TIME_LIMIT_S:.0f} seconds", "Check the network.")
 
 

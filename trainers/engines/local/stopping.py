@@ -182,8 +182,8 @@ def kill(run: RunDirectory, status: Status, rank: int) -> None:
     bits = ", with the same bits" if _repeats_bits(run) else ""
     warning = {
         "code": RANK_KILL_ASKED,
-        "message": f"Rank {rank} is killed (SIGKILL), as somebody asked on this page.",
-        "hint": f"The run fails now. Resume goes on from its newest checkpoint{bits}.",
+        "message": f"Rank {rank} is killed (SIGKILL), as requested on this page.",
+        "hint": f"The run fails now. Resume continues from its latest checkpoint{bits}.",
         "rank": rank,
         "traceback": None,
     }
@@ -194,7 +194,7 @@ def kill(run: RunDirectory, status: Status, rank: int) -> None:
     try:
         process.kill()  # psutil verifies that the pid was not reused
     except psutil.NoSuchProcess as error:
-        raise ValueError(f"rank {rank} of run {run.run_id} has just ended by itself") from error
+        raise ValueError(f"rank {rank} of run {run.run_id} has just ended") from error
 
 
 def _repeats_bits(run: RunDirectory) -> bool:
@@ -399,7 +399,7 @@ class RunGuard:
         """Return a recently observed network failure between two machines, or None."""
         if self._ranks is None or not (words := self._ranks.cut_off()):
             return None
-        hint = "Look at the network between these machines."
+        hint = "Check the network between these machines."
         return Cause(code=NODES_CUT_OFF, message=words, hint=hint)
 
     def why_ended(self, rank: int) -> str:
@@ -410,7 +410,7 @@ class RunGuard:
         """End a run on several machines when one of them stops reporting: its ranks never come back."""
         if self._ranks is None or self.fatal is not None or not (lost := self._ranks.lost_node()):
             return
-        hint = "Look whether that machine is up, and whether its network and the shared folder are."
+        hint = "Check that this machine, its network and the shared folder are up."
         self.fatal = Cause(code=NODE_LOST, message=lost, hint=hint)
         tree.kill()
 

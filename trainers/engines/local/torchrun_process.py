@@ -30,7 +30,7 @@ from trainers.engines.local.torchrun import (
 from trainers.engines.local.warm_pool import COMMANDS_OFFSET, IS_WARM, SUPERVISED, Order, Pipes
 from trainers.files import plain_files
 from trainers.files.plain_files import REPOSITORY
-from trainers.machine import cuda_environment, environment, processes, threads
+from trainers.machine import cuda_environment, environment, lifeline, processes, threads
 
 VARIABLE = "TRAINERS_TEMP"
 _PREFIX = "ddp-ranks-"
@@ -216,9 +216,8 @@ def launch(
     more = {SUPERVISED: "1", **variables}
     if board is not None:
         more[heartbeats.ADDRESS] = board.address
-    lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
     forking = [sys.executable, "-u", "-m", "trainers.engines.local.fork_server", str(os.getpid())]
-    program = forking if fork_server.can_fork() else [*lifeline, *torchrun_program()]
+    program = forking if fork_server.can_fork() else lifeline.bound(*torchrun_program())
     with log.open("xb") as output:
         return subprocess.Popen(
             [*program, *arguments],

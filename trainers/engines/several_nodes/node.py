@@ -450,7 +450,7 @@ def _wait_for_folder(folder: NodesFolder) -> None:
     while not folder.is_there():
         if time.monotonic() > deadline:
             raise OSError(
-                f"node 0 has made no {folder.path} that can be seen here within {COMES_WITHIN_S:.0f} s"
+                f"node 0 has created no {folder.path} that is visible here within {COMES_WITHIN_S:.0f} s"
             )
         time.sleep(POLL_S)
 

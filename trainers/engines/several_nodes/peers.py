@@ -316,5 +316,5 @@ class Node:
             OSError: If there is no route to the head.
         """
         if (address := own_address(self.head)) is None:
-            raise OSError(f"there is no way from this node to {self.head}, where all nodes meet")
+            raise OSError(f"this node cannot reach {self.head}, the address where all nodes meet")
         return {"PET_LOCAL_ADDR": address}

@@ -144,7 +144,7 @@ class RanksOfNodes(Ranks):
             if (found := stacks_of(raw)) is not None:
                 return found
             time.sleep(ANSWER_POLL_S)
-        return Stacks(threads=(), source=f"Node {node} ({self.host(rank)}) did not say where it stands.")
+        return Stacks(threads=(), source=f"Node {node} ({self.host(rank)}) did not report its position.")
 
     def stacks_at_once(self, rank: int) -> Stacks | None:
         """Return a local rank's stacks; None for other nodes, which would take time to answer."""

@@ -79,7 +79,7 @@ def silence_of_first_node(run: RunDirectory) -> str | None:
     silent_s = 0.0 if known is None else now - known.heard_at
     if known is None or silent_s < SILENT_AFTER_S:
         return None
-    return f"Node 0 ({known.host}) has not been heard for {silent_s:.0f} s; what is shown here is older."
+    return f"Node 0 ({known.host}) has not been heard for {silent_s:.0f} s; the state shown here is older."
 
 
 def _newest_report(run: RunDirectory) -> tuple[str | None, NodeReport | None]:
@@ -171,7 +171,7 @@ TOLD_TO_END = "told-to-end"
 # Plain files for a shell script: a request to restart the job, and the seconds that the rest has to end.
 AGAIN = "again"
 OVER = "over"
-NOT_SAID = "The job was started again; its last start has not written why."
+NOT_SAID = "The job was started again; its last start did not record the reason."
 # The run is not the cause, so it is restarted.
 NO_FAULT_OF_THE_RUN = (NODE_LOST, NODES_CUT_OFF, "node_ended")
 # Separates the name of a start from the number of the node that ended it in place of node 0.
@@ -193,7 +193,9 @@ def leave(run: RunDirectory, folder: NodesFolder, why: str, restarts_left: int) 
     is_wanted = recorded is None or recorded.state != "stopping"  # a user's stop request has priority
     if restarts_left > 0 and is_wanted:
         folder.write(LEAVING, {"why": why})
-    then = "it is saved and goes on in the queue" if restarts_left > 0 else "it is saved; Resume goes on"
+    then = "it is saved and continues from the queue"
+    if restarts_left == 0:
+        then = "it is saved; Resume continues it"
     return run.append_command("stop", save=True, why=f"{why} So {then}.")
 
 
@@ -327,7 +329,7 @@ def take_over(
         return None  # node 0 has recorded the end
     is_wanted = not (is_stop_asked or recorded.state == "stopping") or folder.read(LEAVING) is not None
     is_again = restarts_left > 0 and is_wanted
-    hint = "Look whether that machine is up, and whether its network and the shared folder are."
+    hint = "Check that this machine, its network and the shared folder are up."
     cause = Cause(code=NODE_LOST, message=lost, hint=f"{hint} {diagnosis.what_is_kept(run, None)}")
     state: State = "queued" if is_again else "failed" if is_wanted else "stopped"
     if is_again:

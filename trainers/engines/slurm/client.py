@@ -42,7 +42,7 @@ def parse_duration(text: str) -> float:
             if third is not None:
                 return (int(first) * 60.0 + int(second)) * 60 + int(third)
             return int(first) * 60.0 + int(second or 0)
-    raise ValueError(f"{text!r} is no time limit: {FORM}")
+    raise ValueError(f"{text!r} is not a time limit: {FORM}")
 
 
 def duration_text(limit_s: float) -> str:
@@ -80,7 +80,7 @@ _STATES = {
     "REQUEUE_HOLD": "is held",
     "SPECIAL_EXIT": "is held",
     "RESIZING": "changes its size",
-    "SIGNALING": "is told something",
+    "SIGNALING": "receives a signal",
     "STAGE_OUT": "its files are copied back",
 }
 
@@ -551,7 +551,7 @@ class Slurm:
         try:
             return read_partitions([cell.strip() for cell in row.split(SEPARATOR)] for row in rows)
         except ValueError as error:
-            raise SlurmError(f"sinfo said what is not known here: {error}") from error
+            raise SlurmError(f"sinfo gave unexpected output: {error}") from error
 
     def _ask_for_jobs(self) -> Mapping[str, SlurmJob]:
         form = SEPARATOR.join(("%A", "%T", "%r", "%N"))

@@ -182,7 +182,7 @@ _BROKEN = {
     "NODE_FAIL": ("Slurm reports that a node of its job failed", "Slurm did not start the job again."),
     "OUT_OF_MEMORY": (
         "Slurm reports that its job used more memory than it had asked for",
-        "Ask for more memory, or take a smaller batch.",
+        "Ask for more memory, or use a smaller batch.",
     ),
 }
 
@@ -277,15 +277,15 @@ def of_run(end: JobEnd, status: Status, run: RunDirectory) -> Ending:
         return Ending(state="failed", message=f"{message} ({end.state}{nodes}).", hint=hint)
     code = f" with exit code {end.exit_code.partition(':')[0]}" if end.exit_code else ""
     if not has_run_before:
-        message = f"Its Slurm job ended{code} on {end.nodes or 'no node'}, and nothing of the run had begun."
+        message = f"Its Slurm job ended{code} on {end.nodes or 'no node'}, and the run had not started."
         hint = (
-            "logs/slurm.log has what the job printed. If there is none, see whether its nodes have the run's "
-            f"folder and the interpreter: srun --nodelist={end.nodes or 'NODE'} "
+            "logs/slurm.log has the output of the job. If it is missing, check that its nodes have the "
+            f"run's folder and the interpreter: srun --nodelist={end.nodes or 'NODE'} "
             f"ls -d {shlex.join([str(run.path), sys.executable])}."
         )
         return Ending(state="failed", message=message, hint=hint)
-    message = f"Its Slurm job ended{code} ({end.state}), but the run wrote no end."
-    return Ending(state="lost", message=message, hint="logs/slurm.log has what the job printed.")
+    message = f"Its Slurm job ended{code} ({end.state}), but the run recorded no end."
+    return Ending(state="lost", message=message, hint="logs/slurm.log has the output of the job.")
 
 
 def unknown(job_id: str, name: str = "") -> Ending:
@@ -294,11 +294,7 @@ def unknown(job_id: str, name: str = "") -> Ending:
     Args:
         name: Of the other job, for example if the run directory was copied from another cluster.
     """
-    why = (
-        f"Slurm's job {job_id} is another one ({name})"
-        if name
-        else f"Slurm does not know job {job_id} any more"
-    )
+    why = f"Slurm's job {job_id} is another one ({name})" if name else f"Slurm no longer knows job {job_id}"
     return Ending(state="lost", message=f"{why}, and nothing in the run's folder says how it ended.")
 
 

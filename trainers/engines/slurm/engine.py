@@ -225,8 +225,8 @@ class SlurmEngine(Engine):
         if since_s is None:
             return None
         return (
-            f"Slurm has not answered since {hour_and_minute(since_s)}. What is shown here is what the run "
-            "itself writes, which does not need Slurm's controller."
+            f"Slurm has not answered since {hour_and_minute(since_s)}. This page shows the files that the "
+            "run itself writes, which does not need Slurm's controller."
         )
 
     def detail(self, handle: Handle) -> str | None:

@@ -84,12 +84,12 @@ def main() -> None:
         description="Write the configuration of a Slurm cluster out of a few PCs."
     )
     parser.add_argument("folder", type=Path, help="where the files are written to")
-    parser.add_argument("hosts", nargs="+", metavar="HOST", help="as one types it behind ssh")
-    parser.add_argument("--controller", metavar="HOST", help="the one that decides (default: the first)")
+    parser.add_argument("hosts", nargs="+", metavar="HOST", help="as typed after ssh")
+    parser.add_argument("--controller", metavar="HOST", help="the controller (default: the first)")
     parser.add_argument(
         "--name", default="lab", help="of the cluster and its partition (default: %(default)s)"
     )
-    parser.add_argument("--ssh-config", default="", metavar="FILE", help="in place of ~/.ssh/config")
+    parser.add_argument("--ssh-config", default="", metavar="FILE", help="instead of ~/.ssh/config")
     options = parser.parse_args()
     try:
         ssh = Ssh(options.ssh_config)
@@ -138,7 +138,7 @@ def written(shapes: Sequence[Shape], controller: str, name: str) -> dict[str, st
     """
     names = [shape.name for shape in shapes]
     if twice := sorted({each for each in names if names.count(each) > 1}):
-        raise ValueError(f"two PCs call themselves {twice[0]}: give each a name of its own (hostnamectl)")
+        raise ValueError(f"two PCs are named {twice[0]}: give each its own name (hostnamectl)")
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,30}", name):
         raise ValueError(f"--name is {name[:80]!r}, but allowed is: letters, digits, dashes")
     has_gpus = any(shape.num_gpus for shape in shapes)

@@ -185,7 +185,7 @@ def _placement_options(config: Config, gres: str) -> dict[str, str]:
 def _checked_line(line: str) -> str:
     """Return a complete option as an administrator has written it."""
     if not line.isprintable() or not line.startswith("--"):
-        raise ValueError(f"{json.dumps(line)} is no option of a batch script")
+        raise ValueError(f"{json.dumps(line)} is not an option of a batch script")
     return line
 
 

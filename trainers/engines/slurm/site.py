@@ -45,7 +45,7 @@ class NameRule:
     def __post_init__(self) -> None:
         for value in (self.default, self.fixed or "", *self.allowed):
             if value and not is_name(value):
-                raise ValueError(f"{value!r} is no name: letters, digits, and . _ @ + - are allowed")
+                raise ValueError(f"{value!r} is not a name: letters, digits, and . _ @ + - are allowed")
         _check_choice(self.default, self.fixed, self.allowed)
 
 
@@ -128,9 +128,9 @@ class LinesRule:
         for line in (*self.fixed, *self.allowed):
             found = _LINE.fullmatch(line)
             if found is None or not line.isprintable() or len(line) > MAX_LINE:
-                raise ValueError(f"{line!r} is no option: one such as --constraint=ib is allowed")
+                raise ValueError(f"{line!r} is not an option: one such as --constraint=ib is allowed")
             if found[1] in OWN_OPTIONS:
-                raise ValueError(f"{line!r} is not possible: the page says --{found[1]} itself")
+                raise ValueError(f"{line!r} is not possible: the page sets --{found[1]} itself")
         for line in self.default:
             if line not in self.allowed:
                 raise ValueError(f"default has {line!r}, but allowed is: {', '.join(self.allowed) or 'none'}")
@@ -186,7 +186,7 @@ def is_name(text: str) -> bool:
 
 def _check_choice(default: Any, fixed: Any, allowed: tuple[str, ...]) -> None:
     if fixed is not None and (default or allowed):
-        raise ValueError("fixed stands alone: there is nothing to choose, and so no default")
+        raise ValueError("fixed excludes default and allowed: there is nothing to choose")
     for value in filter(None, (default,)):
         if allowed and value not in allowed:
             listed = ", ".join(json.dumps(each) for each in allowed)

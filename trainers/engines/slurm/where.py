@@ -112,7 +112,7 @@ class Where:
         partition = self.partition_of(config)
         if config.num_nodes > partition.most_nodes:
             most = partition.most_nodes
-            words = f"1 to {most}: as many nodes may a job of partition {partition.name} have"
+            words = f"1 to {most}: the most nodes of a job of partition {partition.name}"
             yield _problem(config, "num_nodes", words, most)
             return
         yield from _problems_of_nodes(config, partition)
@@ -199,14 +199,16 @@ def _problems_of_nodes(config: Config, partition: Partition) -> Iterator[Problem
     most_gpus = partition.most_on(config.num_nodes, lambda group: group.num_gpus(config.gpu_type))
     most_cores = partition.most_on(config.num_nodes, lambda group: group.num_cores)
     if uses_gpus and config.nproc_per_node > most_gpus:
-        words = f"at most {most_gpus}: so many {kind} {name} has{many}"
+        words = f"at most {most_gpus}: {name} has no more {kind}{many}"
         yield _problem(config, "nproc_per_node", words, most_gpus or None)
     elif config.nproc_per_node > most_cores:
-        words = f"at most {most_cores}: so many cores {name} has{many}"
+        words = f"at most {most_cores}: {name} has no more cores{many}"
         yield _problem(config, "nproc_per_node", words, most_cores or None)
     most_gb = partition.most_on(config.num_nodes, lambda group: group.memory_bytes) // GB
     if config.memory_gb is not None and config.memory_gb > most_gb:
-        yield _problem(config, "memory_gb", f"at most {most_gb}: so much {name} has{many}", most_gb or None)
+        yield _problem(
+            config, "memory_gb", f"at most {most_gb}: {name} has no more memory{many}", most_gb or None
+        )
 
 
 def _allowed_values(rule: NameRule) -> tuple[str, ...]:

@@ -144,8 +144,8 @@ def _slowness(bytes_per_s: float, latency_s: float) -> str:
     mbit = bytes_per_s / MBIT_BYTES
     if mbit <= SLOW_MBIT:
         return (
-            f"That is what a link of {SLOW_MBIT} Mbit/s or a wireless one carries. Use a cable and a switch "
-            f"for {USUAL_MBIT:,} Mbit/s, and look at what both hosts say: ethtool INTERFACE, Speed."
+            f"This is the bandwidth of a link of {SLOW_MBIT} Mbit/s or of a wireless one. Use a cable and a "
+            f"switch for {USUAL_MBIT:,} Mbit/s, and check it on both hosts: ethtool INTERFACE, Speed."
         )
     if latency_s > SLOW_LATENCY_S:
         return (
@@ -398,7 +398,7 @@ class SshEngine(Engine):
         start = Start.of(status.handle)
         assert start is not None, "a live run of this engine has a start"
         if silent := self.reap(start):
-            message += f" {'; '.join(silent)}: what is left there ends by itself, when it hears no other."
+            message += f" {'; '.join(silent)}: processes there end when they hear from no other host."
         restarts.say_stopped(run, status, message)
 
     def _take(self, num_hosts: int) -> list[str]:

@@ -128,7 +128,7 @@ def _own_problems(host: SshHost, report: HostReport) -> list[str]:
     found = []
     if report.code is None:
         found.append(
-            f"{host.name} has no folder {host.project_there}: put this project there, or name its place with "
+            f"{host.name} has no folder {host.project_there}: copy this project there, or set its path with "
             "project in the site file."
         )
     elif report.torch is None:

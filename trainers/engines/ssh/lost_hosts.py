@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 POLL_S = 1.0
 # A launcher reports every second. Two signs must agree, so this limit may be shorter than `LOST_AFTER_S`.
 SILENT_FOR_S = 15.0
-HINT = "See to that host: its power, its network, its sshd. The other hosts have ended their part."
+HINT = "Check that host: its power, network and sshd. The other hosts have ended their part."
 
 
 class LostHosts:

@@ -42,7 +42,7 @@ class SshHost:
                 raise ValueError(f"{what} is {value[:80]!r}, but allowed is: the name or address of a host")
         for what, value in (("python", self.python), ("project", self.project)):
             if value and not (value.startswith("/") and value.isprintable()):
-                raise ValueError(f"{what} of {self.name} is {value[:80]!r}, but allowed is: a whole path")
+                raise ValueError(f"{what} of {self.name} is {value[:80]!r}, but allowed is: an absolute path")
 
     @property
     def python_there(self) -> str:
@@ -86,7 +86,7 @@ class SshSite:
     def _check_folder(self) -> None:
         is_whole_path = self.folder.startswith("/") and self.folder.isprintable()
         if not is_whole_path or len(PurePosixPath(self.folder).parts) < FEWEST_PARTS:
-            allowed = 'a whole path on the hosts for what is brought there, such as "/home/ann/ddp-web"'
+            allowed = 'an absolute path on the hosts for the copied files, such as "/home/ann/ddp-web"'
             raise ValueError(f"folder is {self.folder[:80]!r}, but allowed with shared = false is: {allowed}")
         if named := [host.name for host in self.hosts if host.project]:
             raise ValueError(f"project of {named[0]} is not used with shared = false: the code is brought")

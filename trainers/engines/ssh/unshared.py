@@ -160,7 +160,7 @@ class Journey:
 
     def __init__(self, start: Start) -> None:
         self.start = start
-        self.words = "Waiting to be brought."
+        self.words = "Waiting to be copied."
         self.is_cancelled = threading.Event()
 
 
@@ -206,8 +206,9 @@ class Copies:
         if start is None or mirror is None or mirror.silent_since_unix_s is None:
             return None
         return (
-            f"{start.hosts[0]} has not answered since {hour_and_minute(mirror.silent_since_unix_s)}. What is "
-            "shown here is from then; the run may well go on there, and what it does meanwhile will come."
+            f"{start.hosts[0]} has not answered since {hour_and_minute(mirror.silent_since_unix_s)}. This "
+            "page shows the state at that time; the run may continue there, and its later events will "
+            "follow."
         )
 
     def taken_hosts(self) -> Mapping[str, str]:
@@ -260,7 +261,7 @@ class Copies:
         """
         mirror = self.mirror(run, start)
         if mirror is not None and not mirror.is_back.wait(BACK_WITHIN_S):
-            raise SshError(f"what run {run.run_id} has written is not back from {start.hosts[0]} yet")
+            raise SshError(f"the files of run {run.run_id} are not yet back from {start.hosts[0]}")
 
     def _send(self, run: RunDirectory, journey: Journey, start_there: Callable[[], None]) -> None:
         start = journey.start
@@ -375,14 +376,14 @@ def bring_code(
     def send(what: str, sources: list[str], to: str, *options: str, here: Path | None = None) -> None:
         if is_cancelled():
             raise CancelledError(f"run {run.run_id} was stopped before it began")
-        say(f"Bringing {what} to {host.name} …")
+        say(f"Copying {what} to {host.name} …")
         rsync.send(
             host,
             sources,
             to,
             *options,
             here=here,
-            say_percent=lambda percent: say(f"Bringing {what} to {host.name}: {percent}% …"),
+            say_percent=lambda percent: say(f"Copying {what} to {host.name}: {percent}% …"),
             is_cancelled=is_cancelled,
         )
 
@@ -478,7 +479,7 @@ class Mirror:
             except UnreachableError as error:
                 if self.silent_since_unix_s is None:
                     self.silent_since_unix_s = now_unix_s()
-                    log.warning("%s goes on, and is not seen: %s", self._run.run_id, error)
+                    log.warning("%s continues, but cannot be followed: %s", self._run.run_id, error)
             except (OSError, ValueError) as error:
                 log.warning("what %s has written did not come back: %s", self._run.run_id, error)
             took_s = time.monotonic() - began

@@ -125,11 +125,11 @@ def model_folder(path: str, model: str) -> Path:
             )
         raise ValueError(f"pretrained_path is {path!r}, which is not on this machine. {hint}")
     if not folder.is_dir():
-        raise ValueError(f"pretrained_path is {path!r}, a file: name the folder it lies in ({folder.parent})")
+        raise ValueError(f"pretrained_path is {path!r}, a file: give its folder ({folder.parent})")
     if not (folder / "config.json").is_file():
         nearby = sorted(found.parent for found in folder.glob("*/config.json"))
-        hint = f"Did you mean {nearby[0]}?" if nearby else "Name the folder that config.json lies in."
-        raise ValueError(f"{folder} has no config.json, so it is no model in Hugging Face format. {hint}")
+        hint = f"Did you mean {nearby[0]}?" if nearby else "Give the folder that contains config.json."
+        raise ValueError(f"{folder} has no config.json, so it is not a model in Hugging Face format. {hint}")
     check_weights(folder)
     return folder
 
@@ -152,7 +152,7 @@ def check_weights(folder: Path) -> None:
                 f"{folder} has its weights only as {pickled[0]}. Such files can execute code when they are "
                 "loaded, so they are refused: get the model as model.safetensors (docs/fine-tuning.md)"
             )
-        raise ValueError(f"{folder} lacks its weights: {', '.join(missing)} is not there. Copy them again")
+        raise ValueError(f"{folder} lacks its weights: {', '.join(missing)} is missing. Copy them again")
     for file in files:
         with file.open("rb") as opened:
             is_pointer = opened.read(32).startswith(b"version https://git-lfs")
@@ -162,7 +162,7 @@ def check_weights(folder: Path) -> None:
             with safe_open(file, framework="pt"):  # compares the size with the file's header
                 pass
         except SafetensorError as error:
-            raise ValueError(f"{file} is not whole ({error}). Copy it again") from error
+            raise ValueError(f"{file} is incomplete ({error}). Copy it again") from error
 
 
 def _parts_named_in(index: Path) -> list[Path]:
@@ -176,7 +176,7 @@ def _parts_named_in(index: Path) -> list[Path]:
         set(parts.values()) if isinstance(parts, dict) and all(_is_text(v) for v in parts.values()) else {""}
     )
     if not all(name == Path(name).name and name not in ("", "..") for name in names):
-        raise ValueError(f"{index} names files that do not lie beside it. Copy the model again")
+        raise ValueError(f"{index} names files that are not next to it. Copy the model again")
     return [index.parent / name for name in sorted(names)]
 
 

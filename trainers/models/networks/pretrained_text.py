@@ -84,7 +84,7 @@ def load_tokenizer(path: str, model: str, *, offline: bool, is_padded: bool) -> 
         raise ValueError(f"the tokenizer in {folder} cannot be read: {in_short(error)}") from error
     fillers = [token for token in (tokenizer.pad_token_id, tokenizer.eos_token_id) if token is not None]
     if is_padded and not fillers:
-        raise ValueError(f"the tokenizer in {folder} has no token to fill up short texts with (pad_token)")
+        raise ValueError(f"the tokenizer in {folder} has no padding token (pad_token)")
     return HubTokenizer(tokenizer, padding=(fillers or [0])[0], adds_marks=is_padded)
 
 
@@ -97,7 +97,7 @@ def transformers_config(folder: Path, model: str) -> dict[str, Any]:
     config = read_config(folder)
     if "model_type" not in config:
         hint = ": choose model timm_image" if "architecture" in config else ""
-        raise ValueError(f"{folder} is no model of transformers (config.json has no model_type){hint}")
+        raise ValueError(f"{folder} is not a model of transformers (config.json has no model_type){hint}")
     if "auto_map" in config:
         log.warning("%s brings code of its own, which is not run", folder)
     if config.get("is_encoder_decoder"):

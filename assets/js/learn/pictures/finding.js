@@ -6,9 +6,9 @@ import { inlines } from "../text.js";
 
 const SENTENCES = {
   explained: "",
-  otherwise: "In these runs it came out differently than the lesson explains.",
-  doubtful: "These times say little:",
-  unmeasured: "It was not measured here:",
+  otherwise: "The result of these runs differs from the lesson’s explanation.",
+  doubtful: "These times are unreliable:",
+  unmeasured: "Not measured here:",
   unchecked: "",
 };
 

@@ -28,9 +28,9 @@ const UNITS = {
 /** A sentence about the result of a question; empty if it agrees with the lesson. */
 const SENTENCES = {
   explained: "",
-  otherwise: "These runs showed something else than the lesson explains.",
+  otherwise: "The result of these runs differs from the lesson’s explanation.",
   doubtful: "These runs cannot show which answer is right:",
-  unmeasured: "It was not measured here:",
+  unmeasured: "Not measured here:",
   unchecked: "",
 };
 

@@ -61,7 +61,7 @@ function table({ best, came, costs, unexplained }) {
       {},
       row(`${number(best, 3)} times as fast`, bar(0, best / widest, { "data-kind": "whole" }), `${number(best, 3)} ×`),
       rows,
-      row(el("strong", {}, "what came"), bar(0, came / widest, { "data-kind": "whole" }), el("strong", {}, `${number(came, 3)} ×`)),
+      row(el("strong", {}, "measured"), bar(0, came / widest, { "data-kind": "whole" }), el("strong", {}, `${number(came, 3)} ×`)),
     ),
   );
 } // prettier-ignore
@@ -80,8 +80,8 @@ function row(words, drawn, value) {
 function said(one, many) {
   const samples = (run) => run.history.reduce((sum, rank) => sum + rank.num_samples, 0);
   const words =
-    `${number(many.head.num_ranks, 3)} is what there was to gain. The speed is that of the median step; how it divides is known ` +
-    `from ${count(samples(one))} and ${count(samples(many))} sampled steps, and what they do not explain is shown.`;
+    `${number(many.head.num_ranks, 3)} is the ideal speed-up. The speed is that of the median step; its parts are known ` +
+    `from ${count(samples(one))} and ${count(samples(many))} sampled steps, and the rest is shown as unexplained.`;
   const isDisturbed = [one, many].some(({ head }) => (head.contended ?? []).length > 0);
-  return isDisturbed ? `${words} Other programs used the processor meanwhile: run it again when it is free.` : words;
+  return isDisturbed ? `${words} Other programs used the processor during this time: run it again when it is free.` : words;
 } // prettier-ignore

@@ -7,13 +7,13 @@ import { complain } from "../../shared/toast.js";
 import { forgetProgress, keepProgress, progressOf } from "../progress.js";
 import { PollFeed, pollAddress, sendAnswer } from "./feed.js";
 
-const SENT = "Your prediction is in. The poll is still open for the others.";
+const SENT = "Your prediction is recorded. The poll is still open.";
 const WORDS = {
   open: "Predict, then lock your prediction: the class predicts together.",
-  closed: "The poll is closed. The runs are started for everybody in a moment.",
+  closed: "The poll is closed. The runs will start for everybody soon.",
   running: "Everybody watches the same runs.",
-  revealed: "The runs have ended. The rest of the lesson is yours.",
-  ended: "The poll has ended. The lesson is yours.",
+  revealed: "The runs have ended. Continue the lesson on your own.",
+  ended: "The poll has ended. Continue the lesson on your own.",
 };
 
 /**

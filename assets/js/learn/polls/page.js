@@ -11,8 +11,8 @@ import { PollFeed, pollAddress, sendAnswer } from "./feed.js";
 
 const WORDS = {
   open: "Thank you. Watch the projector: the poll is closed when everybody has answered.",
-  closed: "The poll is closed. Watch the projector: the runs begin in a moment.",
-  running: "The runs train. Watch the projector.",
+  closed: "The poll is closed. Watch the projector: the runs start soon.",
+  running: "The runs are training. Watch the projector.",
   revealed: "The runs have ended.",
   ended: "The poll has ended.",
 };
@@ -59,7 +59,7 @@ class PhoneView {
       "div",
       { class: "ddp ddp-learn-page ddp-poll-phone" },
       el("h1", {}, poll.title),
-      el("p", { class: "ddp-hint" }, "What do you expect? Your answer has no name."),
+      el("p", { class: "ddp-hint" }, "What do you expect? Your answer is anonymous."),
       el("div", { class: "ddp-card" }, this.prediction.element),
       this.words,
       this.connection,

@@ -39,7 +39,7 @@ export class People {
     try {
       const { people } = await fetchJson(pollAddress(this.pollId, "people"));
       this.body.replaceChildren(...people.map((each) => this.row(each)));
-      setText(this.note, people.length > 0 ? "" : "Nobody yet.");
+      setText(this.note, people.length > 0 ? "" : "No predictions yet.");
     } catch (error) {
       setText(this.note, error.message);
     }

@@ -18,9 +18,9 @@ import { PollRuns } from "./runs.js";
 
 const READ_EVERY_MS = 700;
 const WORDS = {
-  open: "Open: predictions come in.",
+  open: "Open for predictions.",
   closed: "Closed. The runs have not been started yet.",
-  running: "The runs train. Everybody watches these.",
+  running: "The runs are training. Everybody watches the same runs.",
   revealed: "The runs have ended.",
   ended: "The poll has ended.",
 };
@@ -83,7 +83,7 @@ export class PollView {
     loadPlotly().then((plotly) => {
       this.plotly = plotly;
       this.runs.redraw();
-    }, () => complain("The charts could not be loaded: plotly.min.js did not arrive. Reload the page."));
+    }, () => complain("The charts could not be loaded (plotly.min.js). Reload the page."));
   } // prettier-ignore
 
   head(lesson, mayChange) {

@@ -73,9 +73,9 @@ class ReportChoice {
       el(
         "p",
         { class: "ddp-hint" },
-        "One HTML file to read, print and hand in: what you predicted, what came, your answers, and the runs with their curves. It opens without a network.",
+        "One HTML file to read, print and hand in, with your predictions, the results, your answers, and the runs with their curves. It opens offline.",
       ),
-      el("label", { class: "ddp-field" }, el("span", {}, "Your name, if it should be on it"), this.name),
+      el("label", { class: "ddp-field" }, el("span", {}, "Your name (optional)"), this.name),
       this.lessonPart(),
       fold,
     );
@@ -83,7 +83,7 @@ class ReportChoice {
 
   lessonPart() {
     if (this.lessons.length === 0) {
-      return el("p", {}, "No lesson has been begun here yet: lock a prediction, and it can be reported.");
+      return el("p", {}, "No lesson has been started here yet: lock a prediction to report it.");
     }
     return el("fieldset", { class: "ddp-report-lessons" }, el("legend", {}, "Lessons"), this.lessons);
   }
@@ -99,7 +99,7 @@ class ReportChoice {
     if (lessons.length + runs.length === 0) throw new PlainError("Choose a lesson or a run.");
     const body = { name: this.name.value.trim(), lessons: lessons.map(doneIn), runs };
     save(await made(body));
-    inform("The lab report is among your downloads.");
+    inform("The lab report was downloaded.");
   }
 }
 
@@ -157,7 +157,7 @@ async function made(body) {
       return { blob: await response.blob(), name: name ?? "lab-report.html" };
     }
   } catch {
-    throw new PlainError("The report did not arrive whole: try again.");
+    throw new PlainError("The report is incomplete: try again.");
   }
   const { detail } = await response.json().catch(() => ({}));
   throw new PlainError(typeof detail === "string" ? detail : `The server answered ${response.status}.`);

@@ -74,7 +74,7 @@ export class Board {
         this.plotly = plotly;
         this.schedule();
       },
-      () => this.onError("The charts could not be loaded: plotly.min.js did not arrive. Reload the page."),
+      () => this.onError("The charts could not be loaded (plotly.min.js). Reload the page."),
     );
   }
 

@@ -66,8 +66,8 @@ export class LearningRateControl {
   update({ head, marks = [] }) {
     const takesCommands = COMMAND_STATES.has(head.state);
     const reason = NOT_YET.has(head.state)
-      ? "The run has not begun to train."
-      : "The run does not train now.";
+      ? "The run has not started training."
+      : "The run is not training now.";
     const follows = this.isFull ? " Warm-up and schedule continue from it." : "";
     enable(this.button, takesCommands, `Takes effect in the next step.${follows}`, reason);
     enable(

@@ -53,7 +53,7 @@ class AllReduceTheatre extends Theatre {
         term("bucket", "buckets"),
         ", from a ",
         term("recording"),
-        ". A number in a chunk says of how many ranks it is the sum.",
+        ". The number in a chunk shows how many ranks are summed in it.",
       ],
       [
         this.way,
@@ -73,7 +73,7 @@ class AllReduceTheatre extends Theatre {
         el("option", { value: number }, `${number} (${bytes(bucket.bytes)})`),
       ),
     );
-    const tooMany = num > MOST_RANKS ? ` Drawn are ${MOST_RANKS} ranks; this run has ${count(num)}.` : "";
+    const tooMany = num > MOST_RANKS ? ` ${MOST_RANKS} ranks are drawn; this run has ${count(num)}.` : "";
     setText(this.way, wayWords(allReduce, algorithm, num) + tooMany);
     this.chooseBucket(0);
   }

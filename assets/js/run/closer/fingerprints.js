@@ -62,7 +62,7 @@ class Fingerprints {
     this.more = el("p", { class: "ddp-hint", hidden: true });
     this.table = el(
       "div",
-      { class: "ddp-scroll", tabindex: 0, role: "group", "aria-label": "Hashes of the newest steps" },
+      { class: "ddp-scroll", tabindex: 0, role: "group", "aria-label": "Hashes of the latest steps" },
       el("table", { class: "ddp-fingerprints-table" }, this.caption, this.head, this.body),
     );
     this.chart = new Chart({
@@ -75,7 +75,7 @@ class Fingerprints {
     this.explained = el(
       "p",
       { class: "ddp-hint" },
-      "The distance of a rank is the length of the difference of its weights to those of rank 0, as a share of the length of rank 0's weights.",
+      "The distance of a rank is the norm of the difference between its weights and those of rank 0, divided by the norm of rank 0's weights.",
     );
     this.element = el(
       "div",
@@ -85,8 +85,8 @@ class Fingerprints {
         { class: "ddp-caption" },
         "A ",
         term("fingerprint"),
-        " is a hash of the bits of all weights of one rank, taken on the rank itself after a step. ",
-        "The same hash: the same weights, to the last bit. In a column, the same letter is the same hash.",
+        " is a hash of the bits of all weights of one rank, computed on the rank itself after a step. ",
+        "Equal hashes mean equal weights, bit for bit. In a column, equal letters mean equal hashes.",
       ),
       this.sentence,
       this.table,
@@ -134,7 +134,7 @@ class Fingerprints {
     const steps = newest.slice(-(isNarrow ? MAX_COLUMNS_NARROW : MAX_COLUMNS));
     const shown = Math.min(numRanks, MAX_RANKS);
     show(this.more, numRanks > shown);
-    setText(this.more, `Of ${count(numRanks)} ranks the first ${shown} are shown; all are compared.`);
+    setText(this.more, `The first ${shown} of ${count(numRanks)} ranks are shown; all are compared.`);
     this.head.replaceChildren(
       el(
         "tr",

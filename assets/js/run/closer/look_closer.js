@@ -45,7 +45,7 @@ export class LookCloser {
       el(
         "p",
         { class: "ddp-caption" },
-        "What happens inside this run. Each part says what in it is measured and what is computed.",
+        "What happens inside this run. Each part states what is measured and what is computed.",
       ),
       this.folds,
     );

@@ -24,7 +24,7 @@ export function replicaSentence(found) {
     return `${all} the same weights, bit for bit, after step ${count(step)}.`;
   }
   const before = until === null ? "" : `; they were still identical after step ${count(until)}`;
-  return `The ranks have different weights: after step ${count(since)} that was seen for the first time${before}.`;
+  return `The ranks have different weights: first detected after step ${count(since)}${before}.`;
 }
 
 /**

@@ -30,7 +30,7 @@ export class SampleGrid {
       role: "application",
       "aria-label":
         "Samples from left to right, steps from top to bottom, in each row a lane for each rank. " +
-        "Arrow keys move, Enter looks closer.",
+        "Arrow keys move, Enter zooms in.",
     });
     this.canvas.addEventListener("pointermove", (event) => this.point(this.cellAt(event)));
     this.canvas.addEventListener("click", (event) => {

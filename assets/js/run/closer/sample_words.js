@@ -21,7 +21,7 @@ export function rankWords(ranks, index, ranksPerReplica) {
 export function seenWords({ times_seen: { fewest, most }, mistake, epoch, is_shuffled_anew: isAnew }) {
   const order =
     epoch > 0 && !isAnew
-      ? " The order is that of the first epoch, because nobody called set_epoch: every rank sees the same samples again."
+      ? " The order is that of the first epoch, because set_epoch was not called: every rank sees the same samples again."
       : "";
   if (fewest === 1 && most === 1) {
     return `Every sample is seen exactly once in this epoch, by one rank.${order}`;
@@ -52,9 +52,7 @@ export function pieceWords(piece, ranksPerReplica) {
   const last = piece.end_place - piece.first_place - (steps - 1) * piece.global_batch;
   const shares = fewest === most ? count(most) : `${count(fewest)} or ${count(most)}`;
   const rest =
-    last === piece.global_batch
-      ? ""
-      : `; the last step has the ${count(last)} that are left, ${shares} a rank`;
+    last === piece.global_batch ? "" : `; the last step has the remaining ${count(last)}, ${shares} a rank`;
   const span = steps === 1 ? `Step ${count(first)}` : `Steps ${count(first)}–${count(first + steps - 1)}`;
   return `${span}: ${factors.join(" × ")} = ${count(piece.global_batch)} samples a step${all}${rest}.`;
 }

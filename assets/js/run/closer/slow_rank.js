@@ -16,7 +16,7 @@ const COMMAND_STATES = new Set(["running", "paused"]);
 
 const PARTS = [
   ["compute", "computing and the rest of the step"],
-  ["sleep", "sleeping, as it was asked for"],
+  ["sleep", "sleeping, as requested"],
   ["wait", "waiting for other ranks"],
 ];
 
@@ -61,8 +61,8 @@ class SlowRank {
       el(
         "p",
         { class: "ddp-caption" },
-        "The sleep is put before the forward pass of that rank, in each step; the waiting is measured as always. ",
-        "What is computed stays the same. The page marks the run: its times are no measure of the job.",
+        "The rank sleeps before the forward pass of each step; waiting is measured as usual. ",
+        "The results stay the same. The page marks the run, because its times are not representative.",
       ),
       el(
         "p",
@@ -135,14 +135,14 @@ class SlowRank {
   }
 
   costWords(longest, ranks, sleeping) {
-    const usual = this.usualStep === null ? "" : `, it was ${shortTime(this.usualStep)} while nobody slept`;
-    if (sleeping.length === 0) return `A step takes ${shortTime(longest)}. Nobody sleeps.`;
+    const usual = this.usualStep === null ? "" : `, it was ${shortTime(this.usualStep)} without a sleep`;
+    if (sleeping.length === 0) return `A step takes ${shortTime(longest)}. No rank sleeps.`;
     const waiting = ranks.filter(({ rank }) => !sleeping.some((row) => row.rank === rank));
     const waits = waiting
       .map(({ wait_time_s: seconds }) => seconds)
       .filter((seconds) => typeof seconds === "number");
     const most =
-      waits.length > 0 ? `; who does not sleep waits up to ${shortTime(Math.max(...waits))} of it` : "";
+      waits.length > 0 ? `; the other ranks wait up to ${shortTime(Math.max(...waits))} of it` : "";
     const who = sleeping.map(({ rank, delayMs }) => `rank ${rank} sleeps ${delayMs} ms`).join(", ");
     return `A step takes ${shortTime(longest)}${usual}: ${who}${most}.`;
   }
@@ -151,7 +151,7 @@ class SlowRank {
     if (this.state === "finished") return "The run is done.";
     return this.saved === null
       ? "The run has ended and nothing was saved: start it again."
-      : `The run has ended. Resume goes on from the checkpoint of step ${count(this.saved)}${this.bits()}.`;
+      : `The run has ended. Resume continues from the checkpoint of step ${count(this.saved)}${this.bits()}.`;
   }
 
   bits() {
@@ -177,8 +177,8 @@ class SlowRank {
   askToKill(rank) {
     const kept =
       this.saved === null
-        ? "Nothing of it has been saved yet: press Checkpoint first if you want to go on afterwards."
-        : `Resume goes on from the checkpoint of step ${count(this.saved)}${this.bits()}; the steps after it are computed again.`;
+        ? "Nothing has been saved yet: press Checkpoint first if you want to resume later."
+        : `Resume continues from the checkpoint of step ${count(this.saved)}${this.bits()}; the steps after it are computed again.`;
     return openDialog({
       title: `Kill rank ${rank}?`,
       content: el(
@@ -187,7 +187,7 @@ class SlowRank {
         el(
           "p",
           {},
-          "Its process ends at once (SIGKILL), as if it had crashed. The others cannot go on without it, so the run fails.",
+          "Its process ends immediately (SIGKILL), as in a crash. The others cannot continue without it, so the run fails.",
         ),
         el("p", {}, kept),
       ),

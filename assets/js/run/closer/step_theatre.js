@@ -140,10 +140,10 @@ class StepTheatre extends Theatre {
 function notShown(recording) {
   const said = [...recording.not_measured];
   if (recording.ended_early) {
-    said.unshift(`${recording.ended_early} So there are fewer steps than were asked for.`);
+    said.unshift(`${recording.ended_early} Fewer steps were recorded than requested.`);
   }
   if (recording.ranks.length > MOST_RANKS) {
-    said.push(`Drawn are the first ${MOST_RANKS} ranks; the table has all ${count(recording.ranks.length)}.`);
+    said.push(`The first ${MOST_RANKS} ranks are drawn; the table has all ${count(recording.ranks.length)}.`);
   }
   return said;
 }

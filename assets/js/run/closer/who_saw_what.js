@@ -12,7 +12,7 @@ import { color } from "../../shared/theme.js";
 const WAYS = { sample: "each sample by its number", place: "the order of this epoch" };
 // The number of columns after a click on a column of several samples.
 const CLOSE_UP = 60;
-const POINT_AT = "Point at a cell, or move there with the arrow keys. A click looks closer.";
+const POINT_AT = "Point at a cell, or move there with the arrow keys. A click zooms in.";
 
 /** @param {string} runId @param {any} summary */
 export function whoSawWhat(runId, summary) {
@@ -222,7 +222,7 @@ class WhoSawWhat {
     setText(top, `step ${count(rows.first)}`);
     const last = `${rows.size > 1 ? `a row is ${count(rows.size)} steps; ` : ""}step ${count(rows.last)}`;
     setText(bottom, rows.first === rows.last ? "" : last);
-    this.paler = el("span", {}, el("i", { class: "ddp-part ddp-who-paler" }), "paler: not trained with yet");
+    this.paler = el("span", {}, el("i", { class: "ddp-part ddp-who-paler" }), "paler: not trained on yet");
     this.legend.replaceChildren(
       ...Array.from({ length: ranks.number }, (_, rank) => {
         const swatch = el("i", { class: "ddp-part", "aria-hidden": "true" });

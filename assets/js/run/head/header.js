@@ -38,7 +38,7 @@ export class Header {
     );
     this.batch = el(
       "select",
-      { "aria-label": "What becomes of the batch" },
+      { "aria-label": "How the batch changes" },
       el("option", { value: "keep" }, "same global batch"),
       el("option", { value: "rescale" }, "same batch per rank"),
     );
@@ -103,7 +103,7 @@ export class Header {
       { class: "ddp-actions" },
       el(
         "div",
-        { class: "ddp-buttons", role: "group", "aria-label": "What to do with this run" },
+        { class: "ddp-buttons", role: "group", "aria-label": "Actions for this run" },
         this.buttons.stop,
         this.buttons.checkpoint,
         this.buttons.pause,
@@ -229,8 +229,8 @@ export class Header {
     enable(
       buttons.checkpoint,
       state === "running" || state === "paused",
-      "Saves a checkpoint; training goes on.",
-      this.whyNotNow("The run is stopping and saves by itself."),
+      "Saves a checkpoint; training continues.",
+      this.whyNotNow("The run is stopping and saves automatically."),
     );
     enable(
       buttons.pause,
@@ -242,7 +242,7 @@ export class Header {
     enable(
       buttons.resume,
       this.canResume(),
-      state === "paused" ? "Goes on training." : "Starts torchrun again from the chosen checkpoint.",
+      state === "paused" ? "Continues training." : "Starts torchrun again from the chosen checkpoint.",
       this.whyNoResume(),
     );
   }
@@ -263,8 +263,8 @@ export class Header {
   stopTitle() {
     if (this.state === "queued") return "Removes the run from the queue.";
     return this.savesOnStop
-      ? "Saves a checkpoint first, then ends the run. Resume goes on from there."
-      : "Ends the run; what was not saved is lost.";
+      ? "Saves a checkpoint first, then ends the run. Resume continues from there."
+      : "Ends the run; unsaved progress is lost.";
   }
 
   /**
@@ -273,19 +273,19 @@ export class Header {
    */
   whyNotNow(whileStopping) {
     if (this.state === "queued") return "The run is in the queue.";
-    if (this.state === "starting") return "The run has not begun to train yet.";
+    if (this.state === "starting") return "The run has not started training yet.";
     return LIVE_STATES.has(this.state) ? whileStopping : ENDED;
   }
 
   hintWords(isLive) {
-    if (this.state === "paused") return "Paused: the ranks wait and keep their memory. Resume goes on.";
+    if (this.state === "paused") return "Paused: the ranks wait and keep their memory. Resume continues.";
     if (this.state === "queued") {
-      return "The run starts by itself when its turn comes. Stop removes it from the queue.";
+      return "The run starts automatically when its turn comes. Stop removes it from the queue.";
     }
     if (isLive && !this.savesOnStop) {
       return "Nothing could be saved: free some space and press Checkpoint, or stop without saving.";
     }
-    if (isLive) return "Stop saves a checkpoint first. Closing this page changes nothing for the run.";
+    if (isLive) return "Stop saves a checkpoint first. Closing this page does not affect the run.";
     if (!this.canResume()) return this.whyNoResume();
     return this.isAtEnd() ? this.summary.more_epochs : "Resume starts again from a checkpoint.";
   }
@@ -295,7 +295,7 @@ export class Header {
   }
 
   whyNoResume() {
-    if (LIVE_STATES.has(this.state)) return "The run is going on.";
+    if (LIVE_STATES.has(this.state)) return "The run is live.";
     if (this.checkpoints.length === 0) return "There is no checkpoint to resume from.";
     const number = this.moreEpochs();
     return number === null || (Number.isInteger(number) && number >= 1 && number <= MAX_MORE_EPOCHS)

@@ -27,7 +27,7 @@ export function paceInWords({ state, step, pace }) {
   // second.
   const steps = `${count(pace.num_steps)} steps`;
   if (!pace.is_whole_run) {
-    return { samples: [samples, "all ranks together"], step: [time, `mean of the newest ${steps}`] };
+    return { samples: [samples, "all ranks together"], step: [time, `mean of the latest ${steps}`] };
   }
   const mean = number((pace.samples_per_s * pace.step_time_s) / pace.mean_step_time_s, 3);
   return {

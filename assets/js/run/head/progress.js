@@ -17,7 +17,7 @@ import {
 // Activities besides training, by their names in the `ranks` event.
 const DOING = {
   evaluating: "Evaluating on the whole validation set.",
-  "making a sample": "Asking the model for a sample.",
+  "making a sample": "Generating a sample from the model.",
   saving: "Saving a checkpoint.",
 };
 const STANDS_STILL = "its ranks are stopped and continue where they are when the job is resumed.";
@@ -87,7 +87,7 @@ export class Progress {
   words(head) {
     if (head.silence) return head.silence;
     if (head.detail) return `${head.detail[0].toUpperCase()}${head.detail.slice(1)}: ${STANDS_STILL}`;
-    if (head.state === "queued") return "It starts by itself when its turn comes. You can close this page.";
+    if (head.state === "queued") return "It starts automatically. You can close this page.";
     if (head.state === "starting") {
       return `Starting: ${head.reason || "importing torch on every rank takes a few seconds."}`;
     }

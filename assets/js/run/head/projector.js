@@ -81,7 +81,7 @@ async function fillScreen() {
     await page.requestFullscreen();
     return true;
   } catch {
-    inform("This browser does not let a page fill the screen: its own key for that is often F11.");
+    inform("This browser does not allow a page to use the full screen. Try its own key, often F11.");
     return false;
   }
 }

@@ -12,7 +12,7 @@ export class QueuedPanel {
   constructor(runId, afterAction) {
     this.runId = runId;
     this.end = null;
-    this.words = el("strong", {}, "In line");
+    this.words = el("strong", {}, "Queued");
     this.why = el("p", {});
     this.share = this.button("Use occupied GPUs too", afterAction, "use_occupied_gpus", runId);
     this.out = this.button("Remove from the queue", afterAction, "stop_run", runId, true);

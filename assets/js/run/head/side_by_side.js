@@ -8,7 +8,7 @@ import { tool } from "./tools.js";
 /** Returns the frame, a container for each run, and a function that leaves the view. */
 export function sideBySide(runIds) {
   const titleBefore = document.title;
-  document.title = "Side by side · DDP, live";
+  document.title = "Side by side · Rankscope";
   const button = tool("screen", "Full screen", "The whole screen (F; Escape to leave)", null);
   const places = runIds.map((runId, index) =>
     el("div", { id: `ddp-side-${index}`, role: "group", "aria-label": `Run ${runId}` }),

@@ -59,13 +59,13 @@ function notifyButton() {
 async function mayNotify() {
   if (!("Notification" in window) || !window.isSecureContext) {
     complain(
-      "This browser cannot show messages for this page: it needs https, or the page on the same machine.",
+      "This browser cannot show notifications for this page: they need https, or the page on the same machine.",
     );
     return false;
   }
   const answer = await Notification.requestPermission();
   if (answer !== "granted") {
-    complain("Messages are blocked: allow them for this page in the browser's settings.");
+    complain("Notifications are blocked: allow them for this page in the browser's settings.");
   }
   return answer === "granted";
 }

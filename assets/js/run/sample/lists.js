@@ -29,7 +29,7 @@ class Verdict {
       this.isRight = isRight;
       this.mark.replaceChildren(icon(isRight ? "check" : "cross"));
     }
-    const said = isRight ? answer.prediction : `said ${answer.prediction}`;
+    const said = isRight ? answer.prediction : `pred: ${answer.prediction}`;
     const sure = `(${percent(answer.probability, 0)})`;
     const truth = isRight ? "right" : `truth: ${answer.label}`;
     setText(this.prediction, this.isNarrow ? said : `${said} ${sure}`);
@@ -148,7 +148,7 @@ export class RowsView {
 
   update({ columns, rows }, step) {
     const isNumber = rows.length > 0 && "target" in rows[0];
-    const said = isNumber ? ["Really", "Predicted", "Off by"] : ["Predicted", "Truth"];
+    const said = isNumber ? ["Actual", "Predicted", "Off by"] : ["Predicted", "Truth"];
     const names = [...said, ...columns];
     if (this.names !== names.join("\n")) {
       this.names = names.join("\n");

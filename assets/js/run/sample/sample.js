@@ -19,7 +19,7 @@ const VIEWS = {
 export class SamplePanel {
   constructor() {
     this.caption = el("p", { class: "ddp-caption" }, "\u00a0");
-    this.empty = el("p", { class: "ddp-empty" }, "Appears soon after training has begun.");
+    this.empty = el("p", { class: "ddp-empty" }, "Appears soon after training starts.");
     this.place = el("div", { class: "ddp-sample-place" });
     this.element = section("What the model predicts now", "sample", this.caption, this.empty, this.place);
   }
@@ -32,7 +32,7 @@ export class SamplePanel {
       this.view = VIEWS[sample.type]();
       this.place.replaceChildren(this.view.element);
     }
-    setText(this.caption, this.view.update(sample.content, count(sample.step)));
+    setText(this.caption, this.view.update(sample.content, sample.step));
   }
 }
 

@@ -24,7 +24,7 @@ const DEFAULTS = { axis: "step", smoothing: 30, curves: ["loss"], isLogarithmic:
 export class CompareView {
   /** `onLink(event)` follows a link without reloading the page. */
   constructor(runIds, onLink) {
-    document.title = "Compare · DDP, live";
+    document.title = "Compare · Rankscope";
     this.runIds = runIds;
     this.look = { ...DEFAULTS, ...preference("compare", {}) };
     this.traces = new Map();
@@ -74,7 +74,7 @@ export class CompareView {
         this.plotly = plotly;
         this.draw();
       },
-      () => complain("The charts could not be loaded: plotly.min.js did not arrive. Reload the page."),
+      () => complain("The charts could not be loaded (plotly.min.js). Reload the page."),
     );
     this.load();
   }
@@ -91,7 +91,7 @@ export class CompareView {
       this.fields = fields;
       this.updateTable();
       this.missing.hidden = missing.length === 0;
-      setText(this.missing, `No longer there: ${missing.join(", ")}.`);
+      setText(this.missing, `No longer available: ${missing.join(", ")}.`);
       await this.loadCurves();
     } catch (error) {
       if (this.isClosed) return;

@@ -8,7 +8,7 @@ import { placeOf } from "./scaling.js";
 /** The horizontal axes and their titles. */
 export const AXES = {
   step: "optimizer step",
-  samples: "samples trained with, all ranks together",
+  samples: "samples trained on, all ranks together",
   epochs: "epochs",
   time: "time since the start",
 };

@@ -33,7 +33,7 @@ export class CompareTable {
       role: "group",
       "aria-label": "Results and settings",
     });
-    this.element = section("Results, and what differs", "compare", this.box);
+    this.element = section("Results and differences", "compare", this.box);
   }
 
   /** `heads`: the current values of each run, null while unknown. */
@@ -55,7 +55,7 @@ export class CompareTable {
             el(
               "tr",
               {},
-              el("td", { colspan: runs.length + 1, class: "ddp-hint" }, "Their settings are all the same."),
+              el("td", { colspan: runs.length + 1, class: "ddp-hint" }, "All their settings are the same."),
             ),
           ];
     this.box.replaceChildren(
@@ -137,7 +137,7 @@ function speeds(heads, fields) {
   const each = (words) => heads.map((head) => (head ? words(head) : UNKNOWN));
   const rows = [
     tableRow(
-      "Samples trained with",
+      "Samples trained on",
       each((head) => count(samplesAt(head, head.step))),
     ),
     tableRow(
@@ -157,7 +157,7 @@ function speeds(heads, fields) {
       term("speed-up", "Speed-up"),
       gains.map(({ speedUp, efficiency }) => {
         // Above this limit the speed-up cannot come from the ranks alone.
-        const note = efficiency > MAX_EFFICIENCY ? ", more than so many ranks can give" : "";
+        const note = efficiency > MAX_EFFICIENCY ? ", more than this number of ranks allows" : "";
         return `${number(speedUp, 3)} ×${note}`;
       }),
     ),

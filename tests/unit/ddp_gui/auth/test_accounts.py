@@ -141,6 +141,6 @@ def test_the_command_adds_a_class(tmp_path: Path) -> None:
     names.write_text("\ufeffAnn\n\nBob Öst\n", encoding="utf-8")
     made = run_command(path, "add-class", str(names))
     name, password = made.stdout.split()
-    assert name == "bob-oest" and "ann exists already" in made.stderr
+    assert name == "bob-oest" and "ann already exists" in made.stderr
     assert account_file.fits_password(password, AccountFile(path).read()["bob-oest"].password)
     assert password not in path.read_text()

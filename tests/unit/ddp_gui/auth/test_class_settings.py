@@ -30,7 +30,10 @@ def test_a_file_that_makes_no_sense_shows_nothing_by_mistake(tmp_path: Path, tex
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"everyone_sees": 1}, "everyone_sees is '1', but allowed is"), ({"all": True}, "'all' is no setting")],
+    [
+        ({"everyone_sees": 1}, "everyone_sees is '1', but allowed is"),
+        ({"all": True}, "'all' is not a setting"),
+    ],
 )
 def test_what_cannot_be_set_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
     file = ClassSettingsFile(tmp_path)

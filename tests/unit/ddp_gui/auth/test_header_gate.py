@@ -127,7 +127,7 @@ def test_the_names_options() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--auth-header X-Remote-User", "needs --proxy-from with the addresses of the proxy"),
+        ("--auth-header X-Remote-User", "needs --proxy-from with only the proxy's addresses"),
         ("--auth-header X-Remote-User --proxy-from *", "no \\*, no network, no name"),
         ("--auth-header X-Remote-User --proxy-from 127.0.0.1,*", "no \\*, no network, no name"),
         ("--auth-header X-Remote-User --proxy-from 10.0.0.0/8", "no \\*, no network, no name"),
@@ -136,8 +136,8 @@ def test_the_names_options() -> None:
         ("--auth-header X-Remote-User --proxy-from 127.0.0.1,", "no \\*, no network, no name"),
         (f"{PROXY} --auth-file accounts.json", "leave out --auth-file and --insecure"),
         (f"{PROXY} --insecure", "leave out --auth-file and --insecure"),
-        (f"{PROXY} --engine slurm", "in the name of whoever started the page"),
-        (f"{PROXY} --engine ssh --site a.toml", "the SSH keys of whoever started the page"),
+        (f"{PROXY} --engine slurm", "as the user who started the page"),
+        (f"{PROXY} --engine ssh --site a.toml", "the SSH keys of the user who started the page"),
         (f"{PROXY} --teacher jane@uni.edu", "cannot be the name of an account"),
         ("--teacher eve", "--teacher goes with --auth-header"),
         ("--teacher eve --auth-file accounts.json", "--teacher goes with --auth-header"),

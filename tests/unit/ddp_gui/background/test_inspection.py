@@ -56,7 +56,7 @@ def test_look_that_takes_too_long_is_ended(
     ("script", "words"),
     [
         ("import os; os.kill(os.getpid(), 9)", "the memory ran out"),
-        ("import os; os.abort()", "broke down (SIGABRT)"),
+        ("import os; os.abort()", "crashed (SIGABRT)"),
         ("raise SystemExit('the last words')", "the last words"),
     ],
 )

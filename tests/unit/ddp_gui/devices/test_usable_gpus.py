@@ -139,7 +139,7 @@ def test_a_failed_asking_is_told_by_its_last_line_and_what_to_do(
     )
     capacity.settle_usable_gpus(None)
     found = capacity.read().gpu_obstacle
-    assert found is not None and found.reason == "torch could not be asked for GPUs: OSError: no libcuda."
+    assert found is not None and found.reason == "torch could not list its GPUs: OSError: no libcuda."
     assert found.remedy.startswith("Restart the page")
     said = capsys.readouterr().out
     assert said.startswith("Asking torch which GPUs it can use") and "Traceback" in said, (

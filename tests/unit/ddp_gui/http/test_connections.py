@@ -445,7 +445,7 @@ def test_over_loopback_only_a_system_account_is_the_proxy(uid: int, is_proxy: bo
         # Who is gone before he is looked at has left no owner.
         begin_as_other_user(address, GET, UID).close()
     assert told.startswith(b"HTTP/1.1 200" if is_proxy else b"HTTP/1.1 403")
-    assert (b"reached through a proxy" in told) is not is_proxy
+    assert (b"only through a proxy" in told) is not is_proxy
 
 
 def test_over_loopback_the_pages_own_user_is_the_proxy() -> None:

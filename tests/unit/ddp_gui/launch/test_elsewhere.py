@@ -91,7 +91,7 @@ def test_every_file_names_what_was_tried_and_never_the_rendezvous_that_unpickles
     text = TARGETS[target].make(job_of(num_nodes))
     said = " ".join(line.removeprefix("# ") for line in text.splitlines() if line.startswith("# "))
     assert TARGETS[target].proof in said
-    assert ("computers you trust" in said) is (num_nodes > 1)
+    assert ("trusted network" in said) is (num_nodes > 1)
     if num_nodes > 1:
         assert "rdzv" not in text and "c10d" not in text, "the static rendezvous is the default"
     else:

@@ -36,7 +36,7 @@ def test_a_teacher_at_the_machine_itself_gets_the_machines_address(monkeypatch: 
     assert url(options(host="::"), host="[::1]:7860") == "http://[fd00::5]:7860/"
     monkeypatch.setattr(poll_routes, "own_address", lambda: None)
     found = poll_routes.address_of_page(options(host="0.0.0.0"), "http", "localhost", 7860)
-    assert found.url is None and "no address in a network" in found.problem
+    assert found.url is None and "no network address" in found.problem
 
 
 def test_behind_a_proxy_it_is_the_proxys() -> None:

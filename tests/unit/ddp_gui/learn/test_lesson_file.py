@@ -150,11 +150,11 @@ def test_a_run_may_be_meant_to_fail() -> None:
             'numbers = ["loss", "took"]',
             'finding = "They differ."\nwhen = "luck(0) < 1"\nnumbers = ["loss"]',
             "when",
-            "when: 'luck' is no quantity",
+            "when: 'luck' is not a quantity",
         ),
         ("minutes = 5", "minutes = 0", "minutes", "minutes: it is 0, but allowed is: a whole number from 1"),
         ("minutes = 5", "minutes = true", "minutes", "minutes: it is True"),
-        ("minutes = 5", "minutes = ", "minutes", "the head is no TOML"),
+        ("minutes = 5", "minutes = ", "minutes", "the header is not TOML"),
         ("minutes = 5", "minuets = 5", "+++", "minutes: it is missing"),
         ('summary = "', 'sumary = "a"\nsummary = "', "sumary", "sumary: there is no such key here"),
         ('name = "two ranks"', 'name = ""', 'name = ""', "name: it is '', but allowed is: a text"),
@@ -217,14 +217,14 @@ def test_a_run_may_be_meant_to_fail() -> None:
             'name = "two ranks"',
             'name = "two ranks"\nexpect = "failed"',
             'config = { model = "mlp", dataset = "digits", nproc_per_node = 2',
-            "config: a run that is to fail must have on_hang end, and a hang_timeout_s of at most 10",
+            "config: a run expected to fail must have on_hang end, and a hang_timeout_s of at most 10",
         ),
         ("x = 100", 'x = "a"', 'x = "a"', "x: it is 'a', but allowed is: a number"),
         ("{ seed = 1 }", "{ seed = -1 }", 'choices = { "seed 1"', "choices: seed is -1"),
         ("run = 1\n", "run = 2\n", "run = 2", "run: it is 2, but allowed is: a whole number from 0 to 1"),
         ("## See\n", "## Look\n", "## Look", "a heading is '## Look', but allowed are, once each: ## Before"),
         ("## Explain\n\nBecause of `loss.backward()`.\n", "", "## See", "the part ## Explain is missing"),
-        ("## Before\n", "Hello.\n\n## Before\n", "Hello.", "text stands before the heading ## Before"),
+        ("## Before\n", "Hello.\n\n## Before\n", "Hello.", "there is text before the heading ## Before"),
         (
             "Two ranks share",
             "<script>alert(1)</script>\n\nTwo ranks share",
@@ -241,7 +241,7 @@ def test_a_run_may_be_meant_to_fail() -> None:
             "- Look here.",
             "- Look [here](term:global batch).",
             "- Look [",
-            "a link is written wrongly",
+            "a link is invalid",
         ),
         (
             "- Look here.",
@@ -262,7 +262,7 @@ def test_whatever_is_wrong_is_said_with_its_line(old: str, new: str, at: str, wo
 def test_the_line_of_a_file_that_is_no_text_is_said_and_a_huge_one_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "01-bytes.md"
     path.write_bytes(b"+++\ntitle = '\xff'\n+++\n")
-    with pytest.raises(LessonError, match=r"line 2: the file is no text in UTF-8"):
+    with pytest.raises(LessonError, match=r"line 2: the file is not UTF-8 text"):
         lesson_file.read(path)
     path.write_bytes(b"+++\n" + b"#" * lesson_file.MAX_BYTES)
     with pytest.raises(LessonError, match=r"line 1: the file has more than 200,000 bytes"):

@@ -76,7 +76,7 @@ def test_one_answer_a_person_and_a_prediction_cannot_be_changed() -> None:
     poll.close()
     poll.answer("ann", 2, 22.0)
     for person in ("ann", "bob"):
-        with pytest.raises(ValueError, match="takes no more predictions"):
+        with pytest.raises(ValueError, match="accepts no more predictions"):
             poll.answer(person, 0, 23.0)
     assert poll.results() == {"counts": [0, 0, 1]}
 
@@ -85,7 +85,7 @@ def test_a_poll_takes_so_many_answers_and_no_more() -> None:
     poll = make()
     for number in range(MAX_ANSWERS):
         poll.answer(str(number), 0, 1.0)
-    with pytest.raises(ValueError, match="which is the most"):
+    with pytest.raises(ValueError, match="which is the maximum"):
         poll.answer("one more", 0, 1.0)
 
 

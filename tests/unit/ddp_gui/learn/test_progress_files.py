@@ -34,7 +34,7 @@ def test_each_has_their_own(tmp_path: Path) -> None:
         assert ProgressFiles(tmp_path).of_current_user()["batch"]["isLocked"]
     with asked_by(EVERYBODY):
         assert files.of_current_user() == {}
-        with pytest.raises(ValueError, match="kept in the browser"):
+        with pytest.raises(ValueError, match="stored in the browser"):
             files.keep("batch", LOCKED)
     path = tmp_path / ".class" / "progress" / "ann.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

@@ -110,7 +110,7 @@ def test_a_killed_rank_is_the_cause_and_its_peers_are_not() -> None:
 def test_every_other_end_is_in_words_too() -> None:
     raised = [{"error": "RuntimeError: NCCL error", "rank": 1}, {"error": "closed", "rank": 0}]
     assert explain_failure(raised, "", 1, None) == "Rank 1 failed: RuntimeError: NCCL error"
-    assert "was not done after 60 s" in explain_failure([], "", -9, 60.0)
+    assert "was not finished after 60 s" in explain_failure([], "", -9, 60.0)
     assert "was killed by a signal (SIGTERM)" in explain_failure([], "", -15, None)
     assert explain_failure([], "a\nNo module named torch\n", 1, None).endswith("1: No module named torch")
     assert explain_failure([], "", 2, None).endswith("2: it wrote nothing")

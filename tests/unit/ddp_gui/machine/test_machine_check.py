@@ -154,7 +154,7 @@ def test_one_that_stands_still_is_ended_after_its_time(
     assert check.has_ended.wait(ANSWER_TIMEOUT_S)
     found = check.to_json()
     assert found["state"] == "failed"
-    assert "was not done after" in found["error"]
+    assert "was not finished after" in found["error"]
 
 
 def test_a_check_has_the_time_in_which_each_of_its_jobs_may_hang() -> None:

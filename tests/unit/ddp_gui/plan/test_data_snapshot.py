@@ -208,7 +208,7 @@ def test_a_run_of_more_gpus_than_there_are_here_goes_on_with_fewer(
     line = Scheduler(store.runs_dir, FakeDevices(None, FOUR_GPUS[:2]), store.read_again)
     page = api.Api(store, line, QueuePresenter(line, store), DataAccess(store.runs_dir))
     answer = asyncio.run(page.resume_run(run.run_id, None, 2))
-    assert answer["message"] == "Going on from step 5."
+    assert answer["message"] == "Continuing from step 5."
     config = run.read_config()
     assert (config.nproc_per_node, config.batch_size) == (2, 64)
     supervisors.end(run)

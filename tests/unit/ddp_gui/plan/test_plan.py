@@ -259,7 +259,11 @@ def test_a_run_takes_all_gpus_of_this_machine_and_two_of_a_cluster(
     [
         ({"mistake": "hurry"}, "mistake", "none, padded_validation"),
         ({"mistake": "no_sampler", "nproc_per_node": 1}, "nproc_per_node", "does nothing on one rank"),
-        ({"mistake": "no_sampler", "model": "vit", "strategy": "tensor"}, "strategy", "people make with DDP"),
+        (
+            {"mistake": "no_sampler", "model": "vit", "strategy": "tensor"},
+            "strategy",
+            "a common mistake with DDP",
+        ),
         ({"mistake": "scheduler_per_rank"}, "lr_schedule", "changes the learning rate"),
     ],
 )

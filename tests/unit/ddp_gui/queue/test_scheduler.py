@@ -351,7 +351,7 @@ def test_a_ticket_is_a_plain_file_whose_words_can_be_passed_on(run: RunDirectory
     with pytest.raises(OSError, match="symbolic links"):
         commands.read_queued(run)
     os.mkfifo(run.granted)  # a pipe: whoever opens it would wait for a writer
-    with pytest.raises(TicketError, match="no plain file"):
+    with pytest.raises(TicketError, match="not a plain file"):
         commands.read_granted(run)
 
 

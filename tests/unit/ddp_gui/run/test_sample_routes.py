@@ -44,7 +44,7 @@ def place(run: RunDirectory, sample: str = "") -> str:
 
 def test_a_run_that_has_not_begun_says_so(asking: TestClient, run: RunDirectory) -> None:
     answer = asking.get(place(run))
-    assert answer.status_code == 404 and "once the run has begun to train" in answer.json()["detail"]
+    assert answer.status_code == 404 and "once the run has started training" in answer.json()["detail"]
 
 
 def test_an_epoch_is_said_in_numbers_and_as_a_picture(asking: TestClient, run: RunDirectory) -> None:

@@ -144,7 +144,7 @@ def test_a_chosen_checkpoint_must_be_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("all_reduce", "words"),
     [
-        ("shared_memory", "through memory"),
+        ("shared_memory", "through shared memory"),
         ("gloo", "over gloo"),
         ("nccl", "over NCCL"),
         (None, ""),

@@ -101,15 +101,15 @@ def test_only_gpus_that_nobody_computes_on_are_taken(monkeypatch: pytest.MonkeyP
     assert found.free == (FREE, DESKTOP), "a desktop leaves room"
     assert found.in_use == (
         "GPU 2 is in use",
-        "GPU 3 does not say who uses it",
-        "GPU 4 has memory in use by somebody who cannot be seen from here",
-        "A part (MIG) of GPU 9 (NVIDIA A30) cannot be asked who uses it",
+        "GPU 3 does not report who uses it",
+        "GPU 4 has memory in use by a process that is not visible from here",
+        "A part (MIG) of GPU 9 (NVIDIA A30) cannot be queried",
         "GPU 6 is divided (MIG), and its instances are not known",
     )
     on = devices.choose("auto", None, found, None)
     assert (on.kind, on.num_ranks, on.uuids) == ("cuda", 2, ("GPU-a", "GPU-b"))
     assert on.environment["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
-    assert "left alone: GPU 2 is in use" in on.words
+    assert "skipped: GPU 2 is in use" in on.words
 
 
 def test_with_no_gpu_free_or_usable_ranks_are_on_the_cpu_and_it_says_why(
@@ -129,7 +129,7 @@ def test_with_no_gpu_free_or_usable_ranks_are_on_the_cpu_and_it_says_why(
     with_one = devices.choose("auto", 3, GpusNow(free=(FREE,), in_use=("GPU 2 is in use",)), None)
     assert (with_one.kind, with_one.words) == (
         "cpu",
-        "3 CPU ranks, because so many were asked for and only 1 GPU can be used: GPU 2 is in use",
+        "3 CPU ranks, because that many were requested and only 1 GPU can be used: GPU 2 is in use",
     )
     with pytest.raises(ValueError, match="1 GPU wanted, but 0 can be used: GPU 2 is in use"):
         devices.choose("cuda", None, devices.sample(), None)
@@ -150,7 +150,7 @@ def test_a_gpu_that_was_granted_to_a_job_which_has_not_opened_it_is_left_alone(
 ) -> None:
     use_gpus(monkeypatch, FREE, DESKTOP)
     found = devices.sample(("GPU-a", "GPU-elsewhere"))
-    assert (found.free, found.in_use) == ((DESKTOP,), ("GPU 0 is kept for somebody else",))
+    assert (found.free, found.in_use) == ((DESKTOP,), ("GPU 0 is reserved for another job",))
 
 
 def test_gpus_to_be_left_alone_are_named_by_uuid(
@@ -162,7 +162,7 @@ def test_gpus_to_be_left_alone_are_named_by_uuid(
     monkeypatch.setattr("sys.argv", [*command, "GPU-a,1"])
     with pytest.raises(SystemExit):
         check_machine._options()
-    assert "'1' is no UUID" in capsys.readouterr().err
+    assert "'1' is not a UUID" in capsys.readouterr().err
 
 
 def test_a_gpu_that_somebody_took_between_two_jobs_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +185,7 @@ def test_a_job_is_not_started_on_a_gpu_that_was_taken_but_waits_for_its_last_one
     monkeypatch.setattr("trainers.check_machine.checks.bench.TEARDOWN_S", 0.0)
     monkeypatch.setattr(devices, "sample", lambda: GpusNow(in_use=("GPU 0 is in use",)))
     found = checks.guarded(lambda: pytest.fail("a job was started on somebody's GPU"))
-    assert (found.state, found.words) == ("not_checked", "Left alone: GPU 0 is in use.")
+    assert (found.state, found.words) == ("not_checked", "Skipped: GPU 0 is in use.")
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ ONE_CARD = Nvidia(num_cards=1, problem=None, driver="580.65", cuda="13.1")
     ("nvidia", "probe", "num_free", "fits", "words"),
     [
         (ONE_CARD, GOOD, 1, True, "Torch can use the one that is free"),
-        (ONE_CARD, GOOD, 0, True, "are in use and were left alone"),
+        (ONE_CARD, GOOD, 0, True, "are in use and were skipped"),
         (Nvidia(num_cards=0, problem="no_driver", driver=None, cuda=None), GOOD, 0, None, "No NVIDIA card"),
         (
             Nvidia(num_cards=1, problem="no_driver", driver=None, cuda=None),
@@ -262,7 +262,7 @@ ONE_CARD = Nvidia(num_cards=1, problem=None, driver="580.65", cuda="13.1")
             Probe(torch="2.11.0", cuda="13.0", left_out=("H100 (compute capability 9.0)",)),
             1,
             False,
-            "no programs for H100 (compute capability 9.0)",
+            "no kernels for H100 (compute capability 9.0)",
         ),
         (ONE_CARD, Probe(error="No module named torch"), 1, False, "torch cannot be used at all"),
     ],
@@ -284,7 +284,7 @@ def test_a_gpu_that_torch_has_no_programs_for_is_left_alone_beside_one_that_it_c
     gpus = devices.usable(GpusNow(free=(FREE, DESKTOP)), probe.uuids)
     on = devices.choose("auto", None, gpus, verdict.why_no_gpu)
     assert on.uuids == ("GPU-a",)
-    assert "left alone: GPU 1 cannot be used by this torch" in on.words
+    assert "skipped: GPU 1 cannot be used by this torch" in on.words
 
 
 @pytest.mark.parametrize(

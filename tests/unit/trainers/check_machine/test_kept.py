@@ -51,7 +51,7 @@ def test_a_file_system_that_keeps_no_locks_or_rights_is_told(
     monkeypatch.setattr(private_files, "is_ours", lambda _: False)
     found = disk.check_file_system(tmp_path)
     assert found.state == "failed"
-    assert "a lock keeps nobody out" in found.words and "another user's" in found.words
+    assert "locks have no effect" in found.words and "another user's" in found.words
     assert "--runs-dir" in found.hint
 
 
@@ -113,10 +113,10 @@ def test_on_a_full_disk_no_job_is_started_and_what_was_found_is_told(
     for name in ("file_system", "disk"):
         assert (found[name]["state"], found[name]["hint"]) == ("failed", disk.FREE_SPACE_HINT)
     for name in ("all_reduce", "checkpoint", "exact", "strategy_zero9"):
-        assert found[name]["words"] == "The disk of the runs does not take what jobs write."
+        assert found[name]["words"] == "Jobs cannot write to the disk of the runs."
         assert found[name]["state"] == "not_checked"
     assert state["state"] == "done"
-    assert state["summary"].endswith("It could not be kept: No space left on device.")
+    assert state["summary"].endswith("It could not be saved: No space left on device.")
     files = CheckFiles(small_disk)
     assert sorted(path.name for path in files.folder.iterdir()) == ["lock"]
 
@@ -138,7 +138,7 @@ def test_an_odd_error_in_one_check_is_a_finding_and_the_rest_goes_on(
     (kept_one,) = CheckFiles(tmp_path).read()
     found = {item["id"]: item for item in kept_one["findings"]}
     assert found["file_system"]["state"] == "failed"
-    assert found["file_system"]["words"] == "The check itself went wrong: TypeError: odd at HOME/secret"
+    assert found["file_system"]["words"] == "The check itself failed: TypeError: odd at HOME/secret"
     assert found["file_system"]["hint"] == REPORT_HINT
     assert "Traceback" in found["file_system"]["log"] and str(Path.home()) not in found["file_system"]["log"]
     assert found["driver"]["state"] == "skipped" and found["disk"]["state"] == "failed"

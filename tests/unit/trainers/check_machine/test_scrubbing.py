@@ -37,7 +37,7 @@ HOSTILE = Known(
         ("[lab-pc-7.cs.example.org]:29500", "[NAME]:29500"),
         ("of Ann Lee, O'Hara [1] and al", "of NAME, NAME and NAME"),
         ("calls also final", "calls also final"),
-        ("One rank has nobody to talk to.", "One rank has nobody to talk to."),
+        ("A single rank does not communicate.", "A single rank does not communicate."),
         ("token=hunter2-7f3a9c;", "token=VALUE;"),
         ("xhunter2-7f3a9cx", "xVALUEx"),
         ("PATH /opt/secret place/bin $(rm -rf)", "PATH VALUE VALUE"),

@@ -326,7 +326,7 @@ def test_newest_whole_checkpoint_is_offered_instead_of_a_damaged_one(run: RunDir
     (run.checkpoints / "step_8" / "optimizer.pt").write_bytes(b"no")
     assert save_and_restore.newest_whole(run) == 5
     with pytest.raises(
-        CheckpointError, match=r"optimizer.pt is not what was saved .*newest whole one is step 5"
+        CheckpointError, match=r"optimizer.pt is not what was saved .*latest complete one is step 5"
     ):
         save_and_restore.verify(run, 8)
 
@@ -372,7 +372,7 @@ def test_checkpoint_without_its_manifest_is_none(run: RunDirectory) -> None:
     save(run, step=5)
     (run.checkpoints / "step_5" / "manifest.json").unlink()
     assert [item.step for item in run.list_checkpoints()] == [3]
-    with pytest.raises(CheckpointError, match="no whole checkpoint of step 5; there are: 3"):
+    with pytest.raises(CheckpointError, match="no complete checkpoint of step 5; there are: 3"):
         save_and_restore.verify(run, 5)
 
 
@@ -398,7 +398,7 @@ def test_checkpoint_can_run_no_code(run: RunDirectory) -> None:
         manifest["files"] = sealing.finish(path.parent)
     del manifest["files"]["manifest.json"]
     manifest_path.write_text(json.dumps(manifest))
-    with pytest.raises(CheckpointError, match=r"optimizer.pt holds \w+, which is no data"):
+    with pytest.raises(CheckpointError, match=r"optimizer.pt holds \w+, which is not data"):
         checkpointer_of(run, seed=2).load(3)
     assert not (run.path / "evil_was_here").exists()
 
@@ -575,7 +575,7 @@ def test_description_of_sharded_checkpoints_may_hold_data_only(tmp_path: Path) -
 
     for content in (Evil(tmp_path / "evil_was_here"), NoData()):
         (tmp_path / ".metadata").write_bytes(pickle.dumps(content))
-        with pytest.raises(CheckpointError, match="which is no data"):
+        with pytest.raises(CheckpointError, match="which is not data"):
             DataOnlyReader(tmp_path).read_metadata()
     assert not (tmp_path / "evil_was_here").exists()
 
@@ -588,7 +588,7 @@ def test_sharded_checkpoints_may_hold_tensors_only(tmp_path: Path) -> None:
 
     folder = tmp_path / "shards"
     dcp.save({"model": {"weight": Evil(tmp_path / "evil_was_here")}}, checkpoint_id=folder, no_dist=True)
-    with pytest.raises(ValueError, match=r"BytesStorageMetadata, which is no data|describes no tensors"):
+    with pytest.raises(ValueError, match=r"BytesStorageMetadata, which is not data|describes no tensors"):
         sharded_files.read({"model": {"weight": torch.zeros(2)}}, folder)
     assert not (tmp_path / "evil_was_here").exists()
 

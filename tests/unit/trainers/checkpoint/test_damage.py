@@ -106,7 +106,7 @@ def test_each_key_removed_or_of_another_kind_is_named(run: RunDirectory, folder:
         if words is None and not MAY_DIFFER.search(what):
             unexplained.append(f"{what} was taken")
         names_file = words is not None and (
-            name in words or "no whole checkpoint" in words or "it has format" in words
+            name in words or "no complete checkpoint" in words or "it has format" in words
         )
         if words is not None and (BARE.search(words) or not (names_file or MAY_DIFFER.search(what))):
             unexplained.append(f"{what}: {words}")
@@ -152,7 +152,7 @@ def test_a_pickle_that_would_run_something_is_refused_without_torchs_advice(
         torch.save({"state": nn.Linear(2, 2)}, folder / name)
         reseal(folder)
         words = str(load_and_step(run))
-        assert f"{name} holds torch.nn.modules.linear.Linear, which is no data" in words
+        assert f"{name} holds torch.nn.modules.linear.Linear, which is not data" in words
         (folder / name).write_bytes(kept)
 
 
@@ -189,7 +189,7 @@ def listed_as(folder: Path, name: str, size_bytes: int) -> None:
 )
 def test_a_manifest_names_nothing_outside_of_its_folder(run: RunDirectory, folder: Path, name: str) -> None:
     listed_as(folder, name, 0)
-    assert "which is no file of a checkpoint" in str(load_and_step(run))
+    assert "which is not a file of a checkpoint" in str(load_and_step(run))
 
 
 def make_link(path: Path) -> None:
@@ -204,7 +204,7 @@ def test_only_plain_files_are_opened(
     make(folder / "rank_7.pt")
     listed_as(folder, "rank_7.pt", size_bytes)
     words = str(load_and_step(run))
-    assert re.search(r"rank_7.pt (is no plain file|cannot be read|is not what was saved)", words)
+    assert re.search(r"rank_7.pt (is not a plain file|cannot be read|is not what was saved)", words)
 
 
 def test_a_folder_of_shards_that_is_a_link_is_not_followed(
@@ -311,7 +311,7 @@ def test_pieces_lie_in_their_own_folder_only(shards: Path, name: object) -> None
             piece.relative_path = name
 
     altered_description(shards, change)
-    assert "which is no file of a checkpoint" in read_shards(shards)
+    assert "which is not a file of a checkpoint" in read_shards(shards)
 
 
 @pytest.mark.parametrize("make", [make_link, os.mkfifo, Path.mkdir], ids=["link", "pipe", "folder"])
@@ -319,7 +319,7 @@ def test_pieces_are_plain_files(shards: Path, make: Callable[[Path], None]) -> N
     (piece,) = shards.glob("*.distcp")
     piece.unlink()
     make(piece)
-    assert re.search(r"no plain file|Too many levels|symbolic", read_shards(shards))
+    assert re.search(r"not a plain file|Too many levels|symbolic", read_shards(shards))
 
 
 @pytest.mark.parametrize("name", ["storage_data", "state_dict_metadata", "planner_data"])

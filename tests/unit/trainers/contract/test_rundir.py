@@ -96,7 +96,7 @@ def test_live_state_without_an_owner_is_lost_and_says_why(run: RunDirectory, rep
     manifest.parent.mkdir(parents=True)
     manifest.write_text("{}")
     lost = liveness.read_status(run)
-    assert lost.error is not None and "Resume continues from the newest whole checkpoint." in lost.error
+    assert lost.error is not None and "Resume continues from the latest complete checkpoint." in lost.error
 
 
 @pytest.mark.parametrize("state", ["finished", "stopped", "failed"])

@@ -145,7 +145,7 @@ def test_rank_that_somebody_asked_to_be_killed_is_no_riddle(remains: Remains) ->
     file.append([(1.0, "state", starting), (2.0, "warning", asked)])
     cause = remains.explain()
     assert (cause.code, cause.rank) == ("rank_killed", 1)
-    assert cause.message == "Rank 1 was killed (SIGKILL), as somebody asked on its page."
+    assert cause.message == "Rank 1 was killed (SIGKILL), as requested on its page."
     file.append([(3.0, "state", starting)])
     file.close()
     assert "by the system or by someone" in remains.explain().message, "that was of an earlier start"

@@ -164,8 +164,8 @@ def test_the_supervisor_hands_over_text_and_addresses(
             f"import sys; sys.exit({notify.NOT_AN_ADDRESS})",
             ["not one that Apprise knows", "notifications.md"],
         ),
-        (f"import sys; sys.exit({notify.NOT_TAKEN})", ["did not take it", notify.VARIABLE]),
-        (f"raise RuntimeError('{ADDRESS}')", ["did not take it"]),
+        (f"import sys; sys.exit({notify.NOT_TAKEN})", ["did not accept it", notify.VARIABLE]),
+        (f"raise RuntimeError('{ADDRESS}')", ["did not accept it"]),
     ],
 )
 def test_what_goes_wrong_is_one_warning_in_plain_words(

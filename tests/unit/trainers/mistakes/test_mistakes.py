@@ -66,7 +66,7 @@ def test_without_a_mistake_training_has_its_usual_parts() -> None:
     ("values", "field", "words"),
     [
         ({"mistake": "no_samplr"}, "mistake", "no_sampler"),
-        ({"mistake": "no_sampler", "strategy": "zero1"}, "strategy", "no_sampler is a mistake"),
+        ({"mistake": "no_sampler", "strategy": "zero1"}, "strategy", "no_sampler is a common mistake"),
         ({"mistake": "no_sampler", "nproc_per_node": 1}, "nproc_per_node", "at least 2"),
         ({"mistake": "scheduler_per_rank"}, "lr_schedule", "changes the learning rate"),
         ({"mistake": "no_gradient_averaging", "static_graph": True}, "static_graph", "false"),

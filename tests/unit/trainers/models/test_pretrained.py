@@ -104,7 +104,7 @@ def test_folder_above_the_model_leads_to_it(folder: Path) -> None:
 
 def test_folder_without_weights(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
-    assert "lacks its weights: model.safetensors is not there" in refusal(folder)
+    assert "lacks its weights: model.safetensors is missing" in refusal(folder)
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.ckpt"])
@@ -121,7 +121,7 @@ def test_pickled_weights_are_refused_and_never_opened(folder: Path, name: str) -
 def test_half_copied_weights(folder: Path) -> None:
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4])
-    assert "is not whole" in refusal(folder)
+    assert "is incomplete" in refusal(folder)
 
 
 def test_pointer_of_git_lfs(folder: Path) -> None:
@@ -133,7 +133,7 @@ def test_pointer_of_git_lfs(folder: Path) -> None:
 def test_index_that_names_files_elsewhere(folder: Path, named: object) -> None:
     index = {"weight_map": {"weight": named}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert "do not lie beside it" in refusal(folder)
+    assert "are not next to it" in refusal(folder)
 
 
 LYING_TABLES = {
@@ -150,7 +150,7 @@ LYING_TABLES = {
 @pytest.mark.parametrize("header", LYING_TABLES.values(), ids=LYING_TABLES)
 def test_weights_whose_own_table_lies(folder: Path, header: bytes) -> None:
     (folder / "model.safetensors").write_bytes(header + b"\0\0\0\0")
-    assert "is not whole" in refusal(folder)
+    assert "is incomplete" in refusal(folder)
 
 
 def test_settings_that_are_too_deep_to_be_read(folder: Path) -> None:
@@ -163,7 +163,7 @@ def test_missing_part_of_weights_in_several_files(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "model-1-of-2.safetensors")
     index = {"weight_map": {"weight": "model-1-of-2.safetensors", "bias": "model-2-of-2.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert "lacks its weights: model-2-of-2.safetensors is not there" in refusal(folder)
+    assert "lacks its weights: model-2-of-2.safetensors is missing" in refusal(folder)
 
 
 def test_broken_config_and_code_from_a_hub(folder: Path) -> None:
@@ -181,7 +181,7 @@ def test_models_of_the_wrong_format_lead_to_the_right_choice(tmp_path: Path) -> 
     (of_timm / "config.json").write_text('{"architecture": "resnet18"}')
     with pytest.raises(ValueError, match="choose model timm_image"):
         hf_text.build(spec(), ModelOptions(pretrained_path=str(of_timm)))
-    with pytest.raises(ValueError, match=r"no model in timm's format.*bert, a model of transformers"):
+    with pytest.raises(ValueError, match=r"not a model in timm's format.*bert, a model of transformers"):
         timm_image.build(spec(input_shape=(1, 8, 8)), ModelOptions(pretrained_path=str(of_transformers)))
     translator = write_folder(tmp_path / "c", model_type="t5", is_encoder_decoder=True)
     with pytest.raises(ValueError, match="hf_causal cannot use a model of type t5"):

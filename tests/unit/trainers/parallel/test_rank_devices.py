@@ -216,7 +216,7 @@ def test_beside_such_a_card_the_others_train(monkeypatch: pytest.MonkeyPatch) ->
     assert devices.choose("auto", 0, 2).device.type == "cpu", "two ranks would need it"
     monkeypatch.delenv(cuda_environment.VISIBLE)
     devices.hold(torch.device("cuda", 0))
-    with pytest.raises(ValueError, match="no programs for NVIDIA Old"):
+    with pytest.raises(ValueError, match="no kernels for NVIDIA Old"):
         devices.hold(torch.device("cuda", 1))
 
 

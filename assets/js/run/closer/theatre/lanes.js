@@ -143,6 +143,6 @@ export function doingAt({ compute, collectives }, moment) {
   const own = compute.find(isNow);
   if (waiting) return waiting.words;
   const beside = reducing.map(({ words }) => words).join(", ");
-  if (own && beside) return `${own.words}, and beside it ${beside}`;
+  if (own && beside) return `${own.words}, and at the same time ${beside}`;
   return own?.words ?? (beside || "between two steps");
 }

@@ -180,8 +180,8 @@ export class Recordings {
       return "No step of this run was recorded. Steps can be recorded only while a run trains.";
     }
     return this.mayChange
-      ? "No step has been recorded yet. Record lets every rank note its next steps; training goes on."
-      : "No step has been recorded yet. Only who may change this run can record some.";
+      ? "No step has been recorded yet. Record makes every rank record its next steps; training continues."
+      : "No step has been recorded yet. Only users who may change this run can record steps.";
   }
 
   close() {

@@ -7,19 +7,19 @@ import { table } from "./step_numbers.js";
 /** How gradients were averaged. */
 export function wayWords(allReduce, algorithm, num) {
   if (allReduce === "shared_memory") {
-    return "Through shared memory: each rank writes a piece of its gradients into memory that all can read, waits until everybody has, and adds all parts up in the order of the ranks. Every round was measured.";
+    return "Through shared memory: each rank writes a piece of its gradients into memory that all ranks can read, waits until all have done so, and adds up the pieces in rank order. Every round was measured.";
   }
   const rule = `${count(2 * (num - 1))} rounds of one chunk each`;
   if (allReduce === "gloo") {
-    return `Over gloo, which uses a ring unless it is told otherwise: ${rule}. The whole was measured; the rounds are computed from the ring's rule.`;
+    return `Over gloo, which uses a ring by default: ${rule}. The total was measured; the rounds are computed from the ring's rule.`;
   }
   if (algorithm === "tree") {
-    return "Over NCCL, whose kernels say that they used a tree: the sums go up to one rank and come down again. The whole was measured; the rounds are computed from the rule of one binary tree, where NCCL has two, and sends in small pieces.";
+    return "Over NCCL, whose kernel names show a tree: the sums go up to one rank and back down. The total was measured; the rounds are computed from the rule of one binary tree, whereas NCCL has two and sends small pieces.";
   }
   if (algorithm === "ring") {
-    return `Over NCCL, whose kernels say that they used a ring: ${rule}. The whole was measured; the rounds are computed from the ring's rule.`;
+    return `Over NCCL, whose kernel names show a ring: ${rule}. The total was measured; the rounds are computed from the ring's rule.`;
   }
-  return `Over NCCL, which chooses between rings and trees for each size and does not say which: what is drawn is a ring, ${rule}, computed from its rule. Only the whole was measured.`;
+  return `Over NCCL, which chooses between rings and trees for each size and does not report which: a ring is drawn, ${rule}, computed from its rule. Only the total was measured.`;
 }
 
 /** The measured time of a bucket's all-reduce, per rank and in total. */
@@ -28,7 +28,7 @@ export function wholeWords({ ranks, began, lastBegan, ended }) {
     .map(({ rank, reduced }) => `rank ${rank} ${shortTime(reduced.ended_s - reduced.began_s)}`)
     .join(", ");
   const late = lastBegan - began;
-  return `Measured: ${shortTime(ended - began)} from the first rank's beginning to the last one's end (${each}). ${shortTime(late)} of it the first rank waited until the last one had its gradients ready; the averaging itself took ${shortTime(ended - lastBegan)}.`;
+  return `Measured: ${shortTime(ended - began)} from the start of the first rank to the end of the last (${each}). ${shortTime(late)} of this the first rank waited until the last one's gradients were ready; the averaging itself took ${shortTime(ended - lastBegan)}.`;
 }
 
 /** Describes a round of the ring. */
@@ -38,14 +38,14 @@ export function ringWords({ round, rounds, chunkBytes, roundSeconds }) {
   const what =
     phase === "reduce-scatter"
       ? "and the receiver adds it to its own"
-      : "and the receiver keeps it: it is a whole sum";
+      : "and the receiver keeps it: it is a complete sum";
   return `Round ${round + 1} of ${rounds.length} (${phase}): every rank sends one chunk of ${bytes(chunkBytes)} to its neighbour, ${what}. Rank ${from} sends chunk ${chunk} to rank ${to}. About ${shortTime(roundSeconds)}, computed: an even share of the averaging.`;
 }
 
 const PHASES = [
   ["write", "every rank writes its piece into the shared memory"],
-  ["wait", "every rank waits until the pieces of all are there"],
-  ["add", "every rank adds the pieces of all up, in the order of the ranks"],
+  ["wait", "every rank waits until all pieces are written"],
+  ["add", "every rank adds up the pieces of all ranks, in rank order"],
 ];
 
 /** Describes a round of the tree. */

@@ -8,7 +8,7 @@ import { measuredRounds, ringEnd, ringRounds, treeRounds } from "./rounds.js";
 
 const PHASES = 3;
 const OVER =
-  "Every rank has the whole sum: the average, for each had divided its gradients by the number of ranks.";
+  "Every rank has the complete sum: the average, because each divided its gradients by the number of ranks.";
 /** Returns the index of the act (0 to `num`) at a fraction of the whole, and the progress within that act. */
 function actOf(share, num) {
   const act = Math.min(num, Math.floor(share * num + 1e-6));
@@ -52,7 +52,7 @@ function ruledScene({ world_size: worldSize, buckets, algorithm }, reduced, buck
       const state = round
         ? { counts: round.counts, sends: round.sends, progress, isAdding }
         : { counts: end, sends: [], progress: 0, isAdding: false };
-      picture.drawRing(state, width, rem, `${count(worldSize)} ranks; the words below say the round`);
+      picture.drawRing(state, width, rem, `${count(worldSize)} ranks; the text below describes the round`);
     },
   };
 }
@@ -75,7 +75,7 @@ function memoryScene(reduced) {
     },
     draw: (picture, share, width, rem) => {
       const { round, phase, progress, isOver } = place(share);
-      const label = `Memory that ${count(reduced.ranks.length)} ranks share; the words below say the round`;
+      const label = `Memory that ${count(reduced.ranks.length)} ranks share; the text below describes the round`;
       const state = isOver
         ? { num: numRanks, phase: PHASES, progress: 0, notes: [] }
         : { num: numRanks, phase, progress, notes: memoryNotes({ round, phase, rounds }) };

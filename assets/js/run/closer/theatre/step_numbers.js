@@ -7,7 +7,7 @@ import { term } from "../../../shared/terms.js";
 const COLUMNS = [
   ["data_s", "data"],
   ["forward_s", "forward"],
-  ["backward_s", "backward, all in all"],
+  ["backward_s", "backward, total"],
   ["both_s", "forward and backward"],
   ["all_reduce_s", "of it all-reduce"],
   ["hidden_s", "of that hidden"],
@@ -25,12 +25,12 @@ export function overlapWords({ numbers, is_blocking: isBlocking, world_size: wor
   if (isBlocking) {
     return [
       percent(numbers.overlap, 0),
-      "Through shared memory each bucket is averaged at once, by the thread that computes: backward stands still meanwhile.",
+      "With shared memory each bucket is averaged immediately by the computing thread: backward waits during this time.",
     ];
   }
   return [
     percent(numbers.overlap, 0),
-    "So much of the all-reduces' time lay behind computing: it ran while backward went on. The rest makes the step longer.",
+    "This share of the all-reduce time was hidden: it ran during backward. The rest makes the step longer.",
   ];
 }
 
@@ -40,7 +40,7 @@ export function clockWords({ clock, world_size: worldSize }) {
   const how =
     clock.method === "one clock"
       ? "All ranks run on one machine and read the same clock: the skew is 0."
-      : `The clocks of the machines were compared by pings: two ranks' times are right to within ${shortTime(clock.error_s)}.`;
+      : `The clocks of the machines were compared by pings: two ranks' times are accurate to within ${shortTime(clock.error_s)}.`;
   return how + checkWords(clock);
 }
 
@@ -99,7 +99,7 @@ export function bucketTable({ buckets }) {
       { class: "ddp-hint" },
       "Each ",
       term("bucket"),
-      ` is averaged in one all-reduce; together ${bytes(total)}, the gradients of all parameters. Backward comes to the last layers first, so they are in the first one.`,
+      ` is averaged in one all-reduce; together ${bytes(total)}, the gradients of all parameters. Backward starts at the last layers, so they are in the first bucket.`,
     ),
     table("Buckets", "ddp-theatre-table", head, rows),
   );

@@ -144,11 +144,11 @@ def test_a_rank_that_was_slowed_down_on_purpose_is_said_as_such_and_stays_said()
     assert "slow_rank" not in said, "nobody has to find out why"
     assert said["slowed_on_purpose"].rank == 1
     assert said["slowed_on_purpose"].message.startswith(
-        "Somebody lets rank 1 sleep 200 ms in each step since step 102: do not compare"
+        "A user lets rank 1 sleep 200 ms in each step since step 102: do not compare"
     )
     let_go = [*events, *slow, slow_down(300, 1, 0)]
     message = found(let_go, "finished")["slowed_on_purpose"].message
-    assert message.startswith("Somebody let rank 1 sleep 200 ms in each step from step 102 to 300: do not")
+    assert message.startswith("A user let rank 1 sleep 200 ms in each step from step 102 to 300: do not")
     again = [*let_go, slow_down(310, 0, 50)]
     assert "rank 0 sleep 50 ms in each step since step 311 (the last of 2" in (
         found(again)["slowed_on_purpose"].message

@@ -6,12 +6,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from benchmarks import made_run
 from ddp_gui.learn.learn_routes import Library
 from ddp_gui.learn.report import document, request
 from ddp_gui.learn.report.request import Source
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.runs.runs import RunStore
+from tests import made_run
 from tests.unit.ddp_gui.learn.lessons import LESSON, changed
 from trainers.contract.rundir import RunDirectory
 

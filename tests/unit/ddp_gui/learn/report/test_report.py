@@ -56,12 +56,12 @@ def test_a_lesson_is_reported_with_prediction_outcome_answers_and_curves(source:
     page = report(source, name="Ada", lessons=[done("chosen", prediction=0, answers=[0, 0])])
     words = words_of(page)
     assert "Lab report · Ada" in words and "1 lesson and 2 runs" in words
-    assert "Something else happened than I predicted. 1 of 2 questions right." in words
+    assert "The result differs from my prediction. 1 of 2 questions right." in words
     assert "the firstmy answer" in words and "neitherthe right answer" in words
     assert "Both see the same." in words and "The all-reduce averages." in words
     assert page.count('class="line c0 d0" data-name="one rank"') == 1, "the lesson's own chart and no other"
     assert "here they part" in words and "The losses." in words
-    assert "samples trained with, all ranks together" in words
+    assert "samples trained on, all ranks together" in words
     assert 'data-name="my prediction"' not in page
 
 
@@ -79,14 +79,14 @@ def test_a_drawn_prediction_lies_over_the_measured_curve(source: Source) -> None
     ("more", "words"),
     [
         ({"prediction": None}, "No prediction was locked."),
-        ({"runs": ["a-1", None]}, "runs have not all come to their end."),
+        ({"runs": ["a-1", None]}, "Not all runs of the lesson have ended."),
         ({"runs": []}, "None of its runs was started, or they were deleted."),
         ({"answers": [0]}, "1 of 2 questions right, 1 not answered"),
         ({"answers": [7, 1]}, "1 of 2 questions right, 1 not answered"),
         ({"prediction": 5}, "No prediction was locked."),
         (
             {"attempts": [{"question": 1, "choice": "seed 1", "run_id": "a-1"}]},
-            "What I ran to find out: seed 1.",
+            "My experiment: seed 1.",
         ),
     ],
 )
@@ -101,8 +101,8 @@ def test_a_run_keeps_its_number_where_another_one_was_deleted(source: Source, tm
         text.replace("right = 1\n", 'right = 1\nmeasured = ["num_steps(1) > 1e6", "num_steps(1) == 80"]\n', 1)
     )
     for runs, words in (
-        (["a-1", "b-1"], "I predicted what happened."),
-        (["gone-1", "b-1"], "I predicted what happened."),
+        (["a-1", "b-1"], "My prediction was correct."),
+        (["gone-1", "b-1"], "My prediction was correct."),
         (["a-1", "gone-1"], "These runs do not show which prediction was right."),
     ):
         assert words in words_of(report(source, lessons=[done("chosen", runs=runs)]))
@@ -140,7 +140,7 @@ def test_a_run_that_goes_on_says_how_much_of_its_events_was_read(source: Source,
     write_json_atomically(run.status, status | {"state": "running"})
     words = words_of(report(source, runs=["live-1"]))
     os.close(lock)
-    assert "that there were, while it went on" in words and "has grown since" in words
+    assert "available at that time" in words and "has grown since" in words
 
 
 def test_a_run_with_a_mistake_is_called_broken_on_purpose(
@@ -209,7 +209,7 @@ def test_hostile_words_are_text_and_the_policy_lets_nothing_in(source: Source, t
 
 
 def test_twelve_lessons_with_two_runs_each_stay_below_three_megabytes(source: Source, tmp_path: Path) -> None:
-    """Of 2,000 steps as many points are drawn as of 100,000, which benchmarks/lab_report.py reads."""
+    """2,000 steps give as many points as 100,000: the number of points per curve is limited."""
     folder = tmp_path / "lessons"
     lesson = (folder / "01-chosen.md").read_text()
     for number in range(12):
@@ -223,7 +223,7 @@ def test_twelve_lessons_with_two_runs_each_stay_below_three_megabytes(source: So
         done(f"lesson-{number}", runs=[f"run-{2 * number}", f"run-{2 * number + 1}"]) for number in range(12)
     ]
     page = report(source, name="Ada", lessons=lessons)
-    assert words_of(page).count("What was measured") >= 12
+    assert words_of(page).count("Measurements") >= 12
     assert 200_000 < len(page.encode()) < document.MAX_BYTES
 
 
@@ -244,7 +244,7 @@ def test_the_file_is_a_download_made_by_another_process(asking: TestClient) -> N
         r'attachment; filename="lab-report-[\d-]{10}\.html"', answer.headers["content-disposition"]
     )
     plain = asking.get(PLACE, params={"runs": "a-1,b-1"})
-    assert "Runs beside each other" in plain.text and "a-1/events.jsonl" in plain.text
+    assert "Runs side by side" in plain.text and "a-1/events.jsonl" in plain.text
 
 
 def test_a_report_of_nothing_is_not_found(asking: TestClient) -> None:
@@ -260,13 +260,13 @@ def test_a_report_of_nothing_is_not_found(asking: TestClient) -> None:
         ({"lessons": [done("chosen", prediction=[1, 2])]}, "prediction is neither"),
         ({"lessons": [done("chosen", prediction=[10**400] * 9)]}, "not valid JSON"),
         ({"lessons": [done("chosen", prediction=True)]}, "prediction holds"),
-        ({"lessons": [done("chosen", runs=["../a"])]}, "runs holds what is no run_id"),
+        ({"lessons": [done("chosen", runs=["../a"])]}, "runs holds a value that is not a run_id"),
         ({"lessons": [done("chosen", answers=["<b>"])]}, "answers holds"),
-        ({"lessons": [done("chosen", attempts=[{"question": -1}])]}, "no text"),
-        ({"lessons": "x"}, "lessons is no list"),
-        ({"runs": ["a-1"] * 200}, "runs is no list of at most"),
-        ({"runs": ["a-1"], "name": "x" * 500}, "name is no text"),
-        ({"runs": ["a-1"], "more": 1}, "no object of name, lessons, runs"),
+        ({"lessons": [done("chosen", attempts=[{"question": -1}])]}, "not a text"),
+        ({"lessons": "x"}, "lessons is not a list"),
+        ({"runs": ["a-1"] * 200}, "runs is not a list of at most"),
+        ({"runs": ["a-1"], "name": "x" * 500}, "name is not a text"),
+        ({"runs": ["a-1"], "more": 1}, "not an object of name, lessons, runs"),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(asking: TestClient, body: Any, words: str) -> None:

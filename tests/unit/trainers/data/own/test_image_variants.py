@@ -333,9 +333,31 @@ CASES = {
         files={f"{name}/{n}.png": SAME for name in PETS for n in range(6)},
         told=("all of them look the same",),
     ),
-    "texts in class folders": Case(
-        files={f"{name}/{n}.txt": b"a good film" for name in ("neg", "pos") for n in range(6)},
-        told=("12 texts", "a table"),
+    "classes in file names": Case(
+        files={f"{('cat', 'dog')[n % 2]}.{n}.jpg": encoded(noise(), "JPEG") for n in range(12)},
+        classes={"cat": 6, "dog": 6},
+        told=("in the names of the files, such as 'cat.0.jpg'",),
+    ),
+    "classes in file names below one folder": Case(
+        files={
+            f"images/{('Egyptian_Mau', 'boxer')[n % 2]}_{n}.jpg": encoded(noise(), "JPEG") for n in range(12)
+        },
+        classes={"boxer": 6, "egyptian_mau": 6},
+        told=("in the names of the files",),
+    ),
+    "classes in file names, test without": Case(
+        files={f"train/{('cat', 'dog')[n % 2]}.{n}.jpg": encoded(noise(), "JPEG") for n in range(12)}
+        | images("test1", count=4),
+        classes={"cat": 6, "dog": 6},
+        told=("test1 its 4 images have no class folder",),
+    ),
+    "names of cameras": Case(
+        files={f"{('IMG', 'DSC')[n % 2]}_{n}.jpg": encoded(noise(), "JPEG") for n in range(12)},
+    ),
+    "unlabeled beside classes": Case(
+        files=images("cats", "dogs", "unlabeled"),
+        classes=PETS,
+        told=("6 images are in a folder of images without a label",),
     ),
 }
 OPTIONS = {"data_path": "path", "data_reading": "reading"}
@@ -518,6 +540,77 @@ def test_images_that_a_table_lists(tmp_path: Path, spelling: str) -> None:
     assert "1 of 21 images of the table are not there" in said(answer)
     about = answer["dataset"]
     assert (about["task"], about["num_train"], about["num_validation"]) == ("image_classification", 16, 4)
+
+
+def review(folder: str, n: int) -> tuple[str, bytes]:
+    words = ("a great and lovely film", "a bad and boring film")["neg" in folder or "space" in folder]
+    return f"{folder}/{n}_7.txt", f"{words} with\na line of number {n} in {folder}".encode()
+
+
+def reviews(*folders: str, count: int = 12) -> Tree:
+    return dict(review(folder, n) for folder in folders for n in range(count))
+
+
+REVIEWS = {"neg": 12, "pos": 12}
+TEXT_FOLDERS: dict[str, Case] = {
+    "class folders": Case(files=reviews("neg", "pos"), classes=REVIEWS),
+    "film reviews as distributed": Case(
+        files={
+            f"aclImdb/{name}": text
+            for name, text in reviews("train/neg", "train/pos", "test/neg", "test/pos").items()
+        }
+        | {f"aclImdb/{name}": text for name, text in reviews("train/unsup").items()}
+        | {
+            "aclImdb/README": b"about",
+            "aclImdb/imdb.vocab": b"the",
+            "aclImdb/train/urls_pos.txt": b"http://a",
+        },
+        classes={"neg": 24, "pos": 24},
+        split=(24, 24),
+        told=("12 texts are in a folder of texts without a label", "2 texts are in no class folder"),
+    ),
+    "news without suffix, in Latin-1": Case(
+        files={
+            f"20news-bydate-{name.removesuffix('_7.txt')}": text + b" caf\xe9"
+            for name, text in reviews("train/sci.space", "train/alt", "test/sci.space", "test/alt").items()
+        },
+        classes={"alt": 24, "sci.space": 24},
+        split=(24, 24),
+        told=("48 are not UTF-8; they are read as cp1252",),
+    ),
+    "many texts outside of classes": Case(
+        files=reviews("neg", "pos") | reviews("."), told=("12 texts are in no class folder",)
+    ),
+    "one class": Case(files=reviews("a/pos", "a/b"), classes={"b": 12, "pos": 12}),
+}
+
+
+@pytest.mark.parametrize("as_zip", [False, True])
+@pytest.mark.parametrize("name", TEXT_FOLDERS)
+def test_texts_in_class_folders(tmp_path: Path, name: str, as_zip: bool) -> None:
+    case = TEXT_FOLDERS[name]
+    answer = inspected(write(tmp_path, case.files, as_zip))
+    told = said({**answer, "columns": []})
+    assert answer["ok"] is (case.classes is not None), told
+    assert all(words in told for words in case.told), told
+    if case.classes is not None:
+        assert (
+            answer["task"] == "text_classification" and answer["preview"]["class_counts"] == case.classes
+        ), told
+        about = answer["dataset"]
+        assert case.split is None or (about["num_train"], about["num_validation"]) == case.split
+
+
+@pytest.mark.parametrize("spelling", ["{}", "{:04}", "img_{:03}"])
+def test_a_list_may_leave_the_suffix_out(tmp_path: Path, spelling: str) -> None:
+    files = {f"photos/{spelling.format(n)}.jpg": encoded(noise(), "JPEG") for n in range(20)}
+    path = write(tmp_path, files, as_zip=False) / "labels.csv"
+    rows = [f"{spelling.format(n)},{('cat', 'dog')[n % 2]}\n" for n in range(20)]
+    path.write_text("".join(["id,breed\n", *rows]))
+    asked = inspected(path)
+    assert not asked["ok"] and "the cells are names of image files" in said(asked)
+    answer = inspected(path, images_path=asked["problems"][0]["suggested"]["images_path"])
+    assert answer["ok"] and answer["preview"]["class_counts"] == {"cat": 10, "dog": 10}, said(answer)
 
 
 @pytest.mark.parametrize("suffix", [".heic", ".jpg"])

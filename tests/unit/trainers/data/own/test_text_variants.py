@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import gzip
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,7 +105,12 @@ CASES = {
     "zero bytes": Case(content=b"text " * 900 + b"\0", text=None, told=("zero bytes",)),
     "a program of bytes": Case(content=b"\x7fELF\0\1\2" + bytes(range(200)), text=None, told=("kind",)),
     "PDF": Case(content=b"%PDF-1.4", text=None, told=("Save its text as a .txt file",), name="t.pdf"),
-    "compressed": Case(content=b"\x1f\x8b", text=None, told=("Unpack it",), name="t.txt.gz"),
+    "PDF without suffix": Case(content=b"%PDF-1.4\n" + PLAIN.encode(), text=None, told=("a PDF",)),
+    "cut off while compressed": Case(
+        content=gzip.compress(PLAIN.encode())[:50], text=None, told=("cannot be unpacked",), name="t.txt.gz"
+    ),
+    "compressed": Case(content=gzip.compress(PLAIN.encode()), text=PLAIN, name="t.txt.gz"),
+    "web page": Case(content=b"<html>" + PLAIN.encode(), text="<html>" + PLAIN, name="t.html"),
 }  # fmt: skip
 
 

@@ -54,7 +54,7 @@ def test_a_run_that_was_warned_is_saved_and_waits_again(run: RunDirectory, folde
     (command,) = run.commands.read_text().splitlines()
     assert (
         '"name":"stop"' in command.replace(" ", "")
-        and "Its time is over. So it is saved and goes on" in command
+        and "Its time is over. So it is saved and continues" in command
     )
     assert ends(folder, "stopped") == "Its time is over."
     in_state(run, "queued")
@@ -71,7 +71,7 @@ def test_without_restarts_left_or_after_a_persons_stop_it_ends(
     assert ends(folder, "failed", cause=LOST, is_stop_asked=True) is None
     in_state(run, "running")
     restarts.leave(run, folder, "Its time is over.", 0)
-    assert "it is saved; Resume goes on" in run.commands.read_text()
+    assert "it is saved; Resume continues it" in run.commands.read_text()
     in_state(run, "stopped")
     assert ends(folder, "stopped", left=0) is None
     assert restarts.has_ended(run)

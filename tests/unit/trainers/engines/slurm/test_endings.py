@@ -72,9 +72,9 @@ def write(run: RunDirectory, *, has_begun: bool) -> None:
             "failed",
             "used more memory than it had asked for (OUT_OF_MEMORY: n1).",
         ),
-        ("FAILED", "n1", True, "lost", "(FAILED), but the run wrote no end."),
-        ("FAILED", "n1", False, "failed", "on n1, and nothing of the run had begun."),
-        ("COMPLETED", "n1", True, "lost", "(COMPLETED), but the run wrote no end."),
+        ("FAILED", "n1", True, "lost", "(FAILED), but the run recorded no end."),
+        ("FAILED", "n1", False, "failed", "on n1, and the run had not started."),
+        ("COMPLETED", "n1", True, "lost", "(COMPLETED), but the run recorded no end."),
     ],
 )
 def test_each_end_of_a_job_has_its_state_and_its_reason(
@@ -139,7 +139,7 @@ def test_of_a_job_that_slurm_has_forgotten_no_cause_is_made_up(
         found = liveness.read_status(run)
         assert found.state == "lost"
     assert found.error == (
-        "Slurm does not know job 12 any more, and nothing in the run's folder says how it ended. "
+        "Slurm no longer knows job 12, and nothing in the run's folder says how it ended. "
         "Nothing was saved yet: start it again."
     )
     assert (tmp_path / "asked").read_text().count("sacct") <= 2, "what is not known is asked ever less often"

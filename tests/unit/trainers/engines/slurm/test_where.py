@@ -117,12 +117,12 @@ def test_time_limits_are_read_as_slurm_does(text: str, limit_s: float) -> None:
 
 @pytest.mark.parametrize("text", ["1h", "1-", "-1", "1:2:3:4", "1.5", "٣", "9" * 400, "1 2"])
 def test_what_is_no_time_limit_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no time limit"):
+    with pytest.raises(ValueError, match="is not a time limit"):
         client.parse_duration(text)
 
 
 def test_an_answer_of_sinfo_that_is_not_known_is_an_error_in_words(make: MakeEngine) -> None:
-    with pytest.raises(SlurmError, match="sinfo said what is not known here"):
+    with pytest.raises(SlurmError, match="sinfo gave unexpected output"):
         make(rows=("lab*|up|many|idle|8|16000|1:00|1|(null)||",)).capacity()
     with pytest.raises(SlurmError, match="the cluster has no partition"):
         make(rows=()).capacity()
@@ -146,26 +146,26 @@ def test_what_a_partition_cannot_give_is_refused_in_words(make: MakeEngine) -> N
     assert engine.check(one) == [] and engine.check(replace(one, partition="gpu", num_nodes=2)) == []
     assert allowed(engine, replace(one, partition="GPU")) == {"partition": "one of lab, gpu, old"}
     assert allowed(engine, replace(one, num_nodes=5)) == {
-        "num_nodes": "1 to 4: as many nodes may a job of partition lab have"
+        "num_nodes": "1 to 4: the most nodes of a job of partition lab"
     }
     assert "num_nodes" in allowed(engine, replace(one, partition="gpu", num_nodes=3))
     four = Config(partition="gpu", num_nodes=2, nproc_per_node=5)
     assert allowed(engine, four) == {
-        "nproc_per_node": "at most 4: so many GPUs partition gpu has on each of 2 nodes"
+        "nproc_per_node": "at most 4: partition gpu has no more GPUs on each of 2 nodes"
     }
     assert engine.check(replace(four, device="cpu")) == []
     assert allowed(engine, Config(nproc_per_node=9)) == {
-        "nproc_per_node": "at most 8: so many cores partition lab has"
+        "nproc_per_node": "at most 8: partition lab has no more cores"
     }
     assert allowed(engine, replace(one, device="cuda")) == {
         "device": "auto or cpu: partition lab has no GPUs"
     }
     assert allowed(engine, replace(four, gpu_type="h100")) == {"gpu_type": "one of a100, v100, or empty"}
     assert (
-        "so many v100 GPUs" in allowed(engine, replace(four, num_nodes=1, gpu_type="v100"))["nproc_per_node"]
+        "no more v100 GPUs" in allowed(engine, replace(four, num_nodes=1, gpu_type="v100"))["nproc_per_node"]
     )
     assert allowed(engine, replace(one, memory_gb=16)) == {
-        "memory_gb": "at most 15: so much partition lab has"
+        "memory_gb": "at most 15: partition lab has no more memory"
     }
     for limit, words in {
         "2-0": "at most 24 h: the partition's limit",
@@ -253,16 +253,19 @@ def test_the_form_asks_for_what_the_site_leaves_open(make: MakeEngine) -> None:
     [
         ("partitions = 1", "has 'partitions' in [slurm], but allowed is: partition, num_nodes"),
         ("account = 'x'", "slurm.account is 'x', but allowed is: a table"),
-        ("[slurm.account]\nfixed = 'a'\ndefault = 'b'", "[slurm.account]: fixed stands alone"),
-        ("[slurm.account]\nfixed = 'a b'", "[slurm.account]: 'a b' is no name"),
+        (
+            "[slurm.account]\nfixed = 'a'\ndefault = 'b'",
+            "[slurm.account]: fixed excludes default and allowed",
+        ),
+        ("[slurm.account]\nfixed = 'a b'", "[slurm.account]: 'a b' is not a name"),
         ("[slurm.qos]\nallowed = ['a']\ndefault = 'b'", "[slurm.qos]: default is 'b', but allowed is: \"a\""),
-        ("[slurm.time_limit]\nmaximum = '1h'", "[slurm.time_limit]: '1h' is no time limit"),
+        ("[slurm.time_limit]\nmaximum = '1h'", "[slurm.time_limit]: '1h' is not a time limit"),
         ("[slurm.time_limit]\nmaximum = '1'\ndefault = '2'", "default is '2', but allowed is: at most 1"),
         ("[slurm.memory_gb]\nmaximum = 0", "[slurm.memory_gb]: 0 is not possible"),
         ("[slurm.num_nodes]\nmaximum = 0", "[slurm.num_nodes]: maximum is 0"),
-        ("[slurm.extra_lines]\nallowed = ['constraint=ib']", "'constraint=ib' is no option"),
-        ("[slurm.extra_lines]\nfixed = ['--output=x']", "the page says --output itself"),
-        ("[slurm.extra_lines]\nfixed = ['--x=a\\nb']", "is no option"),
+        ("[slurm.extra_lines]\nallowed = ['constraint=ib']", "'constraint=ib' is not an option"),
+        ("[slurm.extra_lines]\nfixed = ['--output=x']", "the page sets --output itself"),
+        ("[slurm.extra_lines]\nfixed = ['--x=a\\nb']", "is not an option"),
         ("[slurm.extra_lines]\ndefault = ['--exclusive']", "default has '--exclusive', but allowed is: none"),
     ],
 )

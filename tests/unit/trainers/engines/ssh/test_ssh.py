@@ -96,7 +96,10 @@ def test_the_examples_of_the_docs_are_read(tmp_path: Path) -> None:
     [
         ("", "lacks ssh.hosts"),
         ('[ssh]\nhosts = ["a", "b"]\nfolder = "/home/x"', "folder is for hosts that share none"),
-        ('[ssh]\nhosts = ["a"]\nshared = false', "folder is '', but allowed with shared = false is: a whole"),
+        (
+            '[ssh]\nhosts = ["a"]\nshared = false',
+            "folder is '', but allowed with shared = false is: an absolute path",
+        ),
         ('[ssh]\nhosts = ["a"]\nshared = false\nfolder = "/home"', "folder is '/home', but allowed"),
         (
             '[ssh]\nhosts = [{ name = "a", project = "/x" }]\nshared = false\nfolder = "/home/x"',

@@ -1,6 +1,6 @@
 """How long each route, stream and endpoint holds the event loop when its inputs are at their limits.
 
-    python -m benchmarks.loop_delay [--runs 1000] [--only WORDS]
+    python -m tests.loop_delay [--runs 1000] [--only WORDS]
 
 Routes and endpoints are read from the app itself, so a new one is covered. The page is served in a thread of
 this process; each request is sent over a socket of its own. What counts is the processor time that the loop's
@@ -34,7 +34,6 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute, iter_route_contexts
 from starlette.routing import Mount
 
-from benchmarks import made_up_runs
 from ddp_gui import server
 from ddp_gui.auth.login import Login
 from ddp_gui.background.loop_delay import LIMIT_S, LoopDelay
@@ -46,6 +45,7 @@ from ddp_gui.http.front import MAX_BODY_BYTES, MAX_HEADER_BYTES
 from ddp_gui.http.listening import Listener
 from ddp_gui.options import Options
 from ddp_gui.plan.catalogue import CatalogueSource, default_cache_file
+from tests import made_up_runs
 
 # Room for the request line and the headers that every request has.
 QUERY_BYTES = MAX_HEADER_BYTES - 1_500
@@ -95,7 +95,7 @@ class Page:
     def gradio(self) -> Any:
         """Return Gradio's app."""
         mounted = next(route for route in self.app.routes if isinstance(route, Mount) and route.path == "")
-        return mounted.app._gradio  # type: ignore[attr-defined]  # noqa: SLF001
+        return mounted.app._gradio  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager
@@ -110,7 +110,7 @@ def served(
     options = Options(host="127.0.0.1", port=0, runs_dir=folder / "runs", open_browser=False)
     options.runs_dir.mkdir(parents=True)
     run_ids = made_up_runs.make(options.runs_dir, num_runs, 50)
-    run_ids += [made_up_runs.make_one(options.runs_dir, num_runs, LONG_RUN_STEPS, time.time(), Random(0))]  # noqa: S311
+    run_ids += [made_up_runs.make_one(options.runs_dir, num_runs, LONG_RUN_STEPS, time.time(), Random(0))]
     app = server.build_app(options, CatalogueSource(default_cache_file()), login)
     measured = LoopDelay(tick_s=TICK_S)
     with Listener(socket.AF_INET, "", is_one_users=False, believes_names=False) as listener:

@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from benchmarks.hostile_data.attack import Attack, Maker, with_bytes
+from tests.hostile_data.attack import Attack, Maker, with_bytes
 
 MEGA = 10**6
 Parts = Callable[[], Iterable[str]]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from benchmarks.hostile_data.attack import Attack, Maker
+from tests.hostile_data.attack import Attack, Maker
 
 Content = bytes | Callable[[], bytes]
 

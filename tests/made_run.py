@@ -1,7 +1,7 @@
 """Make up a run: a directory with the real files in it and invented, noisy numbers.
 
-    python -m benchmarks.made_run RUN_DIR --steps 1000000
-    python -m benchmarks.made_run RUN_DIR --steps 100000 --live
+    python -m tests.made_run RUN_DIR --steps 1000000
+    python -m tests.made_run RUN_DIR --steps 100000 --live
 
 The first writes a run that has finished. With `--live` the process then stays, owns the run as a supervisor
 would, and appends one step event four times a second (or --per-second), as well as devices and ranks once a
@@ -118,7 +118,7 @@ def go_on_live(
 
 def _append_until_ended(file: EventFile, step: int, per_second: float, shape: Shape) -> None:
     """Append a step event at each update, devices and ranks once a second, each in a write of its own."""
-    chance = random.Random(step)  # noqa: S311
+    chance = random.Random(step)
     next_step_at = next_look_at = time.monotonic()
     while True:
         time.sleep(max(0.0, min(next_step_at, next_look_at) - time.monotonic()))
@@ -178,7 +178,7 @@ def _history(
     num_steps: int, planned_steps: int, began_unix_s: float, shape: Shape, *, is_flat: bool
 ) -> Iterator[str]:
     """Yield each event from its time on: steps, each second devices and ranks, now and then an evaluation."""
-    chance = random.Random(num_steps)  # noqa: S311
+    chance = random.Random(num_steps)
     yield _line(began_unix_s, "state", {"state": "starting", "reason": REASON})
     yield _line(began_unix_s, "plan", _plan(planned_steps, shape))
     yield _line(began_unix_s, "state", {"state": "running", "reason": REASON})

@@ -34,4 +34,4 @@ def live_run(path: Path, num_steps: int, *extra: str) -> Iterator[RunDirectory]:
 
 
 def _command(path: Path, num_steps: int) -> list[str]:
-    return [sys.executable, "-m", "benchmarks.made_run", str(path), "--steps", str(num_steps)]
+    return [sys.executable, "-m", "tests.made_run", str(path), "--steps", str(num_steps)]

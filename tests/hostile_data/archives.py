@@ -12,7 +12,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from benchmarks.hostile_data.attack import Attack, Maker, with_bytes
+from tests.hostile_data.attack import Attack, Maker, with_bytes
 
 GIGA = 10**9
 

@@ -1,6 +1,6 @@
 """What is read from files as people have them, as a table: reading, messages, clicks.
 
-    python -m benchmarks.readings [FILE ...] [--variants]
+    python -m tests.readings [FILE ...] [--variants]
 
 Without files those of the unit tests are read; with --variants also the tables of test_table_variants.py.
 """

@@ -1,6 +1,6 @@
 """Run directories that were never trained, in the real file formats: for measuring the list of runs.
 
-    python -m benchmarks.made_up_runs FOLDER [--runs 5000] [--steps 300]
+    python -m tests.made_up_runs FOLDER [--runs 5000] [--steps 300]
 
 Each is named as made up. No process stands behind any of them.
 """
@@ -44,7 +44,7 @@ def main() -> None:
 
 def make(folder: Path, num_runs: int, num_steps: int) -> list[str]:
     """Make runs that ended one after the other, the newest a moment ago; return their ids."""
-    chance = random.Random(0)  # noqa: S311 - the same runs every time
+    chance = random.Random(0)
     began = time.time() - num_runs * BETWEEN_RUNS_S
     return [
         make_one(folder, number, num_steps, began + number * BETWEEN_RUNS_S, chance)

@@ -6,7 +6,7 @@ import os
 import socket
 from pathlib import Path
 
-from benchmarks.hostile_data.attack import Attack, at
+from tests.hostile_data.attack import Attack, at
 
 DEPTH = 1_500
 MANY = 1_000_000

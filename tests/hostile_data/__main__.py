@@ -1,6 +1,6 @@
 """Every hostile file and path, looked at as the page does: what is said, in which time, in how much memory.
 
-    python -m benchmarks.hostile_data SCRATCH_DIR [--only zip,image,CSV,text,Parquet,path,tar] [--name WORDS]
+    python -m tests.hostile_data SCRATCH_DIR [--only zip,image,CSV,text,Parquet,path,tar] [--name WORDS]
 
 Each is made in SCRATCH_DIR (up to 3 GB at a time), given to
 `python -m trainers.plugins.inspect_data`, and deleted. The exit code is 1 where one was not answered as it
@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.hostile_data import archives, images, paths, tables
-from benchmarks.hostile_data.attack import Attack
+from tests.hostile_data import archives, images, paths, tables
+from tests.hostile_data.attack import Attack
 from trainers.data.own.cache import CACHE_VARIABLE
 
 MAX_S = 300.0

@@ -1,1 +1,0 @@
-"""What the dashboard costs and how quick it is, measured from outside: a browser, /proc and sockets."""

@@ -1,0 +1,186 @@
+"""Formats that DuckDB does not read: binary ones by name, and LibSVM, ARFF and fastText converted to CSV."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from trainers.data.own import processes
+from trainers.data.own.problems import quoted
+from trainers.data.own.reading import ReadingError
+
+WEB_PAGE = "a web page or XML"
+AS_TABLE = "Save the table in it as CSV or Parquet."
+# Names of binary formats by their first bytes.
+BINARY = {
+    b"\x93NUMPY": "a NumPy array (.npy)",
+    b"\x89HDF": "an HDF5 file",
+    b"SQLite format 3": "an SQLite database",
+    b"<stata_dta>": "a Stata file (.dta)",
+    b"$FL2": "an SPSS file (.sav)",
+    b"$FL3": "an SPSS file (.sav)",
+    b"MATLAB 5.0": "a MATLAB file (.mat)",
+    b"ARROW1": "an Arrow or Feather file",
+    b"Obj\x01": "an Avro file",
+    b"ORC": "an ORC file",
+    b"RDX": "an R data file",
+    b"%PDF": "a PDF",
+    b"\x00\x00\x08\x01": "an IDX file, as MNIST is distributed,",
+    b"\x00\x00\x08\x03": "an IDX file, as MNIST is distributed,",
+    **{b"\x80" + bytes([version]): "a Python pickle" for version in (2, 3, 4, 5)},
+    **dict.fromkeys((b"<!DOCTYPE", b"<!doctype", b"<html", b"<HTML", b"<table", b"<?xml"), WEB_PAGE),
+}
+MAX_CELLS = 500_000_000  # of a LibSVM file with a cell for each feature
+_LINES, _CHARACTERS = 50, 2**18  # examined
+_FEATURE = r"\d+:[-+]?(?:\d[\d.]*|\.\d+|nan|inf)(?:[eE][-+]?\d+)?"
+_LIBSVM = re.compile(
+    rf"[-+]?[\d.]+(?:e[-+]?\d+)?(?:,[-+\d.]+)*(?:\s+qid:\d+)?((?:\s+{_FEATURE})*)\s*(?:#.*)?", re.I
+)
+_FASTTEXT = re.compile(r"((?:__label__\S+\s+)+)(.*)")
+_VOWPAL_WABBIT = re.compile(r"[-+]?[\d.]*(?:\s+[\d.]+)*(?:\s+'\S*)?\s*\|\S*(?:\s+\S+)+")
+_ATTRIBUTE = re.compile(r"""@attribute\s+('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S+)\s*(.*)""", re.I)
+
+Write = Callable[[Sequence[Any]], Any]  # a row, empty for a line without one
+
+
+def binary_format(start: bytes) -> str:
+    """Return the name of a binary format by a file's first bytes, or an empty string."""
+    return next((name for magic, name in BINARY.items() if start.lstrip(b" \r\n\t").startswith(magic)), "")
+
+
+def text_format(text: str) -> str:
+    """Return LibSVM, ARFF, fastText or Vowpal Wabbit by the beginning of a text, or an empty string."""
+    text = text[:_CHARACTERS]
+    if all(re.search(rf"^[ \t]*@{word}\b", text, re.I | re.M) for word in ("relation", "attribute")):
+        return "ARFF"
+    lines = [line.strip() for line in text.split("\n")[: 4 * _LINES]]
+    lines = [line for line in lines if line and not line.startswith("#")][:_LINES]
+    lines = lines[:-1] if len(lines) > 2 and not text.endswith("\n") else lines  # it may be cut off
+    if len(lines) < 2:
+        return ""
+    found = [_LIBSVM.fullmatch(line) for line in lines]
+    if all(found) and sum(bool(each and each[1]) for each in found) > 0.5 * len(lines):
+        places = [[int(one) for one in re.findall(r"(\d+):", each[1])] for each in found if each]
+        return "LibSVM" if all(each == sorted(set(each)) for each in places) else ""
+    if all(map(_FASTTEXT.fullmatch, lines)):
+        return "fastText"
+    is_weighted = sum(re.search(r"\s[^\s|:]+:[-+]?[\d.]+", line) is not None for line in lines) > 0.5 * len(
+        lines
+    )
+    return "Vowpal Wabbit" if is_weighted and all(map(_VOWPAL_WABBIT.fullmatch, lines)) else ""
+
+
+def as_csv(form: str, text: Path) -> list[str]:
+    """Rewrite a text of such a format as CSV without a header, line by line; return the column names.
+
+    Raises:
+        ReadingError: if it cannot be read; names the format.
+    """
+    if form == "Vowpal Wabbit":
+        raise ReadingError(
+            "it is a Vowpal Wabbit file, which is not read.", "Convert it to CSV or LibSVM.", 1
+        )
+    written = text.with_name("rewritten")
+    convert = {"ARFF": _arff, "fastText": _fasttext, "LibSVM": _libsvm}[form]
+    with (
+        text.open(encoding="utf-8", errors="surrogatepass", newline="") as file,
+        written.open("w", encoding="utf-8", errors="surrogatepass", newline="") as to,
+    ):
+        writer = csv.writer(to, lineterminator="\n")
+
+        def write(row: Sequence[Any]) -> None:
+            processes.check_time()
+            writer.writerow(row)
+
+        names = convert(file, write)
+    written.replace(text)
+    return names
+
+
+def _libsvm(lines: TextIO, write: Write) -> list[str]:
+    """Write a label and one cell per feature; a feature that a line does not name is 0."""
+    places: set[int] = set()
+    has_query, num_rows = False, 0
+    for number, line in enumerate(lines, start=1):
+        label, *features = line.partition("#")[0].split() or [""]
+        if "," in label:
+            hint = "Convert it to CSV with one label in each row."
+            raise ReadingError("it is a LibSVM file with several labels in a row.", hint, number)
+        num_rows += bool(label)
+        for feature in features:
+            name = feature.partition(":")[0]
+            has_query |= name == "qid"
+            if name != "qid":
+                places.add(_place(name, number))
+    least = min(places, default=1)
+    columns = range(min(least, 1), max(places, default=0) + 1)
+    if len(columns) * num_rows > MAX_CELLS:
+        message = f"it is a LibSVM file of {num_rows:,} rows with {len(columns):,} features each"
+        raise ReadingError(f"{message}: {MAX_CELLS:,} cells are the most.", "Select rows or features.")
+    lines.seek(0)
+    for number, line in enumerate(lines, start=1):
+        label, *features = line.partition("#")[0].split() or [""]
+        cells = dict(feature.partition(":")[::2] for feature in features)
+        query = [cells.pop("qid", "")] * has_query
+        row = ["0"] * len(columns)
+        for name, value in cells.items():
+            row[_place(name, number) - columns.start] = value
+        write([label, *query, *row] if label else [])
+    return ["label", *["query id"] * has_query, *map(str, columns)]
+
+
+def _place(name: str, line: int) -> int:
+    if not (name.isascii() and name.isdigit() and len(name) < 10):
+        raise ReadingError(
+            f"it is a LibSVM file with a feature called {quoted(name)}.", "Number features.", line
+        )
+    return int(name)
+
+
+def _arff(lines: TextIO, write: Write) -> list[str]:
+    """Write the rows below @data; a sparse row, in braces, becomes a full one."""
+    names: list[str] = []
+    defaults: list[str] = []
+    is_data = False
+    for number, line in enumerate(lines, start=1):
+        text = line.strip()
+        if is_data and text and not text.startswith("%"):
+            cells = _arff_cells(text.strip("{}"))
+            if text.startswith("{"):
+                pairs = [cell.partition(" ")[::2] for cell in cells if cell]
+                cells = list(defaults)
+                for place, value in pairs:
+                    if not place.isdigit() or int(place) >= len(names):
+                        raise ReadingError(
+                            f"it is an ARFF file with a column {quoted(place)}.", AS_TABLE, number
+                        )
+                    cells[int(place)] = value.strip().strip("'\"")
+            write(cells)
+            continue
+        write([])
+        if found := _ATTRIBUTE.fullmatch(text):
+            names.append(found[1].strip("'\"").replace("\\", ""))
+            is_nominal = found[2].startswith("{")
+            defaults.append(_arff_cells(found[2].strip("{} "))[0] if is_nominal else "0")
+        is_data |= text.lower() == "@data"
+    return names
+
+
+def _arff_cells(text: str) -> list[str]:
+    quote = "'" if text.count("'") > text.count('"') else '"'
+    (row,) = csv.reader([text], quotechar=quote, escapechar="\\", skipinitialspace=True)
+    return [cell.strip() for cell in row]
+
+
+def _fasttext(lines: TextIO, write: Write) -> list[str]:
+    for number, line in enumerate(lines, start=1):
+        found = _FASTTEXT.fullmatch(line.strip())
+        labels = found[1].split() if found else []
+        if len(labels) > 1:
+            hint = "Convert it to CSV with one label in each row."
+            raise ReadingError("it is a fastText file with several labels in a row.", hint, number)
+        write([labels[0].removeprefix("__label__"), found[2]] if found else [])
+    return ["label", "text"]
