@@ -222,6 +222,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     app.include_router(logs.make_router(store))
     app.include_router(downloads.make_download_router(store))
     app.include_router(downloads.make_elsewhere_router(store))
+    app.include_router(downloads.make_code_router(store))
     app.include_router(recordings.make_router(store))
     app.include_router(references.make_router(store))
     app.include_router(samples.make_router(store))

@@ -20,6 +20,7 @@ const VIEWS = {
   "ddp-run": async () => (await import("./run/page.js")).mountRun,
   "ddp-runs": async () => (await import("./runs/page.js")).mountRuns,
   "ddp-live": async () => (await import("./train/live_strip.js")).mountLive,
+  "ddp-form-code": async () => (await import("./train/as_code.js")).mountFormCode,
   "start-button": async () => (await import("./train/expected_wait.js")).mountExpectedWait,
   "ddp-machine": async () => (await import("./machine/page.js")).mountMachine,
   "ddp-learn": async () => (await import("./learn/page.js")).mountLearn,

@@ -185,6 +185,7 @@ STYLES = (
     "shared/gradio",
     "shared/base",
     "shared/controls",
+    "shared/code",
     "shared/messages",
     "shared/nav",
     "train/first_page",

@@ -89,6 +89,8 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
+    """A data set; `prepared` is the name of own data's prepared folder in the cache."""
+
     name: str
     label: str
     description: str
@@ -99,6 +101,7 @@ class Dataset:
     num_classes: int
     sample_unit: str
     num_places: int | None = None
+    prepared: str = ""
 
     def num_samples(self, sequence_length: int | None) -> int:
         """Return the number of training samples; for a text it depends on the sequence length."""

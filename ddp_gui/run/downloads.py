@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import zipfile
 from collections.abc import Iterator
@@ -16,11 +17,13 @@ from ddp_gui.background.workers import SLOW, MadeFile, Router
 from ddp_gui.devices import capacity
 from ddp_gui.events.run_view import RunView
 from ddp_gui.launch import elsewhere
+from ddp_gui.launch.as_code import script
 from ddp_gui.launch.elsewhere import TARGETS, Job
 from ddp_gui.plan.plan import shown_run_dir
 from ddp_gui.run.stream import view_or_404
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import config as config_module
+from trainers.contract import manifests
 from trainers.contract.rundir import file_stem
 from trainers.engines import liveness
 from trainers.files.plain_files import REPOSITORY, open_plain
@@ -158,4 +161,43 @@ def _job_of(view: RunView, num_nodes: int | None, gpus: bool | None) -> Job:
         project=str(REPOSITORY),
         num_nodes=num_nodes or max(_FEWEST_BY_DEFAULT, config.num_nodes),
         with_gpus=here.device_kind(config.device) == "cuda" if gpus is None else gpus,
+    )
+
+
+def make_code_router(store: RunStore) -> Router:
+    """Return the routes of a run as one script."""
+    router = Router(prefix="/live/runs/{run_id}/code")
+
+    @router.get("")
+    def show(run_id: str) -> dict[str, Any]:
+        return code_of_run(store, view_or_404(store, run_id))
+
+    @router.get("/{name}")
+    def download(run_id: str, name: str) -> Response:
+        files = {"train.py": "text/x-python; charset=utf-8", "train.ipynb": "application/x-ipynb+json"}
+        found = code_of_run(store, view_or_404(store, run_id))
+        if name not in files:
+            raise HTTPException(
+                status_code=404, detail=f"there is no such file; there are: {', '.join(files)}"
+            )
+        if found["reason"] is not None:
+            raise HTTPException(status_code=409, detail=found["reason"])
+        text = found["train_py"] if name == "train.py" else json.dumps(found["notebook"], indent=1)
+        headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
+        return Response(text, media_type=files[name], headers=headers)
+
+    return router
+
+
+def code_of_run(store: RunStore, view: RunView) -> dict[str, Any]:
+    """Return a run as one script; see `script.describe`."""
+    config = view.config
+    catalogue = store.catalogue_for(view.run, config)
+    newest = max((item.step for item in view.run.list_checkpoints()), default=None)
+    return script.describe(
+        config,
+        catalogue.datasets.get(config.dataset),
+        catalogue.strategies.get(config.strategy),
+        run_id=view.run.run_id,
+        num_threads=manifests.recorded_threads(view.run, newest, config.world_size),
     )

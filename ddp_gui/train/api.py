@@ -12,6 +12,7 @@ from ddp_gui.background.workers import CLICKS, STARTS, RateLimit
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.gradio_routes.endpoints import Function, register
 from ddp_gui.launch import launcher
+from ddp_gui.launch.as_code import script
 from ddp_gui.launch.launcher import in_plain_words, waiting_in_plain_words
 from ddp_gui.plan import plan, recipe
 from ddp_gui.plan.catalogue import Catalogue
@@ -119,6 +120,19 @@ class Api:
     def catalog(self) -> dict[str, Any]:
         """Return the available models, data sets and strategies, and the broken plug-ins."""
         return dict(in_plain_words(lambda: self._catalogue.get().raw))
+
+    async def as_code(self, config: dict[str, Any]) -> dict[str, Any]:
+        """Return a configuration as one script of torch and numpy, and as a notebook.
+
+        Missing fields get the values that the form would fill in.
+        """
+
+        async def write() -> dict[str, Any]:
+            await self._inspect_first(config)
+            planned = await CLICKS.run(self.plan, config)
+            return await CLICKS.run(script.describe, planned.config, planned.dataset, planned.strategy)
+
+        return await waiting_in_plain_words(write())
 
     async def start_run(self, config: dict[str, Any], use_occupied_gpus: bool = False) -> dict[str, Any]:
         """Start or queue a run; missing fields get the values that the form would fill in.
@@ -261,6 +275,7 @@ class Api:
         """Add the endpoints to the Gradio app under construction."""
         register(
             self.catalog,
+            self.as_code,
             self.start_run,
             self.stop_run,
             self.kill_rank,

@@ -238,6 +238,12 @@ def script(plan: Plan, runs_dir: Path, engine: Engine) -> str:
         return f"# no script: {error}"
 
 
+def code_settings(plan: Plan | None) -> str:
+    """Return the settings for assets/js/train/as_code.js, which asks for their script; None: invalid ones."""
+    config = "" if plan is None else json.dumps(plan.config.to_json())
+    return f'<div hidden data-config="{html.escape(config, quote=True)}"></div>'
+
+
 def pick(
     catalogue: Catalogue, raw: dict[str, Any], num_parameters: int | None = None, offer: str | None = None
 ) -> str:

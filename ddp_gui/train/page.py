@@ -264,6 +264,9 @@ class TrainPage:
                 elem_classes="ddp-command",
                 wrap_lines=True,
             )
+        self._code_settings = gr.HTML(elem_id="code-settings")
+        with gr.Accordion("As code", open=False, elem_classes="ddp-fold", elem_id="fold-code"):
+            gr.HTML('<div id="ddp-form-code" class="ddp"></div>')
         for error in self.form.catalogue.errors:
             gr.Textbox(
                 value=f"{error['module']} cannot be used: {error['message']}",
@@ -286,7 +289,8 @@ class TrainPage:
         except ConfigError as error:
             listed = own_data.said_beside_start(error, self.form) or fill_in.problem_html(error, self.form)
             about = choices.pick(self.form.catalogue, raw)
-            return gr.skip(), "", "", "", listed, NO_COMMAND, NO_COMMAND, about, changed
+            code = choices.code_settings(None)
+            return gr.skip(), "", "", "", listed, NO_COMMAND, NO_COMMAND, code, about, changed
         self.engine.expect(planned.config.world_size)
         machine = self.api.machine(planned.config)
         return (
@@ -297,6 +301,7 @@ class TrainPage:
             "",
             choices.command(planned, self.store.runs_dir, self.engine),
             choices.script(planned, self.store.runs_dir, self.engine),
+            choices.code_settings(planned),
             choices.pick(
                 self.form.catalogue, raw, planned.num_parameters, faster_precision(planned, machine)
             ),
@@ -331,6 +336,7 @@ class TrainPage:
             self._problem,
             self._command,
             self._script,
+            self._code_settings,
             self._about,
             self._changes,
         ]

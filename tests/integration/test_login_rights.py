@@ -38,6 +38,7 @@ ABSENT = "not-there-1"
 ENDPOINTS: dict[str, tuple[str, Any]] = {
     "catalog": ("anybody", None),
     "start_run": ("anybody", None),
+    "as_code": ("anybody", None),
     "start_lesson_run": ("anybody", None),
     "keep_progress": ("anybody", None),
     "open_poll": ("teacher", ["global-batch"]),
@@ -147,10 +148,12 @@ ROUTES: dict[str, tuple[str, str]] = {
     "/live/runs/{run_id}/model/generate": ("see by post", ""),
     "/live/runs/{run_id}/take_home/{take_home_id}": ("see", ""),
     "/live/runs/{run_id}/take_home/{take_home_id}/try.html": ("see", ""),
+    "/live/runs/{run_id}/code": ("see", ""),
+    "/live/runs/{run_id}/code/{name}": ("see", ""),
     "/live/runs/{run_id}/elsewhere": ("see", ""),
     "/live/runs/{run_id}/elsewhere/{target}": ("see", ""),
 }
-PLACES = {"sample": "0", "kind": "csv", "source": "0", "step": "7", "target": "slurm"}
+PLACES = {"name": "train.py", "sample": "0", "kind": "csv", "source": "0", "step": "7", "target": "slurm"}
 # Below these only files lie, and Gradio.
 MOUNTED = {"/live/assets/css", "/live/assets/js", "/live/assets/icons", ""}
 

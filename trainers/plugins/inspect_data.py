@@ -96,7 +96,7 @@ def inspect(
         with processes.bounded(options.path, seconds=time_limit_s):
             spec = _inspect(own, options, answer, prepare=prepare)
             if spec is not None:
-                answer["dataset"] = _describe(spec, own.problems)
+                answer["dataset"] = _describe(spec, own.problems) | {"prepared": own.fingerprint}
     except DataError as error:
         if not own.problems.num_faults:  # not a fault of the data: no disk space, for example
             extra = list(error.problems)

@@ -1,5 +1,6 @@
 // The page of a run.
 
+import { asCode } from "./as_code.js";
 import { Board } from "./charts/board.js";
 import { afterPaint, Calm } from "../shared/throttle.js";
 import { CommandPanel } from "../shared/command.js";
@@ -183,6 +184,7 @@ class RunPage {
       this.closer.element,
       this.logs.element,
       new ConfigurationPanel(runId, isScript).element,
+      isScript ? null : asCode(runId),
       this.command.element,
     );
   }

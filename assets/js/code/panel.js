@@ -1,0 +1,111 @@
+// A run as one script: its lines, those that the latest change of a setting changed, those that several ranks
+// need, and buttons that copy and download it.
+
+import { copyText } from "../shared/command.js";
+import { el, setAttribute, setText, show } from "../shared/dom.js";
+import { count } from "../shared/format.js";
+import { changedLines, tokensOf } from "./lines.js";
+
+const COPIED_SHOWN_MS = 2000;
+
+export class CodePanel {
+  constructor() {
+    this.code = el("code", {});
+    this.box = el("pre", { class: "ddp-code-lines", tabindex: 0, "aria-label": "train.py" }, this.code);
+    this.words = el("p", { class: "ddp-caption", role: "status" }, "Reading …");
+    this.ranks = el("input", { type: "checkbox" });
+    this.ranks.addEventListener("change", () => this.draw());
+    this.ranksLabel = el("label", {}, this.ranks, el("span", {}, "Mark what several ranks need"));
+    this.copy = el("button", { type: "button", class: "ddp-button ddp-button-small" }, "Copy");
+    this.copy.addEventListener("click", () => this.copyIt());
+    this.script = link("train.py", "Download train.py");
+    this.notebook = link("train.ipynb", "Download as a notebook");
+    this.tools = el(
+      "div",
+      { class: "ddp-code-tools" },
+      this.ranksLabel,
+      el("div", { class: "ddp-buttons" }, this.copy, this.script, this.notebook),
+    );
+    this.element = el("div", { class: "ddp-code" }, this.words, this.tools, this.box);
+    this.shown = null;
+    this.changed = new Set();
+  }
+
+  /**
+   * Shows the answer of `/as_code`. With `addresses` (of train.py and of the notebook) these are downloaded;
+   * otherwise the answer's own texts are.
+   * @param {any} answer
+   * @param {string[] | null} addresses
+   */
+  update(answer, addresses = null) {
+    const before = this.shown;
+    this.shown = answer;
+    this.changed = before && !before.reason ? changedLines(before.lines, answer.lines) : new Set();
+    show(this.tools, !answer.reason);
+    show(this.box, !answer.reason);
+    show(this.ranksLabel, answer.num_ranks > 1);
+    if (answer.reason) {
+      setText(this.words, answer.reason);
+      return;
+    }
+    this.offer(this.script, addresses?.[0], answer.train_py, "text/x-python");
+    this.offer(this.notebook, addresses?.[1], JSON.stringify(answer.notebook, null, 1), "application/json");
+    this.draw();
+    const first = this.code.querySelector(".ddp-code-changed");
+    if (first instanceof HTMLElement) this.box.scrollTop = first.offsetTop - this.box.clientHeight / 3;
+  }
+
+  /** Shows an error instead of the script. */
+  fail(message) {
+    this.update({ reason: message, lines: [], num_ranks: 1 });
+  }
+
+  draw() {
+    const { lines, command } = this.shown;
+    const isCompared = this.ranks.checked && this.shown.num_ranks > 1;
+    const kept = lines.map(([sign, text], place) => ({ sign, text, place }));
+    const listed = isCompared ? kept : kept.filter(({ sign }) => sign !== "-");
+    const inText = { isOpen: false };
+    this.code.replaceChildren(
+      ...listed.map(({ sign, text, place }) => this.line(isCompared ? sign : " ", text, place, inText)),
+    );
+    const length = kept.filter(({ sign }) => sign !== "-").length;
+    setText(this.words, `${count(length)} lines, started with: ${command}${this.note(isCompared, kept)}`);
+  }
+
+  note(isCompared, kept) {
+    if (isCompared) {
+      const added = kept.filter(({ sign, text }) => sign === "+" && text.trim()).length;
+      return `. Marked with +: the ${count(added)} lines that ${count(this.shown.num_ranks)} ranks need; with −: what one device has instead.`;
+    }
+    if (this.changed.size === 0) return "";
+    return this.changed.size === 1 ? ". Changed: 1 line." : `. Changed: ${count(this.changed.size)} lines.`;
+  }
+
+  line(sign, text, place, inText) {
+    const kind = { "+": "ddp-code-added", "-": "ddp-code-removed" }[sign] ?? "";
+    const isChanged = this.changed.has(place);
+    const mark = { "+": "+", "-": "−" }[sign] ?? (isChanged ? "•" : " ");
+    const parts = tokensOf(text, inText).map(([name, part]) =>
+      name ? el("span", { class: `ddp-code-${name}` }, part) : part,
+    );
+    const element = el("span", { class: `ddp-code-line ${kind}` }, el("i", {}, mark), ...parts, "\n");
+    if (isChanged) element.classList.add("ddp-code-changed");
+    return element;
+  }
+
+  offer(anchor, href, text, type) {
+    if (anchor.href.startsWith("blob:")) URL.revokeObjectURL(anchor.href);
+    setAttribute(anchor, "href", href ?? URL.createObjectURL(new Blob([text], { type })));
+  }
+
+  async copyIt() {
+    const isCopied = await copyText(this.shown.train_py, this.code);
+    setText(this.copy, isCopied ? "Copied" : "Press Ctrl+C");
+    setTimeout(() => setText(this.copy, "Copy"), COPIED_SHOWN_MS);
+  }
+}
+
+function link(name, words) {
+  return el("a", { class: "ddp-button ddp-button-small", download: name }, words);
+}

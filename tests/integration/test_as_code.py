@@ -1,0 +1,262 @@
+"""A run and its script compute the same losses, compared step by step."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddp_gui.launch.as_code import models
+from ddp_gui.plan.catalogue import Dataset
+from tests.harness import REPOSITORY, TORCHRUN, run_to_end, torchrun_that_forks
+from tests.script_text import config_of, dataset_of, own_dataset, script_of
+from tests.unit.ddp_gui.launch.as_code.test_data import OWN
+from tests.unit.own_files import own_cache  # noqa: F401 - a fixture
+from trainers import registry
+from trainers.contract import events, rundir
+from trainers.contract.config import Config
+from trainers.contract.rundir import RunDirectory
+from trainers.data.dataset import NotInstalledError
+from trainers.engines.local import torchrun
+
+TIME_LIMIT_S = 600
+NUM_STEPS = 100
+SHORT = {
+    "batch_size": 16,
+    "num_epochs": 100,
+    "max_steps": NUM_STEPS,
+    "eval_every_steps": 1_000,
+    "checkpoint_every_steps": 1_000,
+}
+# With one thread in both: another number adds in another order, and the machine decides it.
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+# For strategies that add gradients in another order, and for three or more ranks.
+CLOSE = 2e-6
+
+
+class Ranks:
+    """Starts ranks of runs and scripts; see `tests.integration.as_code_ranks`."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def start(self, what: str, folder: Path, num_ranks: int) -> str:
+        """Start ranks, wait for their end, and return what rank 0 printed."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        environment = {name: os.environ[name] for name in ("TRAINERS_CACHE",) if name in os.environ}
+        asked = {"what": what, "folder": str(folder), "num_ranks": num_ranks, "environment": environment}
+        print(json.dumps(asked), file=self._process.stdin, flush=True)
+        codes = json.loads(self._process.stdout.readline())
+        said = [(folder / f"{what}_{rank}.log").read_text() for rank in range(num_ranks)]
+        assert codes == [0] * num_ranks, "\n".join(text[-2000:] for text in said)
+        return said[0]
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[Ranks]:
+    command = [sys.executable, "-m", "tests.integration.as_code_ranks"]
+    with subprocess.Popen(
+        command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield Ranks(process)
+
+
+def losses_of_run(ranks: Ranks, config: Config, folder: Path) -> dict[int, float]:
+    """Train a run, and return the loss of each step."""
+    run = RunDirectory(folder / "run")
+    rundir.make(run, config)
+    ranks.start("run", folder, config.world_size)
+    return losses_in(run)
+
+
+def losses_in(run: RunDirectory) -> dict[int, float]:
+    found, _ = events.read(run.events)
+    return {event["step"]: event["loss"] for event in found if event["kind"] == "step"}
+
+
+def write_script(config: Config, folder: Path, dataset: Dataset | None = None) -> None:
+    text = script_of(config, dataset, num_threads=1).text
+    assert "import trainers" not in text and "ddp_gui" not in text
+    (folder / "train.py").write_text(text, encoding="utf-8")
+
+
+def losses_printed(said: str, folder: Path) -> dict[int, float]:
+    """Return the losses that a script has printed, after a look at what else it is to leave."""
+    assert re.search(r"^validation loss \S+, (accuracy|RMSE|perplexity) \S+$", said, re.MULTILINE)
+    assert (folder / "model.pt").is_file()
+    printed = re.findall(r"^step (\d+) loss (\S+)$", said, re.MULTILINE)
+    return {int(step): float(loss) for step, loss in printed}
+
+
+def require_same(
+    ranks: Ranks, config: Config, folder: Path, dataset: Dataset | None = None
+) -> dict[int, float]:
+    """Compare all losses bit by bit; return them."""
+    expected = losses_of_run(ranks, config, folder)
+    write_script(config, folder, dataset)
+    assert losses_printed(ranks.start("script", folder, config.world_size), folder) == expected
+    return expected
+
+
+STARTED = {
+    "DDP": {"model": "cnn", "dataset": "digits"},
+    "ZeRO-3": {"model": "mlp", "dataset": "fashion_mnist", "strategy": "zero3"},
+    "one rank": {"model": "tabular_mlp", "dataset": "moons", "nproc_per_node": 1},
+}
+
+
+@pytest.mark.parametrize("settings", STARTED.values(), ids=STARTED)
+def test_a_script_that_is_started_as_its_header_says_computes_the_run(
+    settings: Mapping[str, Any], tmp_path: Path
+) -> None:
+    """The real torchrun for both, a process of its own for each rank."""
+    config = config_of(**SHORT | settings)
+    run = RunDirectory(tmp_path / "run")
+    arguments = [*torchrun.worker_arguments(config, run.path), "--config", json.dumps(config.changed())]
+    code, said = run_to_end(torchrun_that_forks(arguments), TIME_LIMIT_S, ONE_THREAD)
+    assert code == 0, said + "".join(path.read_text()[-2000:] for path in run.logs.glob("*"))
+    write_script(config, tmp_path)
+    header = (tmp_path / "train.py").read_text().split('"""')[1]
+    command = next(line.split() for line in header.splitlines() if line.startswith("    "))
+    assert command[0] in ("python", "torchrun")
+    # Not the port that torchrun uses by default: other tests run at the same time.
+    program = [sys.executable] if command[0] == "python" else [*TORCHRUN, "--standalone"]
+    ended = subprocess.run(
+        [*program, *command[1:]],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT_S,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    expected = losses_in(run)
+    assert len(expected) == NUM_STEPS and losses_printed(ended.stdout, tmp_path) == expected
+
+
+def pairs() -> list[tuple[str, str]]:
+    """Return each model that has a text with each data set that it can learn and that is installed here."""
+    registry.discover_all()
+    found = []
+    for name, entry in registry.datasets().items():
+        if entry.needs_path:
+            continue
+        try:
+            task = dataset_of(name).task
+        except NotInstalledError:
+            continue
+        found += [
+            (model, name) for model in models.written_models() if task in registry.models()[model].tasks
+        ]
+    return found
+
+
+@pytest.mark.parametrize(("model", "dataset"), pairs())
+def test_a_hundred_steps_have_the_same_bits(ranks: Ranks, model: str, dataset: str, tmp_path: Path) -> None:
+    batch = {"batch_size": 4} if dataset == "austen" else {}  # 64 characters in each sample
+    losses = require_same(ranks, config_of(**SHORT | batch, model=model, dataset=dataset), tmp_path)
+    assert len(losses) == NUM_STEPS and len(set(losses.values())) > NUM_STEPS / 2
+
+
+# The length of a run, and what else the form offers. 1,437 digits: the last batches of an epoch are uneven.
+DIGITS = {"dataset": "digits", "batch_size": 32, "checkpoint_every_steps": 1_000}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "one rank": {**SHORT, "dataset": "digits", "model": "cnn", "nproc_per_node": 1},
+    "one rank, accumulated": {
+        **DIGITS, "model": "mlp", "num_epochs": 2, "nproc_per_node": 1, "gradient_accumulation_steps": 3,
+    },
+    "any device": {
+        **SHORT, "dataset": "fashion_mnist", "model": "cnn", "device": "auto", "random_crop": 2,
+        "max_steps": 30,
+    },
+    "accumulated evenly": {
+        **SHORT, "dataset": "fashion_mnist", "model": "mlp", "max_steps": 40,
+        "gradient_accumulation_steps": 3,
+    },
+    "accumulated, clipped, cosine with a warm-up": {
+        **DIGITS, "model": "mlp", "num_epochs": 3, "gradient_accumulation_steps": 3, "max_grad_norm": 0.5,
+        "lr_schedule": "cosine", "warmup_ratio": 0.1, "scale_lr": True,
+    },
+    "experts, accumulated": {
+        **SHORT, "dataset": "austen", "model": "gpt_moe", "batch_size": 4, "max_steps": 20,
+        "gradient_accumulation_steps": 3,
+    },
+    "augmented, decayed, a step schedule": {
+        **DIGITS, "model": "cnn", "num_epochs": 3, "random_flip": True, "random_crop": 2, "weight_decay": 0.1,
+        "lr_schedule": "step", "lr_step_epochs": 1, "lr_gamma": 0.5,
+    },
+    "SGD with Nesterov, one cycle, not normalised": {
+        **DIGITS, "dataset": "spirals", "model": "tabular_mlp", "num_epochs": 3, "optimizer": "sgd",
+        "nesterov": True, "lr_schedule": "one_cycle", "weight_decay": 0, "normalise": False,
+    },
+    "Adam, linear after warm-up steps, smoothed labels": {
+        **DIGITS, "model": "mlp", "num_epochs": 2, "optimizer": "adam", "lr_schedule": "linear",
+        "warmup_steps": 7, "label_smoothing": 0.1, "seed": 5,
+    },
+    "stopped early by accuracy": {
+        **DIGITS, "model": "linear", "num_epochs": 60, "learning_rate": 0.05, "early_stopping_patience": 2,
+    },
+    "stopped early by RMSE": {
+        **DIGITS, "dataset": "diabetes", "model": "tabular_mlp", "num_epochs": 60, "learning_rate": 0.02,
+        "early_stopping_patience": 2, "eval_every_steps": 4,
+    },
+    "loader workers": {
+        **SHORT, "dataset": "fashion_mnist", "model": "linear", "num_workers": 1, "max_steps": 30,
+    },
+    "a short sequence": {
+        **SHORT, "dataset": "austen", "model": "gpt", "sequence_length": 16, "max_steps": 30,
+    },
+    "small buckets": {
+        **SHORT, "dataset": "digits", "model": "mlp", "bucket_cap_mb": 1, "gradient_as_bucket_view": False,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+def test_other_settings_have_the_same_bits(ranks: Ranks, settings: Mapping[str, Any], tmp_path: Path) -> None:
+    losses = require_same(ranks, config_of(**settings), tmp_path)
+    if "early_stopping_patience" in settings:
+        config = config_of(**settings)
+        whole = config.num_epochs * config.steps_per_epoch(dataset_of(config.dataset).num_train, 2)
+        assert len(losses) < whole, "it did not stop early"
+
+
+@pytest.mark.parametrize("kind", OWN)
+def test_own_data_is_trained_on_alike(
+    ranks: Ranks,
+    kind: str,
+    tmp_path: Path,
+    own_cache: Path,  # noqa: F811 - both processes read it from the environment
+) -> None:
+    path = OWN[kind](tmp_path)
+    model = {"images": "cnn", "classes": "tabular_mlp", "numbers": "linear", "texts": "gru", "text": "gpt"}[
+        kind
+    ]
+    config = config_of(dataset="own", data_path=str(path), model=model, batch_size=5, num_epochs=4)
+    require_same(ranks, config, tmp_path, own_dataset(path))
+
+
+@pytest.mark.parametrize("strategy", ["zero1", "zero2", "zero3", "tensor"])
+def test_other_strategies_are_close(ranks: Ranks, strategy: str, tmp_path: Path) -> None:
+    config = config_of(**SHORT, dataset="digits", model="vit", strategy=strategy)
+    require_close(ranks, config, tmp_path)
+
+
+def test_three_ranks_are_close(ranks: Ranks, tmp_path: Path) -> None:
+    """The sum of three gradients depends on their order, which gloo and shared memory choose differently."""
+    require_close(ranks, config_of(**SHORT, dataset="digits", model="mlp", nproc_per_node=3), tmp_path)
+
+
+def require_close(ranks: Ranks, config: Config, folder: Path) -> None:
+    expected = losses_of_run(ranks, config, folder)
+    write_script(config, folder)
+    found = losses_printed(ranks.start("script", folder, config.world_size), folder)
+    assert found.keys() == expected.keys() and len(found) == NUM_STEPS
+    assert max(abs(found[step] - expected[step]) for step in expected) <= CLOSE

@@ -1,0 +1,49 @@
+"""Scripts of configurations for the tests, from the data sets and strategies that are registered here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ddp_gui.launch.as_code import script
+from ddp_gui.launch.as_code.script import Script
+from ddp_gui.plan.catalogue import Dataset, Strategy, _parse_strategy
+from trainers import registry
+from trainers.contract import config as config_module
+from trainers.contract.config import Config
+from trainers.data.dataset import DataOptions
+from trainers.plugins import catalog, inspect_data
+
+
+def dataset_of(name: str) -> Dataset:
+    """Return a data set of the catalogue, as the page knows it."""
+    registry.discover_all()
+    spec = registry.datasets()[name].create(DataOptions()).spec()
+    about = catalog.describe_dataset(name, registry.datasets()[name].label, spec)
+    return Dataset(**about, num_places=catalog._num_places(name, spec))
+
+
+def own_dataset(path: Path, **options: Any) -> Dataset:
+    """Inspect own data, which prepares it, and return it as the page knows it."""
+    registry.discover_all()
+    answer = inspect_data.inspect(DataOptions(path=str(path), **options), prepare=True)
+    assert answer["ok"], answer["problems"]
+    about = {name: value for name, value in answer["dataset"].items() if name not in ("models", "memory")}
+    return Dataset(**about)
+
+
+def strategy_of(name: str) -> Strategy:
+    """Return a strategy, as the page knows it."""
+    registry.discover_all()
+    return _parse_strategy(catalog.describe_strategy(registry.strategies()[name]))
+
+
+def config_of(**values: Any) -> Config:
+    """Return a configuration of two CPU ranks, unless `values` say otherwise."""
+    return config_module.parse({"device": "cpu", "nproc_per_node": 2} | values)
+
+
+def script_of(config: Config, dataset: Dataset | None = None, *, num_threads: int | None = None) -> Script:
+    """Return the script of a configuration; `dataset` is the user's own data, if it is that."""
+    dataset = dataset or dataset_of(config.dataset)
+    return script.write(config, dataset, strategy_of(config.strategy), num_threads=num_threads)

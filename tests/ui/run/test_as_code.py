@@ -1,0 +1,103 @@
+"""A run's page: the run as one script."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from benchmarks.made_writer import finished_run
+from tests.ui.conftest import Watched
+from tests.ui.run.test_elsewhere import HAS_ALL, LOOKS
+from tools import page_driver
+from tools.page_driver import Server
+
+SECTION = ".ddp-as-code"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, str]]:
+    runs_dir: Path = tmp_path_factory.mktemp("as-code")
+    run = finished_run(runs_dir / "ended", 1_000)
+    with page_driver.serve(runs_dir, page_driver.NO_STANDBY) as server:
+        yield server, run.run_id
+
+
+def open_script(page: Page, site: tuple[Server, str]) -> None:
+    server, run_id = site
+    page.goto(f"{server.address}/run?id={run_id}")
+    page.wait_for_function(HAS_ALL)
+    page.locator(f"{SECTION} summary").press("Enter")
+    expect(page.locator(f"{SECTION} .ddp-code-line").first).to_contain_text('"""')
+
+
+def test_the_script_is_copied_and_downloaded_as_shown(site: tuple[Server, str], watched: Watched) -> None:
+    page = watched.page
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    open_script(page, site)
+    section = page.locator(SECTION)
+    shown = "".join(section.locator(".ddp-code-line").all_inner_texts())
+    section.get_by_role("button", name="Copy").click()
+    expect(section.get_by_role("button")).to_have_text("Copied")
+    text = page.evaluate("navigator.clipboard.readText()")
+    assert "init_process_group" in text and "init_process_group" in shown
+    assert len(section.locator(".ddp-code-line").all()) == text.count("\n")
+    expect(section.get_by_role("status")).to_contain_text("torchrun --nproc_per_node 2 train.py")
+    for name, words in (("train.py", "Download train.py"), ("train.ipynb", "Download as a notebook")):
+        with page.expect_download() as started:
+            section.get_by_role("link", name=words).click()
+        assert started.value.suggested_filename == name
+        found = started.value.path().read_text(encoding="utf-8")
+        if name == "train.py":
+            assert found == text
+        else:
+            assert json.loads(found)["nbformat"] == 4
+    assert watched.complaints == [] and watched.foreign_requests == []
+
+
+def test_the_lines_that_ranks_need_are_marked_on_demand(site: tuple[Server, str], watched: Watched) -> None:
+    page = watched.page
+    open_script(page, site)
+    section = page.locator(SECTION)
+    added, removed = section.locator(".ddp-code-added"), section.locator(".ddp-code-removed")
+    expect(added).to_have_count(0)
+    section.get_by_label("Mark what several ranks need").check()
+    expect(added.filter(has_text="DistributedDataParallel(")).to_have_count(1)
+    expect(removed.filter(has_text="RandomSampler(")).to_have_count(1)
+    expect(section.get_by_role("status")).to_contain_text("lines that 2 ranks need")
+    section.get_by_label("Mark what several ranks need").uncheck()
+    expect(removed).to_have_count(0)
+    assert watched.complaints == []
+
+
+def test_an_error_is_said_and_opening_it_again_asks_again(site: tuple[Server, str], watched: Watched) -> None:
+    page = watched.page
+    page.route("**/live/runs/*/code", lambda route: route.abort())
+    server, run_id = site
+    page.goto(f"{server.address}/run?id={run_id}")
+    fold = page.locator(f"{SECTION} summary")
+    fold.click()
+    expect(page.locator(f"{SECTION} [role=status]")).to_contain_text("does not answer")
+    page.unroute("**/live/runs/*/code")
+    fold.click()
+    fold.click()
+    expect(page.locator(f"{SECTION} .ddp-code-line").first).to_be_visible()
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_nothing_keeps_anybody_out_and_only_the_code_scrolls_sideways(
+    site: tuple[Server, str], watched: Watched, look: str
+) -> None:
+    width, is_dark = LOOKS[look]
+    page = watched.page
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme="dark" if is_dark else "light", reduced_motion="reduce")
+    open_script(page, site)
+    page.locator(SECTION).get_by_label("Mark what several ranks need").check()
+    found = Axe().run(page, context=SECTION)
+    assert found.violations_count == 0, found.generate_report()
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")

@@ -1,0 +1,1 @@
+"""Runs as scripts: the texts of data sets and networks, and what a script contains."""
