@@ -10,7 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from benchmarks.made_writer import finished_run
+from tests.made_writer import finished_run
 from tests.ui.conftest import Watched
 from tests.ui.run.test_elsewhere import HAS_ALL, LOOKS
 from tools import page_driver
