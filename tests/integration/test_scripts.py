@@ -33,9 +33,13 @@ def losses_of(path: Path) -> list[list[str]]:
     return [file.read_text().split() for file in sorted(path.parent.glob(f"{path.name}.*"))]
 
 
-def run_unwatched(name: str, losses: Path, *, is_torchrun: bool, arguments: Sequence[str] = ()) -> None:
+def run_unwatched(
+    name: str, losses: Path, *, is_torchrun: bool, arguments: Sequence[str] = (), num_ranks: int = 2
+) -> None:
     """Run a script as a user does by hand."""
-    command = [*TORCHRUN, "--standalone", "--nproc-per-node", "2"] if is_torchrun else [TORCHRUN[0]]
+    command = (
+        [*TORCHRUN, "--standalone", "--nproc-per-node", str(num_ranks)] if is_torchrun else [TORCHRUN[0]]
+    )
     exit_code, said = run_to_end(
         [*command, str(SCRIPTS / f"{name}.py"), *arguments], END_TIMEOUT_S, {"LOSSES": str(losses)}
     )

@@ -1,14 +1,16 @@
 """What one rank of a script does, as its hooks report it.
 
-The training thread only stores numbers and keeps losses on their device: a few microseconds per step. A
-thread of this process writes them to the spool four times a second, answers the supervisor's questions, and
-on rank 0 merges all ranks into events.
+The training thread only stores numbers and keeps losses on their device: a few microseconds per step. On a
+GPU it also records CUDA events, because the host's clock does not time kernels. A thread of this process
+writes them to the spool four times a second, answers the supervisor's questions, and on rank 0 merges all
+ranks into events.
 """
 
 from __future__ import annotations
 
 import gc
 import importlib.util
+import itertools
 import math
 import os
 import resource
@@ -20,7 +22,8 @@ import weakref
 import zlib
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -51,6 +54,8 @@ MOST_LOCATED_PASSES = 4
 # A GAN steps its critic a few times for each step of its generator; after more, it is a new optimizer.
 MOST_STEPS_OF_OTHERS = 50
 MOST_NOTED_READS = 20
+MOST_MARKS = 4096
+BEGIN = "begin"
 MOST_FILES = 1000
 # A file that the script's own code opens: through at most this many frames of libraries.
 MOST_FRAMES_TO_OPEN = 8
@@ -95,6 +100,10 @@ class Recorder:
         self._data_s = self._backward_s = self._wait_s = self._backward_began = 0.0
         self._step_began = clock()
         self._optimizer_began = 0.0
+        # The GPU of the losses, and the parts of the current step on it, each with the event at its end.
+        self._gpu: torch.device | None = None
+        self._marks: list[tuple[str, Any]] = []
+        self._side_stream: Any = None
         self._num_steps_of_others = 0
         self._norm_due = 0.0
         self._rows: deque[tuple[Any, ...]] = deque()
@@ -217,8 +226,11 @@ class Recorder:
         self._losses_read = {id(scalar) for scalar in scalars}
         for scalar in scalars:
             local = scalar.to_local() if hasattr(scalar, "to_local") else scalar
+            if local.is_cuda:
+                self._gpu = local.device
             # A clone: the script may reduce its loss in place afterwards.
             self._losses.append(local.detach().clone())
+        self._mark("forward")
         if self._pass and not self._pass["is_training"]:
             self._pass["is_training"] = True
             self._note_training_pass()
@@ -228,8 +240,11 @@ class Recorder:
         now = clock()
         self.is_in_backward = False
         self._backward_s += now - self._backward_began
-        if self.wait_from is not None:
+        if self.wait_from is None:
+            self._mark("backward")
+        else:
             self._wait_s += now - self.wait_from
+            self._mark("wait")
 
     def begin_step(self, optimizer: Any) -> None:
         """Note that an optimizer begins its step."""
@@ -256,14 +271,16 @@ class Recorder:
             return
         self._num_steps_of_others = 0
         self.step += 1
+        self._mark("optimizer")
         self._rows.append(
             (
                 self.step, max(self.epoch, 0), self._losses, optimizer.param_groups[0].get("lr", NAN),
                 self.norm, self._samples, now, now - self._step_began, self._data_s, self._backward_s,
-                now - self._optimizer_began, self._wait_s, self._num_backwards,
+                now - self._optimizer_began, self._wait_s, self._num_backwards, self._marks,
             )
         )  # fmt: skip
         self._losses, self.norm = [], None
+        self._marks = [(BEGIN, event) for _, event in self._marks[-1:]]
         self._num_backwards = self._samples = 0
         self._data_s = self._backward_s = self._wait_s = 0.0
         self._step_began = now
@@ -292,6 +309,7 @@ class Recorder:
         self._data_s += clock() - began
         if self.is_evaluating or not torch.is_grad_enabled():
             return
+        self._mark("data")
         self._pass = of_pass or {}
         tensors = [each for each in _tensors(batch) if each.dim()]
         if not tensors:
@@ -320,6 +338,8 @@ class Recorder:
         if is_training:
             self._step_began = clock()
             self._data_s = 0.0
+            self._marks = []
+            self._mark(BEGIN)
         else:
             heartbeats.write_heartbeat(EVALUATING)
 
@@ -342,6 +362,7 @@ class Recorder:
     def note_last_gradient(self, _parameter: Any) -> None:
         """Note that the gradient which is usually the last one of this rank is complete."""
         self.wait_from = clock()
+        self._mark("backward")
 
     def note_norm(self, norm: Any) -> Any:
         """Keep the gradient norm that the script computes; that of a shard says nothing."""
@@ -496,6 +517,14 @@ class Recorder:
         """Note the epoch that the script told its sampler."""
         self.epoch, self._is_epoch_set = epoch, True
 
+    def _mark(self, part: str) -> None:
+        """Record on the GPU that a part of the step ends here; nothing while a CUDA graph is captured."""
+        if self._gpu is None or len(self._marks) >= MOST_MARKS or torch.cuda.is_current_stream_capturing():
+            return
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._gpu))
+        self._marks.append((part, event))
+
     # The thread
 
     def _work(self) -> None:
@@ -517,18 +546,20 @@ class Recorder:
 
     def _flush(self) -> None:
         assert self._writer is not None
-        rows = array("d")
-        while self._rows:
-            row = self._rows.popleft()
-            losses, norm = row[2], row[4]
-            loss = sum(float(each) for each in losses) if losses else NAN
-            (step, epoch, _, lr, _, samples, ended, step_s, data_s, backward_s, optimizer_s, wait_s, num) = (
-                row
-            )
+        rows, taken = array("d"), [self._rows.popleft() for _ in range(len(self._rows))]
+        if last := next((row[-1] for row in reversed(taken) if row[-1]), None):
+            last[-1][1].synchronize()
+        read = iter(self._read([each for row in taken for each in (*row[2], row[4]) if each is not None]))
+        for row in taken:
+            step, epoch, losses, lr, norm, samples, ended, *times, num, marks = row
+            loss = sum(next(read) for _ in losses) if losses else NAN
+            if marks and marks[0][0] == BEGIN:
+                times = list(_gpu_times(marks))
+            step_s, data_s, backward_s, optimizer_s, wait_s = times
             forward_s = max(0.0, step_s - data_s - backward_s - optimizer_s)
             rows.extend(
                 (
-                    step, epoch, loss, float(lr), NAN if norm is None else float(norm), samples,
+                    step, epoch, loss, float(lr), NAN if norm is None else next(read), samples,
                     self._unix(ended), step_s, data_s, forward_s, backward_s, optimizer_s, wait_s,
                     num,
                 )
@@ -546,29 +577,37 @@ class Recorder:
                 values["hash"] = f"{int(values['hash']) & (2**64 - 1):016x}"
             self._writer.add_note(kind, **values)
 
+    def _read(self, tensors: Sequence[Tensor]) -> list[float]:
+        """Return scalars; those on a GPU in one copy, on a stream that does not wait for the training's."""
+        if self._gpu is None or any(each.device != self._gpu for each in tensors):
+            return [float(each) for each in tensors]
+        if not tensors:
+            return []
+        self._side_stream = self._side_stream or torch.cuda.Stream(self._gpu)
+        with torch.cuda.stream(self._side_stream):
+            values: list[float] = torch.stack(
+                [each.detach().double().reshape(()) for each in tensors]
+            ).tolist()
+        return values
+
     def _sample(self) -> None:
         assert self._writer is not None
         now_cpu, now = time.process_time(), clock()
         used = (now_cpu - self._cpu[0]) / max(1e-6, now - self._cpu[1])
         self._cpu = (now_cpu, now)
-        on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
         rounded = {name: None if value != value else round(value, 6) for name, value in self._newest.items()}
         device: dict[str, Any] = {
-            "rank": self.rank, "node": int(os.environ.get("GROUP_RANK", "0")),
-            "kind": "cuda" if on_gpu else "cpu",
+            "rank": self.rank, "node": int(os.environ.get("GROUP_RANK", "0")), "kind": "cpu",
             "index": int(os.environ.get("LOCAL_RANK", self.rank)), "name": None,
             "utilization_percent": round(100 * used / max(1, torch.get_num_threads()), 1),
             "memory_used_bytes": memory_bytes(), "memory_total_bytes": None,
             "temperature_celsius": None, "power_watts": None,
         }  # fmt: skip
-        if on_gpu:
-            free, total = torch.cuda.mem_get_info()
-            device |= {
-                "index": torch.cuda.current_device(), "name": torch.cuda.get_device_name(),
-                "utilization_percent": None, "memory_used_bytes": total - free, "memory_total_bytes": total,
-            }  # fmt: skip
+        peak = peak_memory_bytes()
+        if self._gpu is not None:
+            device |= {"kind": "cuda", **_read_gpu(self._gpu)}
+            peak = torch.cuda.max_memory_allocated(self._gpu)
             heartbeats.note_gpu()
-        peak = torch.cuda.max_memory_allocated() if on_gpu else peak_memory_bytes()
         self._writer.add_note(
             "sample",
             device=device,
@@ -583,6 +622,33 @@ class Recorder:
 
     def _unix(self, at: float) -> float:
         return self._clock_offset + at
+
+
+def _gpu_times(marks: Sequence[tuple[str, Any]]) -> tuple[float, float, float, float, float]:
+    """Return the seconds of a step, and of its data, backward, optimizer and wait, by the GPU's clock."""
+    seconds = dict.fromkeys(("data", "forward", "backward", "wait", "optimizer"), 0.0)
+    for (_, before), (part, event) in itertools.pairwise(marks):
+        seconds[part] += before.elapsed_time(event) / 1000
+    backward_s = seconds["backward"] + seconds["wait"]
+    return sum(seconds.values()), seconds["data"], backward_s, seconds["optimizer"], seconds["wait"]
+
+
+def _read_gpu(device: torch.device) -> dict[str, Any]:
+    """Return what NVML says of a GPU, with its index on the machine; without NVML, what torch knows."""
+    properties = torch.cuda.get_device_properties(device)
+    handle = None
+    try:
+        from trainers.machine import hardware
+
+        handle = hardware.gpu_handle(str(getattr(properties, "uuid", "")))
+    except ImportError:
+        pass  # the user's own environment need not have psutil
+    if handle is not None:
+        index = hardware.gpu_index(handle)
+        return {**asdict(hardware.read_gpu(handle)), "index": device.index if index is None else index}
+    free, total = torch.cuda.mem_get_info(device)
+    known = {"name": properties.name, "memory_used_bytes": total - free, "memory_total_bytes": total}
+    return {**known, "index": device.index, "utilization_percent": None}
 
 
 def memory_bytes() -> int:
