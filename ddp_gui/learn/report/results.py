@@ -56,7 +56,7 @@ def _scrolling(table: Html, label: str) -> Html:
 
 
 def _shade(value: float, whole: float) -> int | None:
-    return max(1, round(NUM_SHADES * value / whole)) if 0 < value <= whole else None
+    return (round(NUM_SHADES * value / whole) or None) if 0 < value <= whole else None
 
 
 def _outputs(run: Measured) -> Html | None:
