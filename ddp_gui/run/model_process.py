@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,6 +31,8 @@ ANSWER_S = 30.0
 MOST_PER_PERSON = 2
 MOST_PROCESSES = 8
 MAX_LINE = 16 * 2**20
+# As in `trainers.predict.server`, which reads no longer line.
+MAX_QUESTION = 2**20
 # The template has about 250 MB; nothing is made ready where this much is not available.
 READY_BYTES = 1_500 * 10**6
 # As in `trainers.predict.server`, which needs torch.
@@ -46,6 +49,21 @@ def _order(words: bytes) -> bytes:
     return words.ljust(ORDER_BYTES)
 
 
+def _line_of(question: Answer) -> bytes:
+    """Return a question as it is sent.
+
+    Raises:
+        ModelError: if it is too long, or has a number or a character that JSON cannot hold.
+    """
+    try:
+        line = orjson.dumps(question)
+    except TypeError as error:
+        raise ModelError(f"this input cannot be sent to the model: {error}") from error
+    if len(line) >= MAX_QUESTION:
+        raise ModelError(f"this input has {len(line):,} bytes, but allowed are: {MAX_QUESTION:,}")
+    return line + b"\n"
+
+
 class _Process:
     """One process of a user, and the socket to it."""
 
@@ -56,9 +74,9 @@ class _Process:
         self.used_at = time.monotonic()
         self.pid = int(self.receive(time.monotonic() + ANSWER_S)["pid"])
 
-    def send(self, question: Answer) -> None:
+    def send(self, line: bytes) -> None:
         self._socket.settimeout(ANSWER_S)
-        self._socket.sendall(orjson.dumps(question) + b"\n")
+        self._socket.sendall(line)
 
     def receive(self, until: float) -> Answer:
         """Return the next answer.
@@ -104,6 +122,8 @@ class ModelProcesses:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._processes: dict[str, list[_Process]] = {}
+        # Processes that are being started, by user.
+        self._num_begun: Counter[str] = Counter()
         self._starting = threading.Lock()
         self._template: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -135,10 +155,11 @@ class ModelProcesses:
         Raises:
             ModelError: if the model refuses, or the process ended or took too long.
         """
+        line = _line_of(question)
         process = self._take(person)
         is_good = False
         try:
-            process.send(question)
+            process.send(line)
             while True:
                 answer = process.receive(time.monotonic() + ANSWER_S)
                 if "error" in answer:
@@ -176,7 +197,7 @@ class ModelProcesses:
     def _stop(self, process: _Process) -> bool:
         """Make a process stop after the token that it computes; return True if it did."""
         try:
-            process.send({"do": "stop"})
+            process.send(_line_of({"do": "stop"}))
             until = time.monotonic() + ANSWER_S
             while not process.receive(until).get("end"):
                 pass
@@ -186,8 +207,8 @@ class ModelProcesses:
 
     def _take(self, person: str) -> _Process:
         """Return an idle process of this user, or a new one; wait while the user's are all busy."""
-        ends_at = time.monotonic() + ANSWER_S
         with self._changed:
+            ends_at = time.monotonic() + ANSWER_S + (START_S if self._num_begun[person] else 0.0)
             while True:
                 own = self._processes.setdefault(person, [])
                 for gone in [each for each in own if not each.is_busy and each.has_ended()]:
@@ -198,19 +219,27 @@ class ModelProcesses:
                     chosen = max(idle, key=lambda each: each.used_at)
                     chosen.is_busy = True
                     return chosen
-                if len(own) < MOST_PER_PERSON and self._has_room():
+                if len(own) + self._num_begun[person] < MOST_PER_PERSON and self._has_room():
+                    self._num_begun[person] += 1
                     break
                 if not self._changed.wait(ends_at - time.monotonic()):
                     raise ModelError("other models are being tried at this moment: try again in a minute")
-        started = self._start()
-        with self._changed:
-            self._processes.setdefault(person, []).append(started)
-        return started
+        started = None
+        try:
+            started = self._start()
+            return started
+        finally:
+            with self._changed:
+                self._num_begun[person] -= 1
+                if started is None:
+                    self._changed.notify_all()
+                else:
+                    self._processes.setdefault(person, []).append(started)
 
     def _has_room(self) -> bool:
         """Return True if one more process may start; ends the idle one that was used longest ago."""
         everyone = [(each, own) for own in self._processes.values() for each in own]
-        if len(everyone) < MOST_PROCESSES:
+        if len(everyone) + self._num_begun.total() < MOST_PROCESSES:
             return True
         idle = [(each, own) for each, own in everyone if not each.is_busy]
         if not idle:

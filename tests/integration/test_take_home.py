@@ -102,13 +102,14 @@ def test_the_zip_has_everything_with_the_sums_of_its_card(
 def test_a_killed_process_and_a_deleted_checkpoint_are_messages(
     copies: Copies, run: RunDirectory, asking: TestClient
 ) -> None:
-    copy = copies.start(run.run_id, 5)
+    copy, next_one = copies.start(run.run_id, 5), copies.start(run.run_id, None)
     wait_until("its process", lambda: copies._process is not None, END_S)
     process = psutil.Process(copies._process.pid)
     process.kill()
     assert ended(copy).state == "failed"
     assert copy.error is not None and "ended early" in copy.error
     assert asking.get(f"/live/runs/{run.run_id}/take_home/{copy.take_home_id}").status_code == 404
+    assert ended(next_one).state == "done" and next_one.step == STEP
     delete_checkpoint(run, 5)
     with pytest.raises(ValueError, match=r"checkpoint_step is 5, but allowed are .*: 10"):
         copies.start(run.run_id, 5)

@@ -6,12 +6,14 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from ddp_gui.run import model_process
 from ddp_gui.run.model_process import ModelError, ModelProcesses
 from tests.harness import wait_until
 from tests.unit.trained_runs import delete_checkpoint, leave_trained_run
@@ -98,6 +100,13 @@ def test_wrong_inputs_and_deleted_checkpoints_are_messages_and_the_process_goes_
         processes.ask("", about(run, 1, do="predict", inputs={"text": "no"}))
     with pytest.raises(ModelError, match="use predict instead"):
         processes.ask("", about(run, 1, do="generate", prompt="", options=OPTIONS))
+    for inputs, words in (
+        ({"text": "\ud800"}, "cannot be sent to the model"),
+        ({"row": {"x": 10**30}}, "cannot be sent to the model"),
+        ({"text": "a" * 2**20}, "this input has 1,048,.* bytes, but allowed are: 1,048,576"),
+    ):
+        with pytest.raises(ModelError, match=words):
+            processes.ask("", about(run, 1, do="predict", inputs=inputs))
     delete_checkpoint(run, 2)
     with pytest.raises(ModelError, match="no checkpoint of step 2; there are: 1"):
         processes.ask("", about(run, 2, do="predict", inputs=PIXELS))
@@ -124,6 +133,16 @@ def test_two_users_have_two_processes_and_all_end_with_the_page(
     assert len(both) == 2
     processes.close()
     wait_until("their end", lambda: not any(_is_alive(each) for each in both), END_S)
+
+
+def test_many_questions_at_once_share_the_processes_of_their_user(
+    processes: ModelProcesses, digits: RunDirectory
+) -> None:
+    question = about(digits, 1, do="predict", inputs=PIXELS)
+    with ThreadPoolExecutor(20) as threads:
+        found = list(threads.map(processes.ask, ["ann", "ben"] * 10, [question] * 20))
+    assert all(answer == found[0] for answer in found)
+    assert len(forks()) <= 2 * model_process.MOST_PER_PERSON
 
 
 def test_a_process_that_does_not_answer_is_ended(

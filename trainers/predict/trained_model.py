@@ -103,7 +103,10 @@ class TrainedModel:
         prepared = self.prepare(inputs)
         scores = self.network(prepared.tensor).float()
         if not bool(scores.isfinite().all()):
-            raise ValueError("the output of the model is not a number: its training has diverged")
+            raise ValueError(
+                "the output of the model is not a number: the input is far outside the range of the data, or "
+                "its training has diverged"
+            )
         return {"step": self.step, "task": self.spec.task, "input": prepared.shown, **self.answer(scores[0])}
 
     def prepare(self, inputs: Mapping[str, Any]) -> Prepared:

@@ -42,7 +42,7 @@ export class TakeHomePanel {
       "details",
       { class: "ddp-try-fold" },
       el("summary", {}, "In plain PyTorch"),
-      el("p", { class: "ddp-hint" }, "In the unpacked folder; none of our source code is needed:"),
+      el("p", { class: "ddp-hint" }, "Run this in the unpacked folder. Our source code is not needed:"),
       this.code.element,
     );
     this.fold.addEventListener("toggle", () => this.showCode());

@@ -3,7 +3,7 @@
 import { el } from "../shared/dom.js";
 import { openDialog } from "../shared/dialog.js";
 import { isLive } from "./columns.js";
-import { address, callEndpoint, runAddress } from "../shared/net.js";
+import { address, callEndpoint, reportAddress, runAddress } from "../shared/net.js";
 import { whyNot } from "../auth/person.js";
 import { complain, offerUndo } from "../shared/toast.js";
 
@@ -19,11 +19,6 @@ const FORMATS = [
 /** The URL of the form with the configuration of a run. */
 export function runAgainPage(runId) {
   return address(`?from=${encodeURIComponent(runId)}`);
-}
-
-/** The URL of the lab report of some runs. */
-export function reportAddress(runIds) {
-  return address(`live/learn/report?runs=${runIds.map(encodeURIComponent).join(",")}`);
 }
 
 /** Links that download the metrics of some runs, and their lab report. */

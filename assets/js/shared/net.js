@@ -52,6 +52,11 @@ export function runAddress(runId, route, query = {}) {
   return url.href;
 }
 
+/** The URL of the lab report of some runs. */
+export function reportAddress(runIds) {
+  return address(`live/learn/report?runs=${runIds.map(encodeURIComponent).join(",")}`);
+}
+
 /** Returns the JSON at a URL and its size in bytes; throws a PlainError. */
 export async function fetchSized(url, options = {}) {
   let response;

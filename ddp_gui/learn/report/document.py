@@ -19,7 +19,7 @@ from ddp_gui.learn import measures, outcome
 from ddp_gui.learn.lesson import Choice
 from ddp_gui.learn.measures import RunNumbers
 from ddp_gui.learn.outcome import Outcome
-from ddp_gui.learn.report import charts, instruments, markup, measured
+from ddp_gui.learn.report import charts, instruments, markup, measured, results
 from ddp_gui.learn.report.charts import Curve, Shown
 from ddp_gui.learn.report.markup import Html, inlines, joined, name_of, tag
 from ddp_gui.learn.report.measured import Hashed, Measured
@@ -31,8 +31,12 @@ _BROKEN = "broken on purpose"
 _MAX_WORDS = 2_000
 
 
-def draw_run(run: Measured) -> Html:
-    """Return a run as an HTML article."""
+def draw_run(run: Measured, *, has_results: bool) -> Html:
+    """Return a run as an HTML article.
+
+    Args:
+        has_results: with its confusion matrix, outputs of its model, and events.
+    """
     about = run.about
     run_id = about["run_id"]
     heading = f"run-{run_id}"
@@ -51,6 +55,7 @@ def draw_run(run: Measured) -> Html:
         tag("h4", "What differs from the defaults"),
         _changes(about["fields"]),
         tag("details", tag("summary", "The whole configuration"), _configuration(about["fields"])),
+        results.draw_results(run) if has_results else None,
         tag("h4", "The equivalent command"),
         tag("pre", tag("code", about["command"])),
         tag("p", _hash_note(run), class_="hash"),
@@ -524,7 +529,9 @@ def made(gathered: Mapping[str, Any]) -> Iterator[bytes]:
     if others:
         yield _others(others, max_points).encode()
     yield tag("h2", "The runs", id="runs").encode()
-    yield tag("div", [draw_run(run) for run in runs.values()], class_="runs").encode()
+    has_results = not lessons and len(runs) <= results.MAX_RUNS
+    drawn = [draw_run(run, has_results=has_results) for run in runs.values()]
+    yield tag("div", drawn, class_="runs").encode()
     if unread:
         yield tag(
             "p", "No longer available, or not readable: ", ", ".join(unread), ".", class_="soft"
@@ -544,7 +551,7 @@ def _head(name: str, kind: str) -> str:
     style, script = STYLE.read_text(encoding="utf-8"), _script()
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
-        "base-uri 'none'; form-action 'none'"
+        "img-src data:; base-uri 'none'; form-action 'none'"
     )
     head = tag(
         "head",

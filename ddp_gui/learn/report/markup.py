@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 
 from ddp_gui.http.shell import visible
 
-_VOID = frozenset({"br", "hr", "meta"})
+_VOID = frozenset({"br", "hr", "img", "meta"})
 _ADDRESSES = ("https://", "http://")
 _INLINES = {"b": "strong", "i": "em", "code": "code"}
 

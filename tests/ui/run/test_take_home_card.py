@@ -55,6 +55,10 @@ def test_a_model_is_packed_and_downloaded_and_its_code_is_shown(
     assert started.value.suggested_filename == f"{run.run_id}-step-10-model.zip"
     with zipfile.ZipFile(Path(started.value.path())) as archive:
         assert f"{run.run_id}-step-10-model/predict.py" in archive.namelist()
+    with page.expect_download() as started:
+        page.get_by_role("link", name="Report", exact=True).click()
+    report = Path(started.value.path()).read_text()
+    assert "<h4>Events</h4>" in report and f"{run.run_id}/events.jsonl" in report
     card.locator("summary").click()
     expect(card.locator("code")).to_contain_text('torch.export.load("model.pt2")')
     for width in (1440, 390):

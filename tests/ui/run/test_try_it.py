@@ -110,6 +110,72 @@ def test_a_drawing_is_answered_at_each_checkpoint_and_as_the_endpoint_does(
     assert watched.complaints == [] and watched.foreign_requests == []
 
 
+def test_two_checkpoints_answer_side_by_side(
+    server: Server, runs: dict[str, RunDirectory], watched: Watched
+) -> None:
+    page, run = watched.page, runs["image"]
+    open_card(page, server, run)
+    compared, answers = page.get_by_label("compare with"), page.locator(".ddp-try-answers > :visible")
+    expect(compared.locator("option")).to_have_text(
+        ["no other checkpoint", "step 1", "step 2", "step 3 (latest)"]
+    )
+    compared.select_option("1")
+    expect(answers).to_have_count(1)  # there is no input yet
+    draw(page)
+    expect(answers.locator("h3:visible")).to_have_text(["step 3 (latest)", "step 1"])
+    pixels = page.evaluate("document.querySelector('.ddp-try-canvas').toDataURL('image/png')")
+    client = Client(server.address, verbose=False)
+    wanted: list[Any] = [
+        client.predict(run.run_id, {"drawing": pixels}, step, api_name="/predict") for step in (3, 1)
+    ]
+    percentages = [
+        f"{100 * each['probability']:.1f}%" for answer in wanted for each in answer["probabilities"]
+    ]
+    wait_until("both answers", lambda: shown_bars(page) == percentages, ANSWER_TIMEOUT_S)
+    compared.select_option("3")  # the checkpoint that answers anyway
+    expect(answers).to_have_count(1)
+    expect(answers.locator("h3")).to_be_hidden()
+    assert watched.complaints == []
+
+    open_card(page, server, runs["writer"])
+    page.get_by_label("compare with").select_option("1")
+    page.get_by_label("length").fill("20")
+    page.get_by_role("button", name="Write").click()
+    texts = page.locator(".ddp-try-output")
+    expect(texts.nth(1).locator(".ddp-try-written")).to_have_count(20)
+    arguments = {"run_id": runs["writer"].run_id, "num_tokens": 20}
+    for place, step in enumerate((3, 1)):
+        found: Any = client.predict(**arguments, checkpoint_step=step, api_name="/generate")
+        assert "".join(texts.nth(place).locator(".ddp-try-written").all_text_contents()) == found["text"]
+    assert watched.complaints == []
+
+
+def test_after_many_clicks_the_last_one_counts_for_each_of_two_users(
+    server: Server, runs: dict[str, RunDirectory], watched: Watched
+) -> None:
+    page, run = watched.page, runs["image"]
+    client = Client(server.address, verbose=False)
+    with page.context.browser.new_context() as context:  # type: ignore[union-attr]
+        other = context.new_page()
+        other.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
+        for each in (page, other):
+            open_card(each, server, run)
+            draw(each)
+            expect(each.locator(".ddp-try-history button")).to_have_count(len(STEPS))
+        for each, step in ((page, 1), (other, 2)):
+            buttons = each.locator(".ddp-try-history button")
+            for number in range(20):
+                buttons.nth(number % len(STEPS)).dispatch_event("click")
+            buttons.nth(step - 1).dispatch_event("click")
+        for each, step in ((page, 1), (other, 2)):
+            expect(each.locator(".ddp-try-steps output")).to_have_text(f"step {step}")
+            pixels = each.evaluate("document.querySelector('.ddp-try-canvas').toDataURL('image/png')")
+            found: Any = client.predict(run.run_id, {"drawing": pixels}, step, api_name="/predict")
+            wanted = [f"{100 * one['probability']:.1f}%" for one in found["probabilities"]]
+            wait_until("the last answer", lambda: shown_bars(each) == wanted, ANSWER_TIMEOUT_S)  # noqa: B023
+    assert watched.complaints == []
+
+
 def test_a_drawing_needs_no_pointer(server: Server, runs: dict[str, RunDirectory], watched: Watched) -> None:
     page = watched.page
     open_card(page, server, runs["image"])

@@ -60,7 +60,7 @@ export class Header {
     });
     this.setCheckpoints([], null);
     this.from = el("label", { class: "ddp-from" }, el("span", {}, "from"), this.select);
-    const tools = headerTools();
+    const tools = headerTools(runId);
     this.projectorButton = tools.projectorButton;
     this.element = this.layOut(summary, tools.element);
     this.state = "queued";

@@ -1,11 +1,12 @@
-// The secondary buttons of a run's page: projector, notification, read-only link.
+// The secondary buttons of a run's page: projector, notification, read-only link, report.
 
+import { reportAddress } from "../../shared/net.js";
 import { el, icon, setAttribute } from "../../shared/dom.js";
 import { prefer, preference } from "../../shared/prefs.js";
 import { complain, inform } from "../../shared/toast.js";
 
 /** Returns the row of buttons, and the projector button, which the page handles. */
-export function headerTools() {
+export function headerTools(runId) {
   const projectorButton = tool(
     "screen",
     "Projector",
@@ -23,6 +24,17 @@ export function headerTools() {
       "Copy viewer link",
       "Copies a link to this page without its buttons, for phones and guests",
       copyWatchLink,
+    ),
+    el(
+      "a",
+      {
+        class: "ddp-tool",
+        href: reportAddress([runId]),
+        download: "",
+        title: "One page with curves, configuration, results and events: opens offline, and prints",
+      },
+      icon("save"),
+      el("span", {}, "Report"),
     ),
   );
   return { element, projectorButton };

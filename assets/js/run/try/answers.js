@@ -6,21 +6,26 @@ import { paintImage } from "../sample/lists.js";
 
 export class Answer {
   constructor() {
+    this.name = el("h3", { hidden: true });
     this.title = el("p", { class: "ddp-try-says", role: "status" });
     this.bars = el("ol", { class: "ddp-try-bars" });
     this.more = el("p", { class: "ddp-hint" });
     this.seen = el("div", { class: "ddp-try-seen" });
-    this.element = el("div", {}, this.title, this.bars, this.more);
+    this.element = el("div", {}, this.name, this.title, this.bars, this.more);
   }
 
   clear(words) {
+    show(this.name, false);
     setText(this.title, words);
     this.bars.replaceChildren();
     setText(this.more, "");
     this.seen.replaceChildren();
   }
 
-  update(found) {
+  /** `name` is the checkpoint's, if two are compared. */
+  update(found, name = "") {
+    setText(this.name, name);
+    show(this.name, name !== "");
     if (found.value === undefined) this.updateClasses(found);
     else {
       this.bars.replaceChildren();
@@ -179,7 +184,8 @@ export class History {
     const format = (value) => (name === undefined ? number(value) : percent(value, 0));
     const what =
       name === undefined ? "The prediction for this input" : `How probable ${name} is for this input`;
-    setText(this.words, `${what}, checkpoint by checkpoint:`);
+    const ends = `from step ${count(steps[0])} to step ${count(steps.at(-1))}`;
+    setText(this.words, `${what}, ${ends}. Click on a bar to choose that checkpoint.`);
     this.bars.replaceChildren(
       ...steps.map((step, index) => {
         const value = values[index];

@@ -64,14 +64,14 @@ export class DrawingInput {
       "div",
       { class: "ddp-try-drawing" },
       el("div", { class: "ddp-try-paper" }, this.canvas, this.cursor),
-      el("div", { class: "ddp-buttons" }, clear, choose, this.picker),
-      this.words,
-      this.variations,
       el(
         "p",
         { class: "ddp-hint" },
         `Draw here, or choose, drop or paste an image. ${channels === 1 ? "It becomes grey" : "It becomes coloured"}, ${width} × ${height} pixels.`,
       ),
+      el("div", { class: "ddp-buttons" }, clear, choose, this.picker),
+      this.words,
+      this.variations,
     );
     this.listen();
     this.wipe();
@@ -107,9 +107,7 @@ export class DrawingInput {
   listen() {
     const { canvas } = this;
     canvas.addEventListener("pointerdown", (event) => {
-      event.preventDefault();
       canvas.setPointerCapture(event.pointerId);
-      canvas.focus({ preventScroll: true });
       this.pen = this.place(event);
       this.line(this.pen, this.pen);
     });

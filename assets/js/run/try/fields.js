@@ -136,7 +136,8 @@ class Plane {
       el("span", { class: "ddp-try-x" }, x.name),
       el("span", { class: "ddp-try-y" }, y.name),
     );
-    this.element = this.area;
+    const hint = "Move the point: click, drag, or use the arrow keys.";
+    this.element = el("div", {}, this.area, el("p", { class: "ddp-hint" }, hint));
     const move = (event) => {
       const box = this.area.getBoundingClientRect();
       this.moveTo((event.clientX - box.left) / box.width, 1 - (event.clientY - box.top) / box.height);

@@ -13,7 +13,7 @@ const NUM_NEAREST = 8;
 const MOST_COMPARED = 12; // checkpoints that are asked about the same input
 const WAIT_MS = 400; // without a new input, before other checkpoints are asked
 const CAPTION =
-  "Give the model of this run an input of your own, and see what it answers. The slider asks an earlier checkpoint.";
+  "Give the model of this run an input of your own, and see what it answers. The slider asks an earlier checkpoint; a second one can answer next to it.";
 const NONE_YET = "There is no checkpoint yet: the model can be tried as soon as one is saved.";
 
 export class TryPanel {
@@ -51,12 +51,19 @@ export class TryPanel {
     this.slider = el("input", { type: "range", min: 0, step: 1, "aria-label": "Checkpoint to try" });
     this.slider.addEventListener("input", () => this.choose(this.steps[Number(this.slider.value)] ?? null));
     this.stepWords = el("output", {});
-    this.stepRow = el(
+    this.otherChoice = el("select", {});
+    this.otherChoice.addEventListener("change", () => this.choose(this.chosen));
+    this.otherRow = el(
       "label",
-      { class: "ddp-try-option ddp-try-steps" },
-      el("span", {}, "checkpoint"),
-      this.slider,
-      this.stepWords,
+      { class: "ddp-try-option" },
+      el("span", {}, "compare with"),
+      this.otherChoice,
+    );
+    this.stepRow = el(
+      "div",
+      { class: "ddp-try-steps" },
+      el("label", { class: "ddp-try-option" }, el("span", {}, "checkpoint"), this.slider, this.stepWords),
+      this.otherRow,
     );
   }
 
@@ -89,8 +96,25 @@ export class TryPanel {
     return bottom > 0 && top < window.innerHeight;
   }
 
+  /** The steps of the checkpoints whose answers are shown: the chosen one, and the one to compare with. */
+  get shownSteps() {
+    return this.other === null ? [this.step] : [this.step, this.other];
+  }
+
   get step() {
     return this.chosen !== null && this.steps.includes(this.chosen) ? this.chosen : (this.latest ?? null);
+  }
+
+  /** The step of the checkpoint that answers next to the chosen one, or null. */
+  get other() {
+    const step = this.otherChoice.value === "" ? null : Number(this.otherChoice.value);
+    return step === this.step ? null : step;
+  }
+
+  nameOf(step) {
+    const notes = [step === this.latest ? "latest" : "", step === this.best ? "best" : ""];
+    const note = notes.filter(Boolean).join(", ");
+    return `step ${count(step)}${note ? ` (${note})` : ""}`;
   }
 
   showSteps() {
@@ -99,9 +123,16 @@ export class TryPanel {
     this.slider.max = String(Math.max(0, this.steps.length - 1));
     this.slider.value = String(place);
     this.slider.disabled = this.steps.length < 2;
-    const notes = [this.step === this.latest ? "latest" : "", this.step === this.best ? "best" : ""];
-    const note = notes.filter(Boolean).join(", ");
-    setText(this.stepWords, `step ${count(this.step)}${note ? ` (${note})` : ""}`);
+    setText(this.stepWords, this.nameOf(this.step));
+    show(this.otherRow, this.steps.length > 1);
+    const names = ["no other checkpoint", ...this.steps.map((step) => this.nameOf(step))];
+    // A list that is open closes when it is filled again.
+    if (names.join() === [...this.otherChoice.options].map(({ text }) => text).join()) return;
+    const compared = this.otherChoice.value;
+    const values = ["", ...this.steps.map(String)];
+    this.otherChoice.replaceChildren(
+      ...values.map((value, index) => el("option", { value, selected: value === compared }, names[index])),
+    );
   }
 
   choose(step) {
@@ -135,7 +166,7 @@ export class TryPanel {
 
   build(about) {
     if (about.task === "language_modelling") {
-      this.writer = new Writer(this.model, about, () => this.step);
+      this.writer = new Writer(this.model, about, () => this.shownSteps);
       this.body.replaceChildren(this.stepRow, this.writer.element);
       return;
     }
@@ -143,14 +174,16 @@ export class TryPanel {
     const inputs = { image: DrawingInput, table: RowInput, text: TextInput };
     this.inputs = new inputs[about.input.kind](about, onInput);
     this.answer = new Answer();
+    this.otherAnswer = new Answer();
     this.history = new History((step) => this.choose(step));
     this.nearest = new Nearest(() => this.ask(false));
+    const answers = el("div", { class: "ddp-try-answers" }, this.answer.element, this.otherAnswer.element);
     this.body.replaceChildren(
       el(
         "div",
         { class: "ddp-try-pair" },
         el("div", {}, this.inputs.element, this.answer.seen),
-        el("div", {}, this.stepRow, this.answer.element, this.history.element, this.nearest.element),
+        el("div", {}, this.stepRow, answers, this.history.element, this.nearest.element),
       ),
     );
     this.ask(true);
@@ -164,22 +197,26 @@ export class TryPanel {
       this.answers = new Map();
     }
     clearTimeout(this.timer);
+    show(this.otherAnswer.element, inputs !== null && this.other !== null);
     if (inputs === null) {
       this.answer.clear("The answer appears here, as soon as there is an input.");
       this.history.update(this.answers, [], null);
       return;
     }
-    const [step, question] = [this.step, this.question];
+    const { question } = this;
     this.requests.want(async () => {
       try {
         const numNearest = this.nearest.isOpen ? NUM_NEAREST : 0;
-        const found = this.answers.get(step) ?? (await this.model.predict(inputs, step));
-        if (question === this.question) {
-          this.answers.set(step, found);
-          this.answer.update(found);
-          this.history.update(this.answers, this.compared(), step);
-          this.fail(null);
+        const steps = this.shownSteps;
+        const [step] = steps;
+        for (const [index, each] of steps.entries()) {
+          const found = this.answers.get(each) ?? (await this.model.predict(inputs, each));
+          if (question !== this.question) return;
+          this.answers.set(each, found);
+          [this.answer, this.otherAnswer][index].update(found, steps.length > 1 ? this.nameOf(each) : "");
         }
+        this.history.update(this.answers, this.compared(), step);
+        this.fail(null);
         if (numNearest) await this.askNearest(inputs, step);
         this.timer = window.setTimeout(() => this.askOthers(inputs, question), WAIT_MS);
       } catch (error) {

@@ -2,7 +2,7 @@
 // A language model that continues a text, token by token.
 
 import { el, setText, show } from "../../shared/dom.js";
-import { percent } from "../../shared/format.js";
+import { count, percent } from "../../shared/format.js";
 
 const TOP_K = [5, 20];
 
@@ -15,31 +15,26 @@ function slider(label, { min, max, step, value }, words = String) {
 }
 
 export class Writer {
-  /** `getStep` returns the step of the checkpoint to write with. */
-  constructor(model, about, getStep) {
+  /** `getSteps` returns the steps of the checkpoints that write, one after the other. */
+  constructor(model, about, getSteps) {
     this.model = model;
-    this.getStep = getStep;
+    this.getSteps = getSteps;
     this.stopper = null;
     this.button = el("button", { type: "button", class: "ddp-button ddp-button-main" }, "Write");
     this.button.addEventListener("click", () => (this.stopper ? this.stopper.abort() : this.write()));
-    this.output = el("p", {
-      class: "ddp-sample-text ddp-try-output",
-      dir: "auto",
-      tabindex: 0,
-      role: "group",
-      "aria-label": "The text of the model",
-    });
+    this.texts = el("div", { class: "ddp-try-answers" }, textOf("The text of the model"));
+    this.hasWritten = false;
     this.hint = el(
       "p",
       { class: "ddp-hint" },
-      "The darker its ground, the less probable a token was. Hover over the text for the numbers.",
+      "The darker the background, the less probable the token. Hover over the text for the numbers.",
     );
     this.failure = el("p", { class: "ddp-try-failure", role: "alert", hidden: true });
     this.element = el(
       "div",
       { class: "ddp-try-pair" },
       this.buildOptions(about.output.num_classes),
-      el("div", {}, this.output, this.hint, this.failure),
+      el("div", {}, this.texts, this.hint, this.failure),
     );
   }
 
@@ -85,8 +80,15 @@ export class Writer {
     this.stopper = stopper;
     setText(this.button, "Stop");
     show(this.failure, false);
-    const start = el("span", { class: "ddp-try-prompt" }, this.prompt.value);
-    this.output.replaceChildren(start);
+    this.hasWritten = true;
+    const steps = this.getSteps();
+    const texts = steps.map((step) => textOf(`The text of step ${count(step)}`));
+    for (const text of texts) text.append(el("span", { class: "ddp-try-prompt" }, this.prompt.value));
+    this.texts.replaceChildren(
+      ...texts.map((text, index) =>
+        el("div", {}, texts.length > 1 ? el("h3", {}, `step ${count(steps[index])}`) : null, text),
+      ),
+    );
     const topK = Number(this.topK.value);
     const options = {
       prompt: this.prompt.value,
@@ -96,7 +98,9 @@ export class Writer {
       seed: Math.max(0, Math.round(Number(this.seed.value) || 0)),
     };
     try {
-      await this.model.generate(options, this.getStep(), (token) => this.add(token), stopper.signal);
+      for (const [index, step] of steps.entries()) {
+        await this.model.generate(options, step, (token) => add(texts[index], token), stopper.signal);
+      }
     } catch (error) {
       if (error.name !== "AbortError") this.fail(error.message);
     } finally {
@@ -105,29 +109,36 @@ export class Writer {
     }
   }
 
-  add({ text, probability, others }) {
-    const rest = others.map((other) => `${quoted(other.text)} ${percent(other.probability, 0)}`).join(", ");
-    const title = `${quoted(text)}: ${percent(probability, 0)}. Others: ${rest}`;
-    const token = el("span", { class: "ddp-try-written", title }, text);
-    token.style.setProperty("--share", probability.toFixed(3));
-    this.output.append(token);
-    this.output.scrollTop = this.output.scrollHeight;
-  }
-
   fail(words) {
     setText(this.failure, words);
     show(this.failure, true);
   }
 
-  /** The same text from another checkpoint. */
+  /** Writes again, with other checkpoints. */
   again() {
     if (this.stopper) this.stopper.abort();
-    else if (this.output.childElementCount > 0) this.write();
+    else if (this.hasWritten) this.write();
   }
 
   close() {
     this.stopper?.abort();
   }
+}
+
+/** An empty element for the text of one checkpoint. */
+function textOf(label) {
+  const attributes = { class: "ddp-sample-text ddp-try-output", dir: "auto", tabindex: 0 };
+  return el("p", { ...attributes, role: "group", "aria-label": label });
+}
+
+/** Adds a token to a text; its probability and the most probable others are its title. */
+function add(output, { text, probability, others }) {
+  const rest = others.map((other) => `${quoted(other.text)} ${percent(other.probability, 0)}`).join(", ");
+  const title = `${quoted(text)}: ${percent(probability, 0)}. Others: ${rest}`;
+  const token = el("span", { class: "ddp-try-written", title }, text);
+  token.style.setProperty("--share", probability.toFixed(3));
+  output.append(token);
+  output.scrollTop = output.scrollHeight;
 }
 
 const NAMES = new Map([

@@ -3,12 +3,11 @@
 import { Chart, loadPlotly } from "../../charts/chart.js";
 import { select } from "../../charts/controls.js";
 import { el, setText } from "../../shared/dom.js";
-import { reportAddress } from "../actions.js";
 import { AXES, compareFigure, curveNames, curveWords } from "./figure.js";
 import { asked, spanOn } from "./scaling.js";
 import { CompareTable } from "./table.js";
 import { LIVE_STATES, number } from "../../shared/format.js";
-import { address, fetchJson, runAddress, sideBySidePage } from "../../shared/net.js";
+import { address, fetchJson, reportAddress, runAddress, sideBySidePage } from "../../shared/net.js";
 import { prefer, preference } from "../../shared/prefs.js";
 import { onThemeChange } from "../../shared/theme.js";
 import { complain } from "../../shared/toast.js";

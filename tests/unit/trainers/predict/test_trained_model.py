@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import itertools
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,9 @@ def test_a_seed_repeats_a_text_and_greedy_text_is_the_most_probable(tmp_path: Pa
         model.predict({"text": "a"})
 
 
+# A PNG file of 60,000 × 60,000 pixels: its header, and no content.
+HUGE_IMAGE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (60_000).to_bytes(4, "big") * 2 + b"\x08\0\0\0\0"
+HUGE_IMAGE += zlib.crc32(HUGE_IMAGE[12:]).to_bytes(4, "big") + b"\0\0\0\0IDAT\x35\xaf\x06\x1e"
 WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {
     "digits": [
         ({}, "inputs has nothing, but this model takes: image"),
@@ -136,6 +140,7 @@ WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"image": 7}, "image is '7'"),
         ({"image": "%%%"}, "not base64"),
         ({"image": base64.b64encode(b"MZ not an image").decode()}, "image cannot be read"),
+        ({"image": base64.b64encode(HUGE_IMAGE).decode()}, "image cannot be read: .*pixels"),
         ({"pixels": [[1, 2], [3]]}, "pixels is not rectangular"),
         ({"pixels": [[1, 2], [3, 4]]}, r"pixels has the shape \[1, 2, 2\]"),
     ],
@@ -148,6 +153,7 @@ WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {
     "austen_novels": [
         ({"text": ""}, "text is empty"),
         ({"text": 5}, "text is '5'"),
+        ({"text": "a " * 60_000}, "text has 120,000 characters, but allowed are: 100,000"),
         ({"image": ""}, "takes: text"),
     ],
 }  # fmt: skip
@@ -213,6 +219,14 @@ def test_each_checkpoint_answers_with_its_own_weights_and_a_deleted_one_not_at_a
     with pytest.raises(CheckpointError, match=r"model\.safetensors is not what was saved"):
         models.get(run, 1)
     assert models.get(run, 3).step == 3
+
+
+def test_an_input_far_outside_the_data_is_a_message(tmp_path: Path) -> None:
+    run, _, spec = leave_trained_run(tmp_path, "iris", "linear")
+    model = model_of(run)
+    with pytest.raises(ValueError, match="far outside the range of the data"):
+        model.predict({"row": dict.fromkeys(spec.feature_names, 1e300)})
+    assert "prediction" in model.predict({"row": dict.fromkeys(spec.feature_names, 1.0)})
 
 
 def test_a_diverged_model_says_so(tmp_path: Path) -> None:

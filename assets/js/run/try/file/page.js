@@ -39,7 +39,7 @@ async function open() {
     const about = JSON.parse(document.getElementById("about").textContent);
     const model = new LocalModel(about, await startRuntime(about.input.kind === "text"));
     window.ddpTry = { model, startedAfterMs: performance.now() };
-    if (about.task === "language_modelling") body.append(new Writer(model, about, () => null).element);
+    if (about.task === "language_modelling") body.append(new Writer(model, about, () => [null]).element);
     else build(body, model, about, failure);
     show(words, false);
   } catch (error) {

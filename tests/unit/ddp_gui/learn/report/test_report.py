@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from PIL import Image
 
 from ddp_gui.auth import rights
 from ddp_gui.auth.rights import Person, asked_by
@@ -24,6 +26,7 @@ from tests.hostile_words import ACTING, NAME, SEEN_NOWHERE
 from tests.unit.ddp_gui.learn.report.made import done, make_run, report, source_of
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from trainers.contract import events
+from trainers.contract.rundir import RunDirectory
 from trainers.files.json_files import write_json_atomically
 
 
@@ -131,6 +134,64 @@ def test_a_run_has_its_configuration_command_numbers_and_a_true_hash(source: Sou
         assert expected in words
     assert "The training loss fell from" in words, "the verdict"
     assert "<details>" in page and "broken on purpose" not in words
+
+
+def write_results(run: RunDirectory, kind: str, content: Any) -> None:
+    """Append an evaluation with a confusion matrix, an output of the model and a warning."""
+    now_s = max(event["time_unix_s"] for event in events.read_all(run.events)) + 1
+    evaluation = {"step": 120, "epoch": 0, "loss": 0.5, "metrics": {"accuracy": 0.875}}
+    warning = {"code": "slow", "message": "Rank 1 is slow.", "hint": None, "rank": 1, "traceback": None}
+    file = events.EventFile(run.events)
+    file.append(
+        [
+            (now_s, "eval", evaluation | {"confusion": [[3, 1], [0, 4]]}),
+            (now_s, "sample", {"step": 120, "type": kind, "content": content}),
+            (now_s, "warning", warning),
+        ]
+    )
+    file.close()
+
+
+IMAGE = {"height": 2, "width": 2, "channels": 1, "pixels": base64.b64encode(b"\0\x55\xaa\xff").decode()}
+ANSWER = {"label": "<b>cat", "prediction": "dog", "probability": 0.9}
+
+
+def test_a_report_of_runs_has_their_confusion_matrix_outputs_and_events(
+    source: Source, tmp_path: Path
+) -> None:
+    write_results(make_run(tmp_path, "seen-1"), "images", [IMAGE | ANSWER])
+    page = report(source, runs=["seen-1"])
+    words = words_of(page)
+    assert "Confusion matrix" in words and 'data-shade="4">3</td><td data-shade="1">1</td>' in page
+    assert "&lt;b&gt;cat, predicted dog ✗" in page and "warning: Rank 1 is slow." in words
+    sent = re.search(r'<img src="data:image/png;base64,([^"]+)"', page)
+    assert sent is not None
+    image = Image.open(io.BytesIO(base64.b64decode(sent[1])))
+    assert (image.size, image.mode, image.tobytes()) == ((2, 2), "L", b"\0\x55\xaa\xff")
+    lesson = report(source, lessons=[done("chosen")], runs=["seen-1"])
+    assert "Confusion matrix" not in lesson, "a page of paper holds no more"
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "words"),
+    [
+        ("text", "<i>It is", "&lt;i&gt;It is"),
+        ("texts", [{"text": "Emma", "label": "b", "prediction": "b"}], "b ✓"),
+        ("rows", {"columns": ["x"], "rows": [{"inputs": [0.25], "target": 1.0, "prediction": 2.5}]}, "1, "),
+        ("images", [IMAGE | ANSWER | {"height": 2.0}], None),
+        ("images", [IMAGE | ANSWER | {"width": 10**9}], None),
+        ("images", [7], None),
+        ("texts", {"text": "x"}, None),
+        ("rows", None, None),
+    ],
+)  # fmt: skip
+def test_each_kind_of_output_is_shown_and_a_damaged_one_left_out(
+    source: Source, tmp_path: Path, kind: str, content: Any, words: str | None
+) -> None:
+    write_results(make_run(tmp_path, "seen-1"), kind, content)
+    page = report(source, runs=["seen-1"])
+    assert ("Outputs of the model" in page) == (words is not None)
+    assert (words or "Confusion matrix") in page
 
 
 def test_a_run_that_goes_on_says_how_much_of_its_events_was_read(source: Source, tmp_path: Path) -> None:
