@@ -107,6 +107,10 @@ def test_it_cannot_change_what_the_page_trusts(got: dict[str, Any], own: str) ->
     assert refused(got[f"write_{own}"])
 
 
+def test_it_saves_into_its_working_folder(got: dict[str, Any]) -> None:
+    assert got["own_work"] == "written"
+
+
 def test_two_ranks_train_inside_and_end_with_their_supervisor(shared_launcher: Launcher) -> None:
     entry = REPOSITORY / "tests" / "scripts" / "endless.py"
     copied = REPOSITORY / "trainers" / "watch" / "to_copy" / "watch.py"

@@ -69,8 +69,8 @@ def rendezvous(run: RunDirectory, details: Path) -> dict[str, str]:
     return {**torchrun_options(details), "PET_RDZV_ENDPOINT": agents, STORE: ranks}
 
 
-def wrapped(run: RunDirectory, config: Config, command: Sequence[str]) -> list[str]:
-    """Return a command inside the sandbox, if the run is confined.
+def wrapped(run: RunDirectory, config: Config, folder: Path, command: Sequence[str]) -> list[str]:
+    """Return a command inside the sandbox and in a folder, if the run is confined.
 
     Raises:
         OSError: if the run must be confined and bubblewrap is missing.
@@ -97,8 +97,7 @@ def wrapped(run: RunDirectory, config: Config, command: Sequence[str]) -> list[s
     for name in ("config.json", "status.json", "owner.json", RECORD, "code"):
         options += ["--ro-bind-try", str(run.path / name), str(run.path / name)]
     options += ["--setenv", "HOME", _TEMPORARY, "--setenv", "TMPDIR", _TEMPORARY]
-    folder = config.script_folder or str(run.path / "code")
-    return [program, *options, "--chdir", folder, "--", *command]
+    return [program, *options, "--chdir", str(folder), "--", *command]
 
 
 def _python_folders(config: Config) -> list[str]:
