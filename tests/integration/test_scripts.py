@@ -140,7 +140,7 @@ def test_a_script_for_gpus_runs_on_cpu_ranks_and_each_replacement_is_listed(
 
 MISTAKES = (
     "same_samples", "no_set_epoch", "replicas_differ", "same_file", "small_batch_norm", "shown_loss",
-    "evaluates_alone", "data_parallel", "no_destroy",
+    "evaluates_alone", "data_parallel", "no_destroy", "unused_parameters",
 )  # fmt: skip
 
 
