@@ -223,7 +223,7 @@ def test_an_environment_with_torch_alone_can_be_the_interpreter(tmp_path: Path) 
     blocked = tmp_path / "blocked"
     blocked.mkdir()
     for name in ("psutil", "orjson", "pynvml", "gradio", "numpy"):
-        (blocked / f"{name}.py").write_text("raise ImportError('not in this environment')\n")
+        (blocked / f"{name}.py").write_text("raise ModuleNotFoundError('not in this environment')\n")
     script = tmp_path / "tiny.py"
     script.write_text(
         "import torch\nw = torch.zeros(3, requires_grad=True)\nopt = torch.optim.SGD([w], lr=0.1)\n"
