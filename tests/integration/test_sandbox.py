@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import socket
 import sys
 import threading
@@ -54,7 +55,7 @@ def got(
     Path("/tmp/ddp-secret-of-the-page").write_text("a file of the page")
     other = rundir.create(shared_launcher.runs_dir, parse({"dataset": "digits", "model": "mlp"}))
     raw = {"model": "script", "dataset": "script", "script": "attack.py", "script_start": "python"}
-    raw |= {"script_arguments": code.quoted([str(page), str(data), str(other.path), str(listening)])}
+    raw |= {"script_arguments": shlex.join([str(page), str(data), str(other.path), str(listening)])}
 
     def fill(made: rundir.RunDirectory) -> None:
         code.write(made.path, {"attack.py": SCRIPT.read_bytes()})

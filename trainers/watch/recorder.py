@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from trainers.contract import heartbeats
 from trainers.contract.heartbeats import BUILDING, COMPUTING, ENDING, EVALUATING, FETCHING, STEPPING
 from trainers.contract.rundir import RunDirectory
-from trainers.watch import flight_recorder, loops, output, spool
+from trainers.watch import flight_recorder, loops, settings, spool
 from trainers.watch.collector import Collector
 from trainers.watch.spool import Control, SpoolWriter
 
@@ -152,8 +152,8 @@ class Recorder:
         """Note that the script's process group exists; the rank is certain from here on."""
         if self._thread is None:
             self.rank, self.world_size = rank, world_size
-            if output.SUPERVISED in os.environ:
-                output.redirect_output(RunDirectory(self.run_dir), rank)
+            if settings.SUPERVISED in os.environ:
+                settings.redirect_output(RunDirectory(self.run_dir), rank)
             self.begin()
         elif (rank, world_size) != (self.rank, self.world_size):
             return  # a group of a part of the ranks, or after another one
@@ -414,10 +414,6 @@ class Recorder:
     def note_group_destroyed(self, group: Any = None) -> None:
         """Note that the script leaves its process group."""
         self.is_group_destroyed |= group is None
-
-    def note_data_parallel(self) -> None:
-        """Note that the script uses DataParallel."""
-        self.note("data_parallel", **self.place())
 
     def note_file(self, path: Any) -> None:
         """Note a file that the script's own code opens for writing."""
