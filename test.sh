@@ -20,6 +20,15 @@ has_ruby() {
     command -v ruby
 } >/dev/null 2>&1
 
+has_bwrap() {
+    command -v bwrap
+} >/dev/null 2>&1
+
+# Some containers allow no sandbox inside them.
+can_confine() {
+    has_bwrap && bwrap --unshare-net --ro-bind / / true
+} >/dev/null 2>&1
+
 # What packages, and what for.
 install_packages() {
     local what_for="$1" as_root=()
@@ -44,6 +53,7 @@ has_slurm || install_packages "the tests on a cluster" slurm-wlm munge iproute2 
 # On a person's own machine it would begin to listen for everybody.
 [ -z "${CI:-}" ] || has_sshd || install_packages "the tests by SSH" openssh-server openssh-client rsync iproute2 || true
 has_ruby || install_packages "the test of the app for Open OnDemand" ruby || true
+has_bwrap || install_packages "the tests of the sandbox for scripts" bubblewrap || true
 
 # What is broken on purpose comes by itself, two at a time: whole runs that train at full speed would be in its way.
 test_all() {
@@ -81,5 +91,14 @@ if ! has_ruby; then
     echo "NOT RUN: the test of the app for Open OnDemand, because there is no ruby here." >&2
     echo "Install it (Debian: apt install ruby), then run ./test.sh again." >&2
     [ -z "${CI:-}" ] || status=1
+fi
+if ! can_confine; then
+    echo "NOT RUN: the tests of the sandbox for users' scripts (tests/integration/test_sandbox.py), because" >&2
+    if has_bwrap; then
+        echo "this machine or container does not let bwrap make one." >&2
+    else
+        echo "bubblewrap is not installed (Debian: apt install bubblewrap)." >&2
+        [ -z "${CI:-}" ] || status=1
+    fi
 fi
 exit "$status"

@@ -146,9 +146,12 @@ def for_phones(app: FastAPI, options: Options) -> App | None:
     return Front(Gate(PhoneGate(app), options.host, options.allowed_hosts), options.root_path)
 
 
-def _script_rules(options: Options) -> ScriptRules:
+def _script_rules(options: Options, engine: Engine) -> ScriptRules:
     return ScriptRules(
-        has_login=options.has_login, is_one_users=options.is_one_users, data_dirs=options.data_dirs
+        has_login=options.has_login,
+        is_one_users=options.is_one_users,
+        is_local=engine.runs_own_scripts,
+        data_dirs=options.data_dirs,
     )
 
 
@@ -247,7 +250,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         lessons.register()
         ProgressApi(progress, library).register()
         PollsApi(rooms, library).register()
-        ScriptApi(store, line, _script_rules(options)).register()
+        ScriptApi(store, line, _script_rules(options, engine)).register()
         page.build(demo, api, store, uploaded, catalogue, line.capacity(), engine)
     # Any client can create sessions; before this limit is reached, `forget_oldest` drops those of the user
     # who has most.

@@ -6,7 +6,7 @@ import ast
 import builtins
 import math
 import symtable
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -315,84 +315,46 @@ def _is_defined(symbol: symtable.Symbol) -> bool:
     return symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
 
 
+_KINDS = {"int": "whole", "INT": "whole", "float": "number", "FLOAT": "number"}
+_BY_DEFAULT = {int: "whole", float: "number"}
+# Of argparse: a form has no field for them.
+_NOT_FIELDS = ("help", "version", "append", "extend", "count")
+
+
 def _options(tree: ast.Module) -> Iterator[Option]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _called(node).endswith(".add_argument"):
-            option = _argparse_option(node)
-        elif isinstance(node, ast.Call) and _called(node) in ("click.option", "click.argument", "option"):
-            option = _click_option(node)
-        else:
-            continue
-        if option is not None:
-            yield option
+        name = _called(node) if isinstance(node, ast.Call) else ""
+        is_click = name in ("click.option", "click.argument", "option")
+        if is_click or name.endswith(".add_argument"):
+            assert isinstance(node, ast.Call)
+            if (option := _option(node, is_click=is_click)) is not None:
+                yield option
 
 
-def _names(node: ast.Call) -> list[str]:
-    return [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
-
-
-def _argparse_option(node: ast.Call) -> Option | None:
-    names = _names(node)
-    flag = next((name for name in names if name.startswith("--")), names[0] if names else None)
-    if flag is None:
-        return None
-    action = _constant(_keyword(node, "action"))
-    if action in ("help", "version", "append", "extend", "count"):
-        return None
+def _option(node: ast.Call, *, is_click: bool) -> Option | None:
+    """Return the option that a call of argparse or click declares; None if it is no field of a form."""
+    names = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+    flag = next((name for name in names if name.startswith("--")), names[0] if names else "")
+    action, choices = (_constant(_keyword(node, name)) for name in ("action", "choices"))
+    kind_node = _keyword(node, "type")
+    is_positional = _called(node) == "click.argument" if is_click else not flag.startswith("-")
     is_switch = action in ("store_true", "store_false")
-    return _option(
-        node,
-        flag,
-        kind_node=_keyword(node, "type"),
-        is_switch=is_switch,
-        choices=_constant(_keyword(node, "choices")),
-        is_positional=not flag.startswith("-"),
-    )
-
-
-def _click_option(node: ast.Call) -> Option | None:
-    names = _names(node)
-    is_positional = _called(node) == "click.argument"
-    flag = next((name for name in names if name.startswith("--")), names[0] if names else None)
-    if flag is None or (not is_positional and not flag.startswith("-")):
+    if not flag or action in _NOT_FIELDS or not (is_positional or flag.startswith("-")):
         return None
-    kind, choices = _keyword(node, "type"), None
-    if isinstance(kind, ast.Call) and _called(kind).endswith("Choice") and kind.args:
-        choices = _constant(kind.args[0])
-    is_switch = _constant(_keyword(node, "is_flag")) is True or "/" in flag
-    return _option(
-        node,
-        flag.partition("/")[0],
-        kind_node=kind,
-        is_switch=is_switch,
-        choices=choices,
-        is_positional=is_positional,
-    )
-
-
-def _option(
-    node: ast.Call,
-    flag: str,
-    *,
-    kind_node: ast.expr | None,
-    is_switch: bool,
-    choices: Any,
-    is_positional: bool,
-) -> Option:
-    default = _constant(_keyword(node, "default"))
-    help_text = _constant(_keyword(node, "help"))
+    if is_click:
+        is_switch = _constant(_keyword(node, "is_flag")) is True or "/" in flag
+        flag = flag.partition("/")[0]
+        if isinstance(kind_node, ast.Call) and _called(kind_node).endswith("Choice") and kind_node.args:
+            choices = _constant(kind_node.args[0])
+    default, help_text = (_constant(_keyword(node, name)) for name in ("default", "help"))
     if isinstance(default, float) and not math.isfinite(default):
         default = None
     offered: Sequence[Any] = choices if isinstance(choices, list) and None not in choices else ()
-    name = kind_node.id if isinstance(kind_node, ast.Name) else getattr(kind_node, "attr", "")
-    kinds: Mapping[str, str] = {"int": "whole", "INT": "whole", "float": "number", "FLOAT": "number"}
-    guessed = "whole" if type(default) is int else "number" if type(default) is float else "text"
-    kind = (
-        "switch" if is_switch else "choice" if offered else kinds.get(name, guessed if not name else "text")
-    )
+    type_name = kind_node.id if isinstance(kind_node, ast.Name) else getattr(kind_node, "attr", "")
+    kind = _KINDS.get(type_name, "text") if type_name else _BY_DEFAULT.get(type(default), "text")
     return Option(
         flag=flag[:100],
-        kind=kind,
+        kind="switch" if is_switch else "choice" if offered else kind,
         default=default if isinstance(default, str | int | float | bool) else None,
         choices=tuple(str(each)[:100] for each in offered)[:50],
         help=help_text[:MAX_TEXT] if isinstance(help_text, str) else "",

@@ -62,11 +62,13 @@ class ScriptRules:
     Attributes:
         has_login: every user has a name, and scripts run in the sandbox.
         is_one_users: only the user who started the page reaches it.
+        is_local: runs are processes of this machine.
         data_dirs: folders that confined scripts may read.
     """
 
     has_login: bool
     is_one_users: bool
+    is_local: bool = True
     data_dirs: tuple[Path, ...] = ()
 
     def check(self, settings: ClassSettingsFile) -> None:
@@ -75,6 +77,10 @@ class ScriptRules:
         Raises:
             NotAllowedError: with the reason.
         """
+        if not self.is_local:
+            raise NotAllowedError(
+                "scripts run on the page's own machine only, and this page starts runs elsewhere"
+            )
         if self.is_one_users:
             return
         if not self.has_login:

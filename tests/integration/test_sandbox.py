@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import socket
 import sys
 import threading
@@ -54,7 +55,7 @@ def got(
     Path("/tmp/ddp-secret-of-the-page").write_text("a file of the page")
     other = rundir.create(shared_launcher.runs_dir, parse({"dataset": "digits", "model": "mlp"}))
     raw = {"model": "script", "dataset": "script", "script": "attack.py", "script_start": "python"}
-    raw |= {"script_arguments": code.quoted([str(page), str(data), str(other.path), str(listening)])}
+    raw |= {"script_arguments": shlex.join([str(page), str(data), str(other.path), str(listening)])}
 
     def fill(made: rundir.RunDirectory) -> None:
         code.write(made.path, {"attack.py": SCRIPT.read_bytes()})
@@ -105,6 +106,10 @@ def test_it_reads_data_folders_and_cannot_write_them(got: dict[str, Any]) -> Non
 )
 def test_it_cannot_change_what_the_page_trusts(got: dict[str, Any], own: str) -> None:
     assert refused(got[f"write_{own}"])
+
+
+def test_it_saves_into_its_working_folder(got: dict[str, Any]) -> None:
+    assert got["own_work"] == "written"
 
 
 def test_two_ranks_train_inside_and_end_with_their_supervisor(shared_launcher: Launcher) -> None:

@@ -51,6 +51,7 @@ attempt("data", lambda: (data / "samples.txt").read_text())
 attempt("write_data", lambda: write(data / "samples.txt"))
 for own in ("config.json", "status.json", "confined.json", "code/attack.py", "code/new.py"):
     attempt(f"write_{own}", lambda path=run / own: write(path))
+attempt("own_work", lambda: write(Path("model.pt")))
 attempt("processes", through_processes)
 attempt("environment", lambda: sorted(name for name in os.environ if "SECRET" in name or "TOKEN" in name))
 print("GOT", json.dumps(got), flush=True)

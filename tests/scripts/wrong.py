@@ -18,6 +18,8 @@ inputs = torch.randn(480, 12)
 network = nn.Sequential(nn.Linear(12, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
 if mistake != "small_batch_norm":
     network[1] = nn.Identity()
+if mistake == "unused_parameters":
+    network.register_parameter("spare", nn.Parameter(torch.zeros(3)))
 if mistake == "data_parallel":
     network = nn.DataParallel(network)
 model = network if mistake == "replicas_differ" else DDP(network)

@@ -197,7 +197,7 @@ def test_a_run_is_printed_whole_and_without_buttons(browser: Browser, site: Site
         page.emulate_media(media="print")
         tabs = page.locator(".ddp-tabs button").count()
         # In one call: parts of the page that arrive meanwhile would change which button is the n-th.
-        shown = page.locator("button:not([data-term]), select, input").evaluate_all(
+        shown = page.locator("button:not([data-term], td button), select, input").evaluate_all(
             """(controls) => controls
               .filter((control) => control.checkVisibility({visibilityProperty: true}))
               .map((control) => control.outerHTML)"""

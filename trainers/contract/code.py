@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from trainers.files import plain_files
@@ -127,8 +126,3 @@ def read(run_path: Path) -> dict[str, bytes]:
             break
         found[name] = content
     return found
-
-
-def quoted(arguments: Iterable[str]) -> str:
-    """Return a command line that a shell splits into these arguments."""
-    return shlex.join(arguments)

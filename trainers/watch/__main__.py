@@ -13,6 +13,7 @@ import atexit
 import json
 import multiprocessing.process
 import os
+import shlex
 import sys
 import threading
 import time
@@ -27,9 +28,8 @@ from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
 from trainers.files.plain_files import REPOSITORY
-from trainers.watch import output, session, spool
-from trainers.watch.output import SUPERVISED
-from trainers.watch.settings import STORE, Settings
+from trainers.watch import session, settings, spool
+from trainers.watch.settings import STORE, SUPERVISED, Settings
 
 MADE_WITHIN_S = 30.0
 _OWN_FILES = str(Path(__file__).parent)
@@ -47,8 +47,8 @@ def main() -> NoReturn:
         sys.exit(problem)
     num_ranks = run.read_config().nproc_per_node
     if SUPERVISED in os.environ and (rank >= 0 or num_ranks == 1):
-        output.redirect_output(run, max(0, rank))
-    settings = Settings(
+        settings.redirect_output(run, max(0, rank))
+    given = Settings(
         run_dir=run.path,
         code_dir=_code_dir(run, entry),
         on_cpu=options.on_cpu,
@@ -59,7 +59,7 @@ def main() -> NoReturn:
     if options.folder is not None:
         os.chdir(options.folder)
     prepare_path(entry)
-    session.begin(settings)
+    session.begin(given)
     if rank <= 0:
         append_state(run, "starting", f"Running {entry.name}.")
     exit_code = run_script(entry, options.arguments, run, rank)
@@ -96,7 +96,7 @@ def make_run(run: RunDirectory, entry: Path, options: argparse.Namespace) -> str
             model="script",
             dataset="script",
             script=entry.name,
-            script_arguments=code_module.quoted(options.arguments),
+            script_arguments=shlex.join(options.arguments),
             script_folder=str(Path.cwd()),
             script_on_cpu=options.on_cpu,
             nproc_per_node=int(os.environ.get("WORLD_SIZE", "1")),

@@ -154,7 +154,7 @@ def _watch_steps(recorder: Any) -> None:
     _before(torch, "compile", note_compiling)
     _after(nn.utils.clip_grad, "clip_grad_norm_", lambda norm, *_args, **_kwargs: recorder.note_norm(norm))
     nn.utils.clip_grad_norm_ = nn.utils.clip_grad.clip_grad_norm_
-    item = _after(torch.Tensor, "item", recorder.note_read)
+    item = wrap(torch.Tensor, "item", recorder.around_item)
 
 
 def _watch_data_and_modules(recorder: Any) -> None:
@@ -195,6 +195,9 @@ def _watch_data_and_modules(recorder: Any) -> None:
             # Its gradient is usually the last one: from then on backward waits for the all-reduce alone.
             trained[0].register_post_accumulate_grad_hook(recorder.note_last_gradient)
 
+    def note_data_parallel(*_args: Any, **_kwargs: Any) -> None:
+        recorder.note("data_parallel", **recorder.place())
+
     def note_opened(event: str, args: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(args[0], str) and (args[1] or "r")[:1] in "wx":
             recorder.note_file(args[0])
@@ -205,7 +208,7 @@ def _watch_data_and_modules(recorder: Any) -> None:
     _before(DistributedSampler, "set_epoch", lambda _self, epoch: recorder.set_epoch(epoch))
     _after(nn.Module, "train", note_mode)
     _after(DistributedDataParallel, "__init__", note_ddp)
-    _before(DataParallel, "__init__", lambda *_args, **_kwargs: recorder.note_data_parallel())
+    _before(DataParallel, "__init__", note_data_parallel)
     _before(torch, "save", lambda _obj, f, *_args, **_kwargs: recorder.note_file(f))
     # Not a replacement of `open`: as a function in Python it would become a method where a class stores it.
     sys.addaudithook(note_opened)

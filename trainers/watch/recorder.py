@@ -13,6 +13,7 @@ import importlib.util
 import itertools
 import math
 import os
+import re
 import resource
 import sys
 import threading
@@ -34,7 +35,7 @@ from torch import Tensor, nn
 from trainers.contract import heartbeats
 from trainers.contract.heartbeats import BUILDING, COMPUTING, ENDING, EVALUATING, FETCHING, STEPPING
 from trainers.contract.rundir import RunDirectory
-from trainers.watch import flight_recorder, loops, output, spool
+from trainers.watch import flight_recorder, loops, settings, spool
 from trainers.watch.collector import Collector
 from trainers.watch.spool import Control, SpoolWriter
 
@@ -56,6 +57,8 @@ MOST_STEPS_OF_OTHERS = 50
 MOST_NOTED_READS = 20
 MOST_MARKS = 4096
 BEGIN = "begin"
+# After this many reads of a loss on a GPU, their cost is known.
+READS_TO_KNOW = 50
 MOST_FILES = 1000
 # A file that the script's own code opens: through at most this many frames of libraries.
 MOST_FRAMES_TO_OPEN = 8
@@ -112,8 +115,13 @@ class Recorder:
         self._is_epoch_set = False
         self._hashed_pass: dict[str, Any] = {}
         self._num_passes = 0
+        self._num_epochs: int | None = None
         self._losses_read: set[int] = set()
         self._num_reads = 0
+        self._num_gpu_reads = 0
+        self._first_gpu_read = (0, 0.0)
+        self._read_s = self._idle_s = 0.0
+        self._idle_from: float | None = None
         self._files: set[str] = set()
         self._replaced: set[tuple[str, Any, int]] = set()
         self._sample_hashes: set[int] = set()
@@ -154,8 +162,8 @@ class Recorder:
         """Note that the script's process group exists; the rank is certain from here on."""
         if self._thread is None:
             self.rank, self.world_size = rank, world_size
-            if output.SUPERVISED in os.environ:
-                output.redirect_output(RunDirectory(self.run_dir), rank)
+            if settings.SUPERVISED in os.environ:
+                settings.redirect_output(RunDirectory(self.run_dir), rank)
             self.begin()
         elif (rank, world_size) != (self.rank, self.world_size):
             return  # a group of a part of the ranks, or after another one
@@ -174,7 +182,7 @@ class Recorder:
             return
         heartbeats.write_heartbeat(ENDING)
         self._note_samples()
-        self.note("end", status=status, **about)
+        self.note("end", status=status, unused=self._unused_parameters(about.get("error", "")), **about)
         self._stop.set()
         self._thread.join(timeout=10.0)
         self._thread = None
@@ -249,6 +257,7 @@ class Recorder:
     def begin_step(self, optimizer: Any) -> None:
         """Note that an optimizer begins its step."""
         self._optimizer_began = clock()
+        self._end_idle(self._optimizer_began)
         self.is_in_step, self._backwards_in_step = True, 0
         if self._thread is None:
             if self.rank < 0:
@@ -306,7 +315,9 @@ class Recorder:
 
     def end_fetch(self, batch: Any, began: float, of_pass: dict[str, Any] | None) -> None:
         """Note a batch of a data loader."""
-        self._data_s += clock() - began
+        now = clock()
+        self._data_s += now - began
+        self._end_idle(now)
         if self.is_evaluating or not torch.is_grad_enabled():
             return
         self._mark("data")
@@ -324,7 +335,8 @@ class Recorder:
         """Note that the script iterates a data loader from its beginning; return a record of this pass."""
         frame = self.user_frame() if self._num_passes < MOST_LOCATED_PASSES else None
         place = self.place(frame) if frame else {}
-        return {"loader": loader, "is_training": False, "num_epochs": loops.num_epochs(frame), "place": place}
+        self._num_epochs = loops.num_epochs(frame) or self._num_epochs
+        return {"loader": loader, "is_training": False, "num_epochs": self._num_epochs, "place": place}
 
     def note_indices(self, sampler: Any, indices: list[int]) -> None:
         """Note the samples that a sampler deals to this rank in a pass."""
@@ -370,16 +382,53 @@ class Recorder:
             self.norm = norm.detach()
         return norm
 
-    def note_read(self, number: Any, value: Tensor) -> Any:
-        """Note that the script reads a number from its loss."""
-        if (
-            id(value) in self._losses_read
-            and self._num_reads < MOST_NOTED_READS
-            and isinstance(number, float)
-        ):
+    def around_item(self, item: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+        """Return a `Tensor.item` that notes reads of the loss of the latest backward pass."""
+
+        def watched(value: Tensor) -> Any:
+            if id(value) not in self._losses_read:
+                return item(value)
+            began = clock()
+            number = item(value)
+            self.note_read(number, value, clock() - began)
+            return number
+
+        return watched
+
+    def note_read(self, number: Any, value: Tensor, waited_s: float) -> None:
+        """Note that the script reads a number from its loss, and how long it waited for it."""
+        if value.is_cuda and self._num_gpu_reads < READS_TO_KNOW:
+            self._note_wait(waited_s)
+        if self._num_reads < MOST_NOTED_READS and isinstance(number, float):
             self._num_reads += 1
             self.note("read", step=self.step, value=number, **self.place())
-        return number
+
+    def _note_wait(self, waited_s: float) -> None:
+        """Add up what reads of the loss cost: the GPU has no work from each of them to its next work."""
+        now = clock()
+        if self._num_gpu_reads == 0:
+            self._first_gpu_read = (self.step, now)
+        self._num_gpu_reads += 1
+        self._read_s += waited_s
+        self._idle_from = now
+        if self._num_gpu_reads == READS_TO_KNOW:
+            (step, began), self._idle_from = self._first_gpu_read, None
+            times = {"waited_s": self._read_s, "idle_s": self._idle_s, "elapsed_s": now - began}
+            about = {"num_reads": READS_TO_KNOW - 1, "num_steps": self.step - step}
+            self.note("reads", **about, **times, **self.place())
+
+    def _end_idle(self, now: float) -> None:
+        if self._idle_from is not None:
+            self._idle_s += now - self._idle_from
+            self._idle_from = None
+
+    def _unused_parameters(self, error: str) -> list[str]:
+        """Return the names of the parameters that an error of DDP lists by their numbers."""
+        found = re.search(r"did not receive grad for rank \d+: ([\d ]+)", error)
+        if found is None or self.model is None:
+            return []
+        trained = [name for name, parameter in self.model.named_parameters() if parameter.requires_grad]
+        return [trained[int(number)].removeprefix("module.") for number in found[1].split()]
 
     def note_collective(self, *_args: Any, **_kwargs: Any) -> None:
         """Note a collective of the script: it may take the mean of its loss."""
@@ -388,10 +437,6 @@ class Recorder:
     def note_group_destroyed(self, group: Any = None) -> None:
         """Note that the script leaves its process group."""
         self.is_group_destroyed |= group is None
-
-    def note_data_parallel(self) -> None:
-        """Note that the script uses DataParallel."""
-        self.note("data_parallel", **self.place())
 
     def note_file(self, path: Any) -> None:
         """Note a file that the script's own code opens for writing."""
@@ -424,7 +469,8 @@ class Recorder:
             self.note_model(found, "none")
         group = optimizer.param_groups[0]
         self.note("optimizer", name=type(optimizer).__name__, lr=float(group.get("lr", NAN)), **self.place())
-        self._base_memory = memory_bytes()
+        on_gpu = self._gpu is not None
+        self._base_memory = torch.cuda.memory_allocated(self._gpu) if on_gpu else memory_bytes()
         if self._samples == 0 and self.model is not None:
             # No data loader: count what the model is given.
             self.model.register_forward_pre_hook(self._count_inputs, with_kwargs=True)

@@ -12,12 +12,13 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from trainers.watch import hooks, spool
 from trainers.watch.settings import Settings
 
-# Where the copied module `watch.py` finds the recorder.
+# The name of the module in which the copied `watch.py` finds its functions.
 BRIDGE = "_ddp_live_watch"
 
 _settings: Settings | None = None
@@ -40,12 +41,30 @@ def _install() -> None:
     assert _settings is not None
     try:
         _recorder = hooks.install(_settings)
-        from trainers.watch import bridge
-
-        sys.modules[BRIDGE] = bridge.make(_recorder)
+        sys.modules[BRIDGE] = _bridge(_recorder)
     except Exception:  # noqa: BLE001 - an error here must not end the script
         print("The script cannot be watched with this torch; it runs unwatched:", file=sys.stderr)
         traceback.print_exc()
+
+
+def _bridge(recorder: Any) -> ModuleType:
+    """Return the module in which the copied `watch.py` finds its functions."""
+    module = ModuleType(BRIDGE)
+
+    def log(values: dict[str, Any]) -> None:
+        numbers = {str(name)[:100]: float(value) for name, value in values.items()}
+        recorder.note("log", step=recorder.step, epoch=max(recorder.epoch, 0), values=numbers)
+
+    def should_stop() -> bool:
+        control = recorder.control
+        if control is None:
+            return False
+        control.set(spool.ASKS, 1)
+        at_step: int = control.get(spool.STOP_STEP)
+        return bool(0 < at_step <= recorder.step)
+
+    module.__dict__.update(log=log, should_stop=should_stop)
+    return module
 
 
 def end(status: int, **about: Any) -> None:

@@ -1,9 +1,11 @@
 // A run as one script: its lines, those that the latest change of a setting changed, those that several ranks
-// need, and buttons that copy and download it.
+// need, and buttons that copy it, download it, and put it into the editor of "Run my script".
 
+import { openInEditor } from "../script/open.js";
 import { copyText } from "../shared/command.js";
 import { el, setAttribute, setText, show } from "../shared/dom.js";
 import { count } from "../shared/format.js";
+import { callEndpoint } from "../shared/net.js";
 import { changedLines, tokensOf } from "./lines.js";
 
 const COPIED_SHOWN_MS = 2000;
@@ -11,20 +13,26 @@ const COPIED_SHOWN_MS = 2000;
 export class CodePanel {
   constructor() {
     this.code = el("code", {});
-    this.box = el("pre", { class: "ddp-code-lines", tabindex: 0, "aria-label": "train.py" }, this.code);
+    this.box = el("pre", { class: "ddp-code-lines", tabindex: 0, role: "group", "aria-label": "train.py" }, this.code);
     this.words = el("p", { class: "ddp-caption", role: "status" }, "Reading …");
     this.ranks = el("input", { type: "checkbox" });
     this.ranks.addEventListener("change", () => this.draw());
     this.ranksLabel = el("label", {}, this.ranks, el("span", {}, "Mark what several ranks need"));
     this.copy = el("button", { type: "button", class: "ddp-button ddp-button-small" }, "Copy");
     this.copy.addEventListener("click", () => this.copyIt());
+    this.edit = el(
+      "button",
+      { type: "button", class: "ddp-button ddp-button-small", hidden: true, onclick: () => this.openIt() },
+      "Open in the editor",
+    ); // prettier-ignore
+    this.mayRun = null;
     this.script = link("train.py", "Download train.py");
     this.notebook = link("train.ipynb", "Download as a notebook");
     this.tools = el(
       "div",
       { class: "ddp-code-tools" },
       this.ranksLabel,
-      el("div", { class: "ddp-buttons" }, this.copy, this.script, this.notebook),
+      el("div", { class: "ddp-buttons" }, this.edit, this.copy, this.script, this.notebook),
     );
     this.element = el("div", { class: "ddp-code" }, this.words, this.tools, this.box);
     this.shown = null;
@@ -48,6 +56,7 @@ export class CodePanel {
       setText(this.words, answer.reason);
       return;
     }
+    this.mayRun ??= this.askWhetherScriptsRun();
     this.offer(this.script, addresses?.[0], answer.train_py, "text/x-python");
     this.offer(this.notebook, addresses?.[1], JSON.stringify(answer.notebook, null, 1), "application/json");
     this.draw();
@@ -58,6 +67,22 @@ export class CodePanel {
   /** Shows an error instead of the script. */
   fail(message) {
     this.update({ reason: message, lines: [], num_ranks: 1 });
+  }
+
+  /** Shows the button for the editor to those who may run scripts here. */
+  async askWhetherScriptsRun() {
+    try {
+      const { refused } = await callEndpoint("script_page");
+      show(this.edit, refused === null);
+    } catch {
+      this.mayRun = null; // asked again with the next answer
+    }
+  }
+
+  /** Opens the script in "Run my script", to be started with as many ranks. */
+  openIt() {
+    const { train_py: text, num_ranks: ranks } = this.shown;
+    openInEditor({ "train.py": text }, "train.py", { ranks });
   }
 
   draw() {

@@ -86,7 +86,7 @@ class FileRow {
       "details",
       {},
       el("summary", { "aria-label": `Show: ${label}` }, "Show"),
-      el("pre", { tabindex: 0, "aria-label": label }, this.code),
+      el("pre", { tabindex: 0, role: "group", "aria-label": label }, this.code),
     );
     this.copy = el(
       "button",

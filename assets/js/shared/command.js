@@ -74,7 +74,7 @@ export class CommandLine {
     this.element = el(
       "div",
       { class: "ddp-command-line" },
-      el("pre", { tabindex: 0, "aria-label": label }, this.code),
+      el("pre", { tabindex: 0, role: "group", "aria-label": label }, this.code),
       this.copy,
     );
   }

@@ -16,7 +16,7 @@ export function el(tag, attributes = {}, ...children) {
   }
   element.append(
     ...children
-      .flat()
+      .flat(Infinity)
       .filter((child) => child !== null && child !== undefined)
       .map(shown),
   );

@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 from tests.harness import END_TIMEOUT_S, REPOSITORY, wait_until
 from tests.ui.conftest import Watched
 from tools.page_driver import Server
-from trainers.contract import code
+from trainers.contract import code, events
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 
@@ -96,6 +96,40 @@ def test_a_pasted_listing_becomes_a_watched_run(server: Server, watched: Watched
     expect(page.locator("#ddp-script-on-cpu")).to_be_checked()
     expect(page.locator(".cm-content")).to_contain_text("class SomeModel")
     assert stored.count("# added") > 5
+
+
+def losses_of(run: RunDirectory) -> dict[int, float]:
+    """Return the loss of each step."""
+    found, _ = events.read(run.events)
+    return {event["step"]: event["loss"] for event in found if event["kind"] == "step"}
+
+
+def test_a_run_s_script_is_opened_in_the_editor_and_trains_to_the_same_losses(
+    server: Server, watched: Watched, client: Client, runs_dir: Path
+) -> None:
+    settings = {"dataset": "digits", "model": "mlp", "nproc_per_node": 2, "device": "cpu", "num_epochs": 2}
+    first = client.predict(settings, api_name="/start_run")["run_id"]
+    assert end_of(runs_dir, first) == "finished"
+    page = watched.page
+    page.goto(f"{server.address}/run?id={first}")
+    page.locator(".ddp-as-code summary").click()
+    page.locator(".ddp-as-code").get_by_role("button", name="Open in the editor").click()
+    page.wait_for_url("**/script")
+    expect(page.locator(".cm-content")).to_contain_text(f"From the settings of the run {first}")
+    expect(page.locator("#ddp-script-ranks")).to_have_value("2")
+    expect(page.locator(".ddp-script-start .ddp-hint")).to_contain_text("Started with torchrun")
+    page.get_by_role("button", name="Start", exact=True).click()
+    page.wait_for_url("**/run?id=*")
+    run_id = page.url.partition("id=")[2]
+    assert end_of(runs_dir, run_id) == "finished"
+    expected, got = (losses_of(RunDirectory(runs_dir / each)) for each in (first, run_id))
+    assert len(expected) > 20
+    # Watching takes the mean of the ranks' losses in double precision, the run in single.
+    assert got == pytest.approx(expected, rel=2e-7)
+    expect(page.locator(".ddp-script .ddp-hint")).to_contain_text("The review has found nothing")
+    # What the script has saved does not belong to its code.
+    assert set(client.predict(run_id, api_name="/script_code")["files"]) == {"train.py"}
+    assert watched.complaints == [] and watched.foreign_requests == []
 
 
 def test_options_become_fields_and_the_line_of_arguments(server: Server, watched: Watched) -> None:

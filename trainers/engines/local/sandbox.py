@@ -31,7 +31,7 @@ SYSTEM = (
     "/etc/passwd", "/etc/hosts", "/etc/nsswitch.conf", "/sys/devices/system/cpu",
 )  # fmt: skip
 # Inside the sandbox, where nobody else writes.
-_TEMPORARY, _SHARED = "/tmp", "/dev/shm"  # noqa: S108 # nosec B108
+_TEMPORARY, _SHARED, _HOME = "/tmp", "/dev/shm", "/tmp/home"  # noqa: S108 # nosec B108
 TRY_TIMEOUT_S = 10.0
 
 
@@ -69,8 +69,8 @@ def rendezvous(run: RunDirectory, details: Path) -> dict[str, str]:
     return {**torchrun_options(details), "PET_RDZV_ENDPOINT": agents, STORE: ranks}
 
 
-def wrapped(run: RunDirectory, config: Config, command: Sequence[str]) -> list[str]:
-    """Return a command inside the sandbox, if the run is confined.
+def wrapped(run: RunDirectory, config: Config, folder: Path, command: Sequence[str]) -> list[str]:
+    """Return a command inside the sandbox and in a folder, if the run is confined.
 
     Raises:
         OSError: if the run must be confined and bubblewrap is missing.
@@ -89,6 +89,7 @@ def wrapped(run: RunDirectory, config: Config, command: Sequence[str]) -> list[s
         options += ["--ro-bind-try", path, path]
     # Over /home and /root, so that neither is seen except for what is bound below.
     options += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", _TEMPORARY, "--tmpfs", _SHARED]
+    options += ["--dir", _HOME]  # not _TEMPORARY itself: what is bound below may be in it
     for gpu in sorted(Path("/dev").glob("nvidia*")):
         options += ["--dev-bind-try", str(gpu), str(gpu)]
     for path in (str(REPOSITORY / "trainers"), str(REPOSITORY / "assets" / "data"), *readable):
@@ -96,9 +97,8 @@ def wrapped(run: RunDirectory, config: Config, command: Sequence[str]) -> list[s
     options += ["--bind", str(run.path), str(run.path)]
     for name in ("config.json", "status.json", "owner.json", RECORD, "code"):
         options += ["--ro-bind-try", str(run.path / name), str(run.path / name)]
-    options += ["--setenv", "HOME", _TEMPORARY, "--setenv", "TMPDIR", _TEMPORARY]
-    folder = config.script_folder or str(run.path / "code")
-    return [program, *options, "--chdir", folder, "--", *command]
+    options += ["--setenv", "HOME", _HOME, "--setenv", "TMPDIR", _TEMPORARY]
+    return [program, *options, "--chdir", str(folder), "--", *command]
 
 
 def _python_folders(config: Config) -> list[str]:

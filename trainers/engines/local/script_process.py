@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,8 @@ from trainers.watch import spool
 
 # Replaced by the folder of the stored code in the literal command.
 CODE_PLACE = "@CODE@"
+# In the run's folder: where a script runs whose folder is not named.
+WORK = "work"
 # The script's ranks get SIGTERM at a stop that the script does not ask for, and SIGKILL after this time.
 TERM_GRACE_S = 10.0
 
@@ -58,6 +61,19 @@ def script_command(config: Config, run_dir: str, program: Sequence[str]) -> list
     return [*command[:1], *variables, *command[1:]]
 
 
+def working_folder(run: RunDirectory, config: Config) -> Path:
+    """Return the folder in which a script runs: the named one, or a copy of its code.
+
+    A copy, because scripts read files next to them and save their weights there, and the stored code must
+    stay what was started.
+    """
+    if config.script_folder:
+        return Path(config.script_folder)
+    if not (run.path / WORK).exists():
+        shutil.copytree(run.path / code.FOLDER, run.path / WORK)
+    return run.path / WORK
+
+
 def launch_script(
     run: RunDirectory, config: Config, log: Path, details: Path, variables: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
@@ -84,10 +100,12 @@ def launch_script(
         more = {**variables, "TORCHELASTIC_ERROR_FILE": str(error_file)}
     more |= {"PYTHONPATH": str(REPOSITORY), "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
     more |= parse_variables(config.script_environment)
+    folder = working_folder(run, config)
+    command = sandbox.wrapped(run, config, folder, [interpreter(config), *starter, *arguments])
     with log.open("xb") as output:
         return subprocess.Popen(
-            lifeline.bound(*sandbox.wrapped(run, config, [interpreter(config), *starter, *arguments])),
-            cwd=config.script_folder or code_dir,
+            lifeline.bound(*command),
+            cwd=folder,
             env=environment.for_a_child(more),
             stdin=subprocess.DEVNULL,
             stdout=output,

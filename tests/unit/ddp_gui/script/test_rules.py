@@ -34,6 +34,11 @@ def test_a_page_of_one_user_runs_scripts(settings: ClassSettingsFile) -> None:
     ScriptRules(has_login=False, is_one_users=True).check(settings)
 
 
+def test_a_page_that_starts_runs_elsewhere_runs_none(settings: ClassSettingsFile) -> None:
+    with pytest.raises(NotAllowedError, match="own machine only"):
+        ScriptRules(has_login=False, is_one_users=True, is_local=False).check(settings)
+
+
 def test_a_page_open_to_others_without_logins_runs_none(settings: ClassSettingsFile) -> None:
     with pytest.raises(NotAllowedError, match="without logins"):
         ScriptRules(has_login=False, is_one_users=False).check(settings)
