@@ -1,6 +1,7 @@
 // Keeps the focused element out from under sticky and fixed bars (WCAG 2.4.11).
 
 const GAP = 12;
+const MOST_STEPS = 10;
 const STAYS = new Set(["fixed", "sticky"]);
 // Popups close with the next key or have a close button, and are placed next to their anchor.
 const POPUPS = '.options, [role="listbox"], [role="tooltip"], .ddp-menu, .ddp-toasts, .ddp-drop, dialog';
@@ -16,15 +17,20 @@ export function beginUncovering() {
 
 /**
  * Scrolls an element out from under a bar; shows the start of an element that does not fit.
+ *
+ * An element in a sticky column stays where it is until its column ends, so one step may not be enough. The
+ * number of steps is limited, because a tall element may lie below two bars at once.
  * @param {Element} element
  */
 export function uncover(element) {
-  const box = element.getBoundingClientRect();
-  const bar = barOver(element, box)?.getBoundingClientRect();
-  if (!bar) return;
-  const isBelow = bar.top + bar.bottom > window.innerHeight;
-  const down = Math.min(box.bottom - bar.top + GAP, box.top - GAP);
-  window.scrollBy({ top: isBelow ? down : box.top - bar.bottom - GAP, behavior: "instant" });
+  for (let step = 0; step < MOST_STEPS; step += 1) {
+    const box = element.getBoundingClientRect();
+    const bar = barOver(element, box)?.getBoundingClientRect();
+    if (!bar) return;
+    const isBelow = bar.top + bar.bottom > window.innerHeight;
+    const down = Math.min(box.bottom - bar.top + GAP, box.top - GAP);
+    window.scrollBy({ top: isBelow ? down : box.top - bar.bottom - GAP, behavior: "instant" });
+  }
 }
 
 /**

@@ -110,7 +110,7 @@ def test_opening_it_moves_nothing_above_it(site: tuple[Server, str], watched: Wa
     assert before
     fold.click()
     expect(page.locator(".ddp-elsewhere-list > li")).to_have_count(len(LABELS))
-    assert page.evaluate(TOPS) == before
+    assert page.evaluate(TOPS) == pytest.approx(before, abs=1)
 
 
 @pytest.mark.parametrize("look", LOOKS)
