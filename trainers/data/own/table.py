@@ -309,7 +309,7 @@ class TableData:
             )
         if table.num_rows:
             if last := reading.get("leave_out_last", 0):
-                num = table.drop(f"row > (SELECT max(row) FROM rows) - {last}")
+                num = table.drop(f"row IN (SELECT row FROM rows ORDER BY row DESC LIMIT {last})")
                 problems.note(
                     "the table",
                     f"the last {num} rows are left out." if num > 1 else "the last row is left out.",
