@@ -34,9 +34,12 @@ NAMES = {"\t": "tabs", ";": "semicolons", "|": "bars", ",": "commas", " ": "spac
 LINES, MIN_LINES = 1000, 30
 MAX_CHARACTERS = 2**20  # examined in a wide table
 FITS = 0.8
+MANY_ABOVE = 12  # rows above a table: they are a table too
+LEAST_SHARE = 0.3  # of the examined rows that a table has above another one
 COMMENTS = ("#", "%", "//")
 MAX_COLUMN_NAME = 200
-_ESCAPED = re.compile(r"\\([\\\"'])")
+_QUOTED = r"(?:^|[\t;|,])Q[^Q\n]*Q(?=[\t;|,]|$)"
+_ESCAPED = re.compile(r'\\([\\"])')
 LIKE_A_NUMBER = re.compile(r"[^\w\s]{0,2}\s?\d[\d.,'’ \u00a0\u202f]*([eE][+-]?\d+)?\s?(%|[^\W\d]{1,3})?")
 
 NumberedCells = tuple[int, list[str]]  # first line of a row, from 0, and its cells
@@ -73,7 +76,7 @@ class Dialect:
         if self.has_quoted_lines:
             lines = (cells[0] + "\n" if cells else "\n" for cells in csv.reader(lines, delimiter="\x1f"))
         if self.has_escapes:
-            lines = (_ESCAPED.sub(lambda each: each[1] * (1 + (each[1] == self.quote)), x) for x in lines)
+            lines = (_ESCAPED.sub(lambda each: each[1].replace('"', '""'), line) for line in lines)
         if self.delimiter == " ":  # several spaces are one delimiter
             lines = (" ".join(line.split()) + "\n" for line in lines)
         elif self.delimiter == "  ":  # at least two spaces
@@ -98,12 +101,9 @@ def find_dialect(text: str, *, delimiter: str = "", has_header: bool | None = No
     first = 0
     if declared := re.fullmatch(r'"?sep=(.)"?', lines[0], flags=re.IGNORECASE):  # a hint for Excel
         delimiter, first = delimiter or declared[1], 1
-    quote = (
-        "'"
-        if '"' not in text and len(re.findall(r"(?:^|[\t;|,])'[^'\n]*'(?=[\t;|,]|$)", text, re.M)) > 4
-        else '"'
-    )
-    has_escapes = re.search(r'[^\\]\\"', text) is not None and '""' not in text
+    num_quoted = {each: len(re.findall(_QUOTED.replace("Q", each), text, re.M)) for each in "'\""}
+    quote = "'" if num_quoted["'"] > max(4, num_quoted['"']) else '"'
+    has_escapes = len(re.findall(r'[^\\]\\"', text)) > len(re.findall(r'[^\\,;|\t\n]""', text))
     csv.field_size_limit(2**27)
     found: list[tuple[Dialect, list[NumberedCells]]] = []
     for group in ([delimiter],) if delimiter else (DELIMITERS, RARE_DELIMITERS):
@@ -164,7 +164,13 @@ def _rows(dialect: Dialect, lines: list[str], first: int) -> tuple[Dialect, list
     if not widths:
         return None
     width = max(widths, key=lambda width: (widths[width], width))
-    return replace(dialect, num_cells=width, share=widths[width] / len(rows)), rows
+    above = Counter(len(row) for _, row in itertools.takewhile(lambda row: len(row[1]) != width, rows))
+    tables = [num_cells for num_cells, num in above.items() if num_cells > 1 and num >= MANY_ABOVE]
+    width = tables[0] if tables else width  # the first of several tables
+    last = max(place for place, (_, cells) in enumerate(rows) if len(cells) == width)
+    is_above_another = widths[width] > LEAST_SHARE * len(rows)
+    num_rows = last + 1 if is_above_another else len(rows)
+    return replace(dialect, num_cells=width, share=widths[width] / num_rows), rows
 
 
 def _share_of_numbers(dialect: Dialect, rows: list[NumberedCells]) -> float:
@@ -274,6 +280,7 @@ def _is_header(first: list[str], rest: list[list[str]]) -> bool:
     steps = {after - before for before, after in itertools.pairwise(counted)}
     is_counted = len(counted) == len(numbers) and len(counted) > 1 and len(steps) == 1 and steps != {0}
     score = 0.0
+    rest = [row for row in rest if row != first]  # the names again
     for place, cell in enumerate(first):
         below = [row[place] for row in rest if row[place]]
         is_number = sum(LIKE_A_NUMBER.fullmatch(each) is not None for each in below) > 0.7 * len(below)
@@ -680,8 +687,8 @@ class Table:
             f"{column(place)} IS NOT DISTINCT FROM nullif({literal(name)}, '')"
             for place, name in enumerate(names[:COLUMNS_PER_BLOCK])
         )
-        if self.value(f"SELECT count(*) FROM rows WHERE {again}"):
-            num = self.drop(again)
+        if num := self.value(f"SELECT count(*) FROM rows WHERE {again}"):
+            self.drop(again)
             lines = "1 line" if num == 1 else f"{num:,} lines"
             problems.note(self._path.name, f"{lines} with the column names again left out.")
 
@@ -704,8 +711,9 @@ class Table:
             )
             # Other incomplete totals are readable rows; `findings` reports them.
             is_unusable = others[-1] is None or LIKE_A_NUMBER.fullmatch(above[0] or "") is not None
-            is_incomplete = is_incomplete and is_unusable
-            if LIKE_A_NUMBER.fullmatch(first or "1") or not (is_incomplete if is_total else not any(others)):
+            is_note = _FOOTNOTE.match(str(first)) is not None and not _FOOTNOTE.match(str(above[0]))
+            is_below = is_incomplete and is_unusable if is_total else is_note or not any(others)
+            if LIKE_A_NUMBER.fullmatch(first or "1") or not is_below:
                 break
             found.append(", ".join(filter(None, [first, *others])))
             self.drop(f"row = {row}")
