@@ -68,6 +68,10 @@ REFUSED: dict[str, Parts] = {
     ),
     "a quote that is never closed, 200 MB": lambda: ("a,b\n", '"', *[ROWS * 2000] * 150),
     "a row held together by quotes, 200 MB": lambda: ("a,b\n", *['"x\n",' * MEGA] * 35),
+    "a stray quote in each of 500,000 rows": lambda: (
+        "a,b,label\n",
+        *(f'{n},"{n % 7}.5,{"xy"[n % 2]}\n' for n in range(500_000)),
+    ),
     "zero bytes": lambda: ("a,b\n", ROWS, "\0\0,x\n"),
     "labels of 1 MB": lambda: ("a,label\n", *(f"{n / 7},{'xy'[n % 2] * 900_000}\n" for n in range(100))),
     "1e999, nan, inf, 0x10, \uff11\uff12\uff13": lambda: (
@@ -82,6 +86,10 @@ READ: dict[str, Parts] = {
     "200 rows of 1 MB cells": lambda: (
         "text,label\n",
         *(f"word{n} " * 100_000 + f",{'xy'[n % 2]}\n" for n in range(200)),
+    ),
+    "200 MB": lambda: (
+        "a,b,c,d,label\n",
+        *(f"{n / 7},{n % 9}.5,{n * 7919 % 10007},n{n % 40}x,{'xy'[n % 2]}\n" for n in range(5 * MEGA)),
     ),
     "10,000 columns": lambda: (
         ",".join([*(f"c{n}" for n in range(9_999)), "label"]) + "\n",

@@ -25,6 +25,7 @@ from trainers.data.own.table_file import EXPRESSIONS_AT_ONCE, Table, column, lit
 
 NUMBER, CATEGORY, TEXT, DATE, FILE_NAME = "number", "category", "text", "date", "file name"
 IDENTIFIER, INDEX, CONSTANT = "identifier", "row index", "constant"
+COORDINATES = "coordinates"
 EMPTY, MIXED, IGNORED, SPLIT = "empty", "mixed", "ignored", "split"
 LEFT_OUT = (IDENTIFIER, INDEX, CONSTANT, EMPTY, IGNORED, FILE_NAME, SPLIT)
 DECIMAL_COMMA, DECIMAL_POINT = "number, decimal comma", "number, decimal point"
@@ -124,6 +125,26 @@ _CODE_NAME = (
     r"(?i)(?:.*[^a-z])?"
     r"(?:plz|zip|zip ?code|post ?code|postal ?code|postleitzahl|code ?postal)"
 )
+# Two numbers in one cell: 52.52, 13.405; (52.52 13.405).
+_PAIR = r"[(\[]?\s*([-+]?[0-9]{1,3}\.[0-9]+)\s*[,; ]\s*([-+]?[0-9]{1,3}\.[0-9]+)\s*[)\]]?"
+# Forms of cells that are rewritten as plain numbers before they are read.
+WIDE, UNCERTAIN, FEET, FRACTION = "wide", "uncertain", "feet", "fraction"
+_UNCERTAINTY = r"\s*(?:±|\+/[-−]|\+[-−])\s*[0-9][0-9.,]*"
+_FORM_PATTERNS = {
+    UNCERTAIN: rf"[-+−]?[0-9][0-9.,]*{_UNCERTAINTY}\D{{0,12}}",
+    FEET: (
+        r"([0-9]{1,2})\s*(?:'|’|′|ft\.?|feet)\s*"
+        r"(?:([0-9]{1,2}(?:\.[0-9]+)?)\s*(?:\"|”|″|''|’’|′′|in\.?|inch(?:es)?)?)?"
+    ),
+    # Other denominators are more likely days and months, scores, or a blood pressure such as 120/80.
+    FRACTION: r"(?:([0-9]{1,3})[ -])?([0-9]{1,2})\s*/\s*(2|3|4|5|6|8|10|12|16|20|32|64|100)",
+}
+_FORM_LINES = {
+    WIDE: " in digits of another script",
+    UNCERTAIN: " without its uncertainty: 12 ± 3 is read as 12",
+    FEET: " of inches: 5'11\" is read as 71",
+    FRACTION: ": the fraction 1/8 is read as 0.125",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +232,8 @@ class Column:
         num_numbers: number of cells that are numbers; `num_too_large` of them exceed float32.
         is_chosen: True if the user has chosen the kind.
         example: a cell in an unusual number format, and the number that it is read as.
-        is_wide: True for numbers or dates with digits of other scripts, such as １２ or ١٢.
+        form: WIDE for numbers or dates with digits of other scripts, such as １２ or ١٢; UNCERTAIN, FEET or
+            FRACTION for numbers of that form; empty for others.
     """
 
     index: int
@@ -236,7 +258,7 @@ class Column:
     quartiles: tuple[float, float, float] = (0.0, 0.0, 0.0)
     is_chosen: bool = False
     example: tuple[str, str] = ("", "")
-    is_wide: bool = False
+    form: str = ""
 
     @property
     def num_missing(self) -> int:
@@ -257,8 +279,8 @@ class Column:
     def cell(self) -> str:
         """SQL of a cell as text; NULL for a missing value."""
         plain = column(self.index)
-        if self.is_wide and self.kind in (NUMBER, MIXED, DATE):
-            plain = _narrow(plain)
+        if self.form and self.kind in (NUMBER, MIXED, DATE):
+            plain = _rewritten(plain, self.form)
         if not self.missing:
             return plain
         return f"CASE WHEN {plain} IN ({', '.join(map(literal, self.missing))}) THEN NULL ELSE {plain} END"
@@ -273,6 +295,10 @@ class Column:
         """SQL of a cell as a date."""
         return _date_sql(self.cell, self.date_format)
 
+    def coordinate(self, place: int) -> str:
+        """Return SQL of the first (1) or second (2) number of a cell with coordinates."""
+        return _group(self.cell, _PAIR, place)
+
     def line(self, *, is_label: bool = False) -> str:
         """Return the decision in one line, without the column's name."""
         what = {MIXED: "number"}.get(self.kind, self.kind)
@@ -283,12 +309,14 @@ class Column:
             for code, letters in DATE_LETTERS:
                 form = form.replace(code, letters)
             what += f" ({form}): becomes year, month, weekday and elapsed days"
+        elif self.kind == COORDINATES and not is_label:
+            what += ": becomes two numbers"
         elif self.kind == SPLIT and not is_label:
             what += " into training and validation"
         elif self.kind in LEFT_OUT and self.kind != IGNORED and not is_label:
             what += ", ignored"
-        if self.is_wide and self.kind in (NUMBER, MIXED):
-            what += " in digits of another script"
+        if self.form and self.kind in (NUMBER, MIXED):
+            what += _FORM_LINES[self.form]
         if self.missing and self.num_missing:
             shown = ", ".join(f"‘{each}’" for each in self.missing[:3])
             what += f"; {shown} {'means' if len(self.missing) == 1 else 'mean'} missing"
@@ -307,7 +335,7 @@ def read_columns(table: Table, wanted: Mapping[str, Any], missing: Mapping[str, 
         columns += _Batch(table, places, wanted, missing).columns()
     columns = _resolved(table, columns)
     columns = _with_numbers(table, columns)
-    num_features = sum(each.kind in (NUMBER, CATEGORY, TEXT, DATE, MIXED) for each in columns)
+    num_features = sum(each.kind in (NUMBER, CATEGORY, TEXT, DATE, COORDINATES, MIXED) for each in columns)
     return _find_identifiers(table, columns, num_features > 2)
 
 
@@ -358,6 +386,10 @@ class _Shares:
     dates: int = 0
     splits: int = 0
     phones: int = 0
+    pairs: int = 0
+    uncertain: int = 0
+    feet: int = 0
+    fractions: int = 0
     ideographs: int = 0
     present: int = 0
     distinct: int = 0
@@ -406,6 +438,9 @@ class _Batch:
                 if place not in found and not self._chosen[place] and shares.phones > 0.95 * shares.present:
                     phones = self._with_missing(self._profiles[place], MISSING_NUMBER)
                     found[place] = replace(phones, kind=IDENTIFIER, reason="phone numbers")
+                pairs = self._with_missing(self._profiles[place], MISSING)
+                if place not in found and not self._chosen[place] and 0 < shares.pairs == pairs.num_present:
+                    found[place] = replace(pairs, kind=COORDINATES)
             found |= self._numbers([place for place in rest if place not in found])
             for place in rest:
                 if place not in found:
@@ -461,8 +496,7 @@ class _Batch:
             f"SELECT DISTINCT col FROM vals WHERE regexp_matches(v, {literal(f'[{_WIDE_DIGITS}]')})"
         )}  # fmt: skip
         if wide:
-            self._table.execute(f"UPDATE vals SET v = {_narrow('v')} WHERE col IN ({_listed(wide)})")
-            self._profiles |= {place: replace(self._profiles[place], is_wide=True) for place in wide}
+            self._rewrite(sorted(wide), WIDE)
         tests = [f"lower(v) IN ({', '.join(map(literal, MISSING_NUMBER))})"]
         tests += [
             f"(col = {place} AND lower(v) IN ({', '.join(map(literal, self._extra[place]))}))"
@@ -477,7 +511,10 @@ class _Batch:
         self._table.execute(f"DELETE FROM vals WHERE {spelled}")
         foreign = f"sum(n * (length(v) - length(regexp_replace(v, {literal(IDEOGRAPHS)}, '', 'g'))))"
         tests = ["regexp_matches(v, '[0-9]')", f"regexp_matches(v, {literal('(?i)' + IMAGES)})"]
-        tests += [f"regexp_full_match(v, {literal(pattern)})" for pattern in (_LIKE_A_DATE, SPLITS, _PHONE)]
+        tests += [
+            f"regexp_full_match(v, {literal(pattern)})"
+            for pattern in (_LIKE_A_DATE, SPLITS, _PHONE, _PAIR, *_FORM_PATTERNS.values())
+        ]
         self._shares = dict.fromkeys(places, _Shares())
         for place, *values in self._table.query(
             f"SELECT col, {', '.join(map(_sum_where, tests))}, {foreign}::BIGINT, sum(n)::BIGINT, count(v) "
@@ -488,6 +525,20 @@ class _Batch:
             profile = self._profiles[place]
             is_foreign = self._shares[place].ideographs >= MIN_IDEOGRAPHS * max(1, profile.num_present)
             self._profiles[place] = replace(profile, ideographs=is_foreign)
+            shares = self._shares[place]
+            for form, num in (
+                (UNCERTAIN, shares.uncertain),
+                (FEET, shares.feet),
+                (FRACTION, shares.fractions),
+            ):
+                is_usual = num > 0.5 * shares.present and self._chosen[place] in ("", NUMBER)
+                if is_usual and not self._profiles[place].form:
+                    self._rewrite([place], form)
+
+    def _rewrite(self, places: Sequence[int], form: str) -> None:
+        """Rewrite the values of some columns as plain numbers."""
+        self._table.execute(f"UPDATE vals SET v = {_rewritten('v', form)} WHERE col IN ({_listed(places)})")
+        self._profiles |= {place: replace(self._profiles[place], form=form) for place in places}
 
     def _dates(self, places: Sequence[int]) -> dict[int, Column]:
         """Return the columns that hold dates."""
@@ -781,9 +832,23 @@ def _is_ordinal(others: Mapping[str, int]) -> bool:
     )
 
 
-def _narrow(cell: str) -> str:
-    """Return SQL of a cell with ASCII digits."""
-    return f"translate({cell}, {literal(_WIDE)}, {literal(_NARROW)})"
+def _group(cell: str, pattern: str, group: int) -> str:
+    """Return SQL of a part of a cell as a number."""
+    return f"TRY_CAST(regexp_extract({cell}, {literal(pattern)}, {group}) AS DOUBLE)"
+
+
+def _rewritten(cell: str, form: str) -> str:
+    """Return SQL of a cell in which one form of numbers is rewritten as plain numbers."""
+    if form == WIDE:
+        return f"translate({cell}, {literal(_WIDE)}, {literal(_NARROW)})"
+    if form == UNCERTAIN:
+        return f"regexp_replace({cell}, {literal(_UNCERTAINTY)}, '')"
+    first, second, third = (_group(cell, _FORM_PATTERNS[form] + "()", group) for group in (1, 2, 3))
+    number = f"12 * {first} + coalesce({second}, 0)"
+    if form == FRACTION:
+        number = f"coalesce({first}, 0) + {second} / {third}"
+    is_such = f"regexp_full_match({cell}, {literal(_FORM_PATTERNS[form])})"
+    return f"CASE WHEN {is_such} THEN CAST({number} AS VARCHAR) ELSE {cell} END"
 
 
 def _spelled(cell: str, form: str) -> str:

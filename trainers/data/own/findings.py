@@ -105,13 +105,12 @@ def _totals(table: Table, columns: Sequence[Column], problems: Problems) -> None
         ]
         is_total = bool(pairs) and all(math.isclose(whole, total, rel_tol=1e-6) for whole, total in pairs)
     if is_total:
-        (line,) = table.lines([last])
         shown = quoted(", ".join(str(cell)[:60] for cell in cells if cell is not None)[:60])
         message = f"the last row, {shown}, looks like a total of the others."
         problems.note(
             "the table",
             message,
-            line=line,
+            line=last,
             suggested=patch(leave_out_last=1),
             action="Leave out the last row (1 row)",
         )

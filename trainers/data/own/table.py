@@ -33,6 +33,7 @@ from trainers.data.own.cache import (
 )
 from trainers.data.own.columns import (
     CATEGORY,
+    COORDINATES,
     DATE,
     FILE_NAME,
     LEFT_OUT,
@@ -309,7 +310,7 @@ class TableData:
             )
         if table.num_rows:
             if last := reading.get("leave_out_last", 0):
-                num = table.drop(f"row > (SELECT max(row) FROM rows) - {last}")
+                num = table.drop(f"row IN (SELECT row FROM rows ORDER BY row DESC LIMIT {last})")
                 problems.note(
                     "the table",
                     f"the last {num} rows are left out." if num > 1 else "the last row is left out.",
@@ -334,7 +335,7 @@ class TableData:
             return False
         own_folder = self._path.parent
         folders = [own_folder, *sorted(each for each in own_folder.iterdir() if each.is_dir())[:100]]
-        others = [each for each in columns if each.kind in (NUMBER, MIXED, CATEGORY, TEXT, DATE)]
+        others = [each for each in columns if each.kind in (NUMBER, MIXED, CATEGORY, TEXT, DATE, COORDINATES)]
         named = [each for each in columns if each.kind == FILE_NAME]
         for each in named or [each for each in columns if each.all_different]:
             rest = [other for other in others if other.index != each.index]

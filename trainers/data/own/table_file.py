@@ -1,7 +1,8 @@
 """Reads table files (CSV, Parquet, JSON, spreadsheets) into DuckDB as rows of text.
 
-The dialect of a CSV file (delimiter, quotes, header) is detected from its first 1,000 lines. DuckDB then
-reads the file; rejected rows, repeated headers and footers are reported and left out.
+The dialect of a CSV file (delimiter, quotes, header) is detected from its first 1,000 lines. One pass with
+Python's csv module then writes the rows in a single dialect, each with its line number, and collects those
+that cannot be read; DuckDB reads the result. Rejected rows, repeated headers and footers are reported.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ import threading
 import time
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from trainers.data.dataset import NotInstalledError
 from trainers.data.own import formats, processes, reading
@@ -33,8 +34,12 @@ NAMES = {"\t": "tabs", ";": "semicolons", "|": "bars", ",": "commas", " ": "spac
 LINES, MIN_LINES = 1000, 30
 MAX_CHARACTERS = 2**20  # examined in a wide table
 FITS = 0.8
+MANY_ABOVE = 12  # rows above a table: they are a table too
+LEAST_SHARE = 0.3  # of the examined rows that a table has above another one
 COMMENTS = ("#", "%", "//")
 MAX_COLUMN_NAME = 200
+_QUOTED = r"(?:^|[\t;|,])Q[^Q\n]*Q(?=[\t;|,]|$)"
+_ESCAPED = re.compile(r'\\([\\"])')
 LIKE_A_NUMBER = re.compile(r"[^\w\s]{0,2}\s?\d[\d.,'’ \u00a0\u202f]*([eE][+-]?\d+)?\s?(%|[^\W\d]{1,3})?")
 
 NumberedCells = tuple[int, list[str]]  # first line of a row, from 0, and its cells
@@ -49,12 +54,15 @@ class Dialect:
         num_cells: number of cells in a row.
         names: column names, at most one per cell; None without a header.
         share: fraction of the examined rows that have this number of cells.
+        has_escapes: True if a quote within a cell is written \\" and not "".
+        has_quoted_lines: True if each line is in quotes as a whole.
         notes: notes for the user, as sentences.
     """
 
     delimiter: str
     quote: str = '"'
-    escape: str = '"'
+    has_escapes: bool = False
+    has_quoted_lines: bool = False
     comment: str = ""
     ignores_space: bool = False
     num_above: int = 0
@@ -63,9 +71,12 @@ class Dialect:
     share: float = 0.0
     notes: tuple[str, ...] = ()
 
-    def reader(self, lines: Any) -> Any:
-        """Return a `csv.reader` of this dialect."""
-        is_doubled = self.escape == self.quote
+    def reader(self, lines: Iterable[str], *, is_strict: bool = False) -> Any:
+        """Return a `csv.reader` of this dialect; a strict one raises an error for quotes in a wrong place."""
+        if self.has_quoted_lines:
+            lines = (cells[0] + "\n" if cells else "\n" for cells in csv.reader(lines, delimiter="\x1f"))
+        if self.has_escapes:
+            lines = (_ESCAPED.sub(lambda each: each[1].replace('"', '""'), line) for line in lines)
         if self.delimiter == " ":  # several spaces are one delimiter
             lines = (" ".join(line.split()) + "\n" for line in lines)
         elif self.delimiter == "  ":  # at least two spaces
@@ -73,11 +84,9 @@ class Dialect:
         return csv.reader(
             lines,
             delimiter="\x1f" if self.delimiter == "  " else self.delimiter,
-            quotechar=self.quote or None,
-            quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
-            doublequote=is_doubled,
-            escapechar=None if is_doubled else self.escape or None,
+            quotechar=self.quote,
             skipinitialspace=self.ignores_space,
+            strict=is_strict and not self.ignores_space,
         )
 
 
@@ -92,18 +101,19 @@ def find_dialect(text: str, *, delimiter: str = "", has_header: bool | None = No
     first = 0
     if declared := re.fullmatch(r'"?sep=(.)"?', lines[0], flags=re.IGNORECASE):  # a hint for Excel
         delimiter, first = delimiter or declared[1], 1
-    quote = (
-        "'"
-        if '"' not in text and len(re.findall(r"(?:^|[\t;|,])'[^'\n]*'(?=[\t;|,]|$)", text, re.M)) > 4
-        else '"'
-    )
-    escape = "\\" if re.search(r'[^\\]\\"', text) and '""' not in text else quote
+    num_quoted = {each: len(re.findall(_QUOTED.replace("Q", each), text, re.M)) for each in "'\""}
+    quote = "'" if num_quoted["'"] > max(4, num_quoted['"']) else '"'
+    has_escapes = len(re.findall(r'[^\\]\\"', text)) > len(re.findall(r'[^\\,;|\t\n]""', text))
     csv.field_size_limit(2**27)
     found: list[tuple[Dialect, list[NumberedCells]]] = []
     for group in ([delimiter],) if delimiter else (DELIMITERS, RARE_DELIMITERS):
-        found += [each for one in group if (each := _rows(one, quote, escape, lines, first)) is not None]
+        dialects = [Dialect(delimiter=each, quote=quote, has_escapes=has_escapes) for each in group]
+        found += [each for dialect in dialects if (each := _rows(dialect, lines, first)) is not None]
         if found and max(dialect.share for dialect, _ in found) >= FITS:
             break
+    if not found and text.startswith('"') and (inner := _unquoted(text)) != text:
+        quoted_lines = find_dialect(inner, delimiter=delimiter, has_header=has_header)
+        return quoted_lines and replace(quoted_lines, has_quoted_lines=True)
     if not found:
         return None
     best = max(dialect.share for dialect, _ in found)
@@ -126,12 +136,16 @@ def column_names(names: Sequence[str], num_cells: int) -> list[str]:
     return list(found)
 
 
-def _rows(
-    delimiter: str, quote: str, escape: str, lines: list[str], first: int
-) -> tuple[Dialect, list[NumberedCells]] | None:
-    pattern = f"{re.escape(delimiter)} +{quote}"
+def _unquoted(text: str) -> str:
+    rows = csv.reader(text.split("\n"), delimiter="\x1f")
+    return "\n".join(cells[0] if cells else "" for cells in rows)
+
+
+def _rows(dialect: Dialect, lines: list[str], first: int) -> tuple[Dialect, list[NumberedCells]] | None:
+    delimiter = dialect.delimiter
+    pattern = f"{re.escape(delimiter)} +{dialect.quote}"
     ignores_space = delimiter in (" ", "  ") or any(re.search(pattern, line) for line in lines[:50])
-    dialect = Dialect(delimiter=delimiter, quote=quote, escape=escape, ignores_space=ignores_space)
+    dialect = replace(dialect, ignores_space=ignores_space)
     rows: list[NumberedCells] = []
     reader = dialect.reader(line + "\n" for line in lines[first:])
     while True:
@@ -150,7 +164,13 @@ def _rows(
     if not widths:
         return None
     width = max(widths, key=lambda width: (widths[width], width))
-    return replace(dialect, num_cells=width, share=widths[width] / len(rows)), rows
+    above = Counter(len(row) for _, row in itertools.takewhile(lambda row: len(row[1]) != width, rows))
+    tables = [num_cells for num_cells, num in above.items() if num_cells > 1 and num >= MANY_ABOVE]
+    width = tables[0] if tables else width  # the first of several tables
+    last = max(place for place, (_, cells) in enumerate(rows) if len(cells) == width)
+    is_above_another = widths[width] > LEAST_SHARE * len(rows)
+    num_rows = last + 1 if is_above_another else len(rows)
+    return replace(dialect, num_cells=width, share=widths[width] / num_rows), rows
 
 
 def _share_of_numbers(dialect: Dialect, rows: list[NumberedCells]) -> float:
@@ -260,6 +280,7 @@ def _is_header(first: list[str], rest: list[list[str]]) -> bool:
     steps = {after - before for before, after in itertools.pairwise(counted)}
     is_counted = len(counted) == len(numbers) and len(counted) > 1 and len(steps) == 1 and steps != {0}
     score = 0.0
+    rest = [row for row in rest if row != first]  # the names again
     for place, cell in enumerate(first):
         below = [row[place] for row in rest if row[place]]
         is_number = sum(LIKE_A_NUMBER.fullmatch(each) is not None for each in below) > 0.7 * len(below)
@@ -305,11 +326,14 @@ MAX_COLUMNS = 10_000
 # DuckDB's planning time is quadratic in the number of columns, so wide tables are stored in blocks.
 COLUMNS_PER_BLOCK = 500
 EXPRESSIONS_AT_ONCE = 250  # divides COLUMNS_PER_BLOCK
+MAX_KEYS = 100  # of an object around a list of rows
 MAX_ROW_BYTES = 16 * 2**20
 MAX_ROW_LINES = 100_000
 MAX_SHEET_BYTES = 512 * 2**20  # unpacked; calamine loads the whole file into memory
-MAX_REJECTED = 100_000
 MAX_FOOTER = 6  # lines
+MIN_SECOND = 3  # rows of a second table
+MAX_START = 200  # characters of a row in a message
+ROWS = "rows.csv"
 DATABASE_MEMORY = "1GB"  # DuckDB spills to disk beyond this
 AROUND_CELLS = " \t\r\n\u00a0\u202f\u200b\ufeff"
 TOTALS = re.compile(
@@ -319,10 +343,15 @@ TOTALS = re.compile(
     re.IGNORECASE,
 )
 MAX_TOTAL = 40  # characters
+_FOOTNOTE = re.compile(r"(?i)(sources?|quellen?|fuente|fonte|notes?|hinweis|stand|as of|exported|©|\*)\W")
 NESTED = ("STRUCT", "MAP", "UNION", "BLOB", "GEOMETRY", "VARIANT", "BIT")
 _FORMULA = re.compile(r'(?:^|[\t;|,])="[^"\n]*"(?=[\t;|,]|$)', re.M)  # ="00123" keeps zeros in Excel
 QUOTE_HINT = 'Quote cells that contain a delimiter or line end, and double a quote within: "".'
-JSON_HINT = "Write JSON with one object for each row."
+SHORT_HINT = "Add the missing cells to short rows: a cell without a value still needs its delimiter."
+SECOND_HINT = (
+    "A second table may begin in line {line:,}, with {width:,} columns: move it to a file of its own."
+)
+JSON_HINT = 'Write JSON with one object for each row, in a list (pandas: orient="records") or one per line.'
 AGAIN_HINT = "It may be cut off: write or copy it again."
 
 Row = tuple[Any, ...]
@@ -342,8 +371,102 @@ class _EndlessRowError(Exception):
     """A row is too long."""
 
 
+class _RowLines:
+    """The lines of a text, of which a reader makes rows.
+
+    Attributes:
+        start: the beginning of the current row.
+        num_lines: its lines so far.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._num_characters = 0
+        self.start, self.num_lines = "", 0
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the lines.
+
+        Raises:
+            _EndlessRowError: if the current row is too long, as after a quote that is never closed.
+        """
+        for number, line in enumerate(self._file):
+            if number % 10_000 == 0:
+                processes.check_time()
+            if not self.num_lines:
+                self.start = line[:MAX_START].rstrip()
+            self.num_lines += 1
+            self._num_characters += len(line)
+            if self._num_characters > MAX_ROW_BYTES or self.num_lines > MAX_ROW_LINES:
+                raise _EndlessRowError
+            yield line
+
+    def end_row(self) -> int:
+        """Begin a row; return the number of lines of the last one."""
+        num, self.num_lines, self._num_characters = self.num_lines, 0, 0
+        return num
+
+    def num_left(self) -> int:
+        """Return the number of lines from the current row to the end."""
+        return self.num_lines + sum(1 for _ in self._file)
+
+
+@dataclass
+class Rejected:
+    """The rows of a text that are not read.
+
+    Attributes:
+        num_wrong: number of rows with another number of cells than the others.
+        wrong: the first five of them.
+        below: those after the last row that is read, at most `MAX_FOOTER`.
+        second: line, number of cells and number of rows of a table below the first one, if there may be one.
+        num_unreadable: number of lines whose quotes cannot be read.
+        unreadable: line and beginning of the first row with such quotes.
+        open_row: line in which a row begins that does not end, and the number of lines from there; or (0, 0).
+    """
+
+    num_wrong: int = 0
+    wrong: list[NumberedCells] = field(default_factory=list)
+    below: list[NumberedCells] = field(default_factory=list)
+    second: tuple[int, int, int] = (0, 0, 0)
+    num_unreadable: int = 0
+    unreadable: tuple[int, str] = (0, "")
+    open_row: tuple[int, int] = (0, 0)
+
+    def add(self, line: int, cells: list[str]) -> None:
+        """Add a row with a wrong number of cells."""
+        first_line, width, num = self.second
+        is_next = width == len(cells) > 1
+        self.second = (first_line, width, num + 1) if is_next else (line, len(cells), 1)
+        self.below.append((line, cells))
+        if len(self.below) > MAX_FOOTER:
+            self.are_rows(1)
+
+    def are_rows(self, num: int = MAX_FOOTER) -> None:
+        """Count the first rows of `below` as wrong: they are no footer."""
+        some = self.below[:num]
+        del self.below[:num]
+        self.num_wrong += len(some)
+        self.wrong += some[: 5 - len(self.wrong)]
+
+    def take_footer(self) -> list[str]:
+        """Remove the last rows of `below` that are texts or totals, and return them."""
+        found: list[str] = []
+        while self.below:
+            cells = [cell.strip() for cell in self.below[-1][1] if cell.strip()]
+            is_text = len(cells) == 1 and not LIKE_A_NUMBER.fullmatch(cells[0])
+            if not (is_text or TOTALS.fullmatch(cells[0][:MAX_TOTAL]) or _FOOTNOTE.match(cells[0])):
+                break
+            found.append(", ".join(cells))
+            self.below.pop()
+        self.are_rows()
+        return found[::-1]
+
+
 class Table:
-    """A table file in DuckDB: column `row` with numbers from 0, then c0, c1, … as text or NULL.
+    """A table file in DuckDB: column `row`, then c0, c1, … as text or NULL.
+
+    `row` is the line of a text in which the row begins, and counts from 1 in other files.
 
     SQL reads from `rows`. A table of more than `COLUMNS_PER_BLOCK` columns is stored in several blocks; for
     each query, `rows` is a join of the blocks whose columns occur in the SQL.
@@ -361,7 +484,6 @@ class Table:
         self.num_rows = 0
         self._blocks: list[str] = []
         self._path = path
-        self._dialect: Dialect | None = None
         self._folder = TemporaryFolder("table")
         self._place = self._folder.path
         self._database, self._duckdb = self._open()
@@ -421,52 +543,15 @@ class Table:
         parts = [self.query(f"SELECT {', '.join(some)} {rest}") for some in parts_of(expressions)]
         return [tuple(itertools.chain(*rows)) for rows in zip(*parts, strict=True)]
 
-    def lines(self, rows: Sequence[int]) -> list[int]:
-        """Return the file's line numbers at which these rows start, or row numbers for non-text files."""
-        if self._dialect is None or not rows:
-            return [row + 1 for row in rows]
-        found: dict[int, int] = {}
-        wanted, last, number = set(rows), max(rows), 0
-        for line, cells in self._records(self._dialect):
-            if number > last:
-                break
-            if cells and self._is_whole(cells):
-                if number in wanted:
-                    found[number] = line
-                number += 1
-        return [found.get(row, row + 1) for row in rows]
-
     def lines_where(self, condition: str) -> list[int]:
         """Return the line numbers of the first five rows that meet a condition."""
         rows = self.query(f"SELECT row FROM rows WHERE {condition} ORDER BY row LIMIT 5")
-        return self.lines([row for (row,) in rows])
+        return [row for (row,) in rows]
 
     def examples(self, cell: str, condition: str) -> tuple[str, int]:
         """Return, as text, cells of the first five rows that meet a condition, and the first line number."""
         some = self.query(f"SELECT row, {cell} FROM rows WHERE {condition} ORDER BY row LIMIT 5")
-        lines = self.lines([row for row, _ in some])
-        values = [f"{quoted(value)} in line {line:,}" for line, (_, value) in zip(lines, some, strict=True)]
-        return ", ".join(values), lines[0]
-
-    def _is_whole(self, cells: Sequence[str]) -> bool:
-        assert self._dialect is not None
-        num = self._dialect.num_cells
-        # DuckDB accepts a row with one additional empty cell.
-        return len(cells) == num or (len(cells) == num + 1 and not cells[-1])
-
-    def _records(self, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
-        """Yield (first line, cells) of each row, read with Python's csv module."""
-        csv.field_size_limit(MAX_ROW_BYTES)
-        with (self._place / "text").open(encoding="utf-8", errors="surrogatepass", newline="") as file:
-            for _ in range(dialect.num_above):
-                file.readline()
-            reader = dialect.reader(file)
-            while True:
-                line = dialect.num_above + reader.line_num + 1
-                try:
-                    yield line, next(reader)
-                except (csv.Error, StopIteration):
-                    return
+        return ", ".join(f"{quoted(value)} in line {line:,}" for line, value in some), some[0][0]
 
     def drop(self, condition: str) -> int:
         """Delete the rows that meet a condition; return their number."""
@@ -476,7 +561,7 @@ class Table:
         before, self.num_rows = self.num_rows, self.value("SELECT count(*) FROM rows")
         return before - self.num_rows
 
-    def _create(self, cells: Sequence[str], scan: str) -> None:
+    def _create(self, cells: Sequence[str], scan: str, row: str = "row_number() OVER ()") -> None:
         """Load columns, given as SQL expressions, from a file into `rows` or blocks; skip empty rows."""
         starts = range(0, len(cells), COLUMNS_PER_BLOCK)
         self._blocks = ["rows"] if len(starts) == 1 else [f"rows{block}" for block in range(len(starts))]
@@ -488,9 +573,7 @@ class Table:
                 f"nullif(trim({cell}, {literal(AROUND_CELLS)}), '') AS {name}"
                 for cell, name in zip(part, names, strict=True)
             )
-            self.execute(
-                f"CREATE TABLE {block} AS SELECT row_number() OVER () - 1 AS row, {asked} FROM {scan}"
-            )
+            self.execute(f"CREATE TABLE {block} AS SELECT {row} AS row, {asked} FROM {scan}")
             empty.append(f"SELECT row FROM {block} WHERE coalesce({', '.join(names)}, NULL) IS NULL")
         sizes = {self.execute(f"SELECT count(*) FROM {block}").fetchone()[0] for block in self._blocks}
         if len(sizes) > 1:
@@ -530,17 +613,16 @@ class Table:
             is_sheet = opened.read(8).startswith((b"PK", b"\xd0\xcf\x11\xe0"))
         if suffix in SHEET_SUFFIXES and is_sheet:  # some programs call a text .xls
             _write_sheet(self._path, str(options.get("sheet", "")), text, problems)
-            delimiter, has_quotes = ",", False
+            delimiter = ","
         else:
             encoding = reading.find_encoding(self._path, str(options.get("encoding", "")))
             if encoding.note:
                 problems.note(self._path.name, encoding.note)
-            open_line, has_quotes = 0, False  # characters since the last line end
+            open_line = 0  # characters since the last line end
             with text.open("w", encoding="utf-8", errors="surrogatepass", newline="") as file:
                 for piece in reading.text_chunks(self._path, encoding):
                     processes.check_time()
                     file.write(piece)
-                    has_quotes |= '"' in piece
                     open_line = len(piece) - piece.rfind("\n") - 1 + (0 if "\n" in piece else open_line)
                     if open_line > MAX_ROW_BYTES:
                         message = f"a line is longer than {MAX_ROW_BYTES // 2**20} MB."
@@ -552,9 +634,6 @@ class Table:
         dialect = self._converted(text, start, problems) or find_dialect(
             start, delimiter=delimiter, has_header=has_header
         )
-        if dialect is None and start.startswith('"'):  # each line may be in quotes as a whole
-            start = _unquoted(text)
-            dialect = find_dialect(start, delimiter=delimiter, has_header=has_header)
         is_poor = dialect is None or dialect.share < FITS
         if suffix in SHEET_SUFFIXES and not is_sheet and is_poor:
             raise ReadingError("the spreadsheet cannot be read: it is a text.", AGAIN_HINT)
@@ -566,22 +645,11 @@ class Table:
             )  # fmt: skip
         for note in dialect.notes:
             problems.note(self._path.name, note)
-        if dialect.ignores_space or _FORMULA.search(start):
-            dialect = _rewrite(text, dialect)
-        _hide_quotes_above(text, dialect.num_above)
-        self._dialect = dialect
-        if has_quotes and (line := _endless_row(text, dialect)):
-            self._cut_at(line, skip, problems)
-        self._load(dialect, skip, problems)
-
-    def _cut_at(self, line: int, skip: bool, problems: Problems) -> None:
-        """Report a row that does not end, and cut the text off above it: DuckDB would take minutes."""
-        with (self._place / "text").open("r+b") as file:
-            above = sum(len(file.readline()) for _ in range(line - 1))
-            num = sum(1 for _ in file)
-            file.truncate(above)
-        message = f"a quote that opens here is never closed: {num:,} lines from here on are one cell."
-        problems.unreadable(self._path.name, message, QUOTE_HINT, skip=skip, line=line, num_samples=num)
+        if dialect.num_cells > MAX_COLUMNS:
+            message = f"there are {dialect.num_cells:,} columns; {MAX_COLUMNS:,} are the most."
+            raise ReadingError(message, "Leave out the columns that are not needed.", 1)
+        rejected = _write_rows(text, dialect, has_formulas=_FORMULA.search(start) is not None)
+        self._load(dialect, rejected, skip, problems)
 
     def _converted(self, text: Path, start: str, problems: Problems) -> Dialect | None:
         """Convert LibSVM, ARFF and fastText to CSV; return None for other texts."""
@@ -593,20 +661,15 @@ class Table:
         problems.note(self._path.name, f"it is read as {form}{more}.")
         return Dialect(delimiter=",", num_cells=len(names), names=names, share=1.0)
 
-    def _load(self, dialect: Dialect, skip: bool, problems: Problems) -> None:
-        if dialect.num_cells > MAX_COLUMNS:
-            message = f"there are {dialect.num_cells:,} columns; {MAX_COLUMNS:,} are the most."
-            raise ReadingError(message, "Leave out the columns that are not needed.", 1)
-        cells = "{" + ", ".join(f"'{column(place)}': 'VARCHAR'" for place in range(dialect.num_cells)) + "}"
-        comment = f", comment = {literal(dialect.comment)}" if dialect.comment else ""
-        text = literal(str(self._place / "text"))
+    def _load(self, dialect: Dialect, rejected: Rejected, skip: bool, problems: Problems) -> None:
+        places = range(dialect.num_cells)
+        types = ", ".join(["'row': 'BIGINT'", *(f"'{column(place)}': 'VARCHAR'" for place in places)])
         self._create(
-            [column(place) for place in range(dialect.num_cells)],
-            f"read_csv({text}, auto_detect = false, header = false, skip = {dialect.num_above}, "
-            f"delim = {literal(dialect.delimiter)}, quote = {literal(dialect.quote)}, "
-            f"escape = {literal(dialect.escape)}, columns = {cells}, strict_mode = true, "
-            f"store_rejects = true, rejects_limit = {MAX_REJECTED}, new_line = '\\n', "
-            f"max_line_size = {MAX_ROW_BYTES}{comment})",
+            [column(place) for place in places],
+            f"read_csv({literal(str(self._place / ROWS))}, auto_detect = false, header = false, "
+            f"delim = ',', quote = '\"', escape = '\"', columns = {{{types}}}, strict_mode = true, "
+            f"new_line = '\\n', max_line_size = {2 * MAX_ROW_BYTES})",
+            row="row",
         )
         names = list(dialect.names or ())
         self.names = column_names(names, dialect.num_cells)
@@ -615,7 +678,7 @@ class Table:
             del self.names[last]
         if names:
             self._drop_names_again(names, problems)
-        self._report_rejected(skip, problems)
+        self._report_rejected(rejected, dialect.num_cells, skip, problems)
         self._drop_footer(problems)
 
     def _drop_names_again(self, names: Sequence[str], problems: Problems) -> None:
@@ -624,8 +687,8 @@ class Table:
             f"{column(place)} IS NOT DISTINCT FROM nullif({literal(name)}, '')"
             for place, name in enumerate(names[:COLUMNS_PER_BLOCK])
         )
-        if self.value(f"SELECT count(*) FROM rows WHERE {again}"):
-            num = self.drop(again)
+        if num := self.value(f"SELECT count(*) FROM rows WHERE {again}"):
+            self.drop(again)
             lines = "1 line" if num == 1 else f"{num:,} lines"
             problems.note(self._path.name, f"{lines} with the column names again left out.")
 
@@ -633,11 +696,8 @@ class Table:
         """Drop last rows that have only text in the first cell, or incomplete totals."""
         if len(self.names) < 3:
             return
-        end = self.value("SELECT max(row) FROM rows")
-        if end is None:
-            return
         cells = ["row", *(column(place) for place in range(len(self.names)))]
-        last = self.query_wide(cells, f"FROM rows WHERE row > {end - MAX_FOOTER - 1} ORDER BY row DESC")
+        last = self.query_wide(cells, f"FROM rows ORDER BY row DESC LIMIT {MAX_FOOTER + 1}")
         found: list[str] = []
         for place, (row, first, *others) in enumerate(last):
             is_total = TOTALS.fullmatch(str(first)[:MAX_TOTAL]) is not None
@@ -651,8 +711,9 @@ class Table:
             )
             # Other incomplete totals are readable rows; `findings` reports them.
             is_unusable = others[-1] is None or LIKE_A_NUMBER.fullmatch(above[0] or "") is not None
-            is_incomplete = is_incomplete and is_unusable
-            if LIKE_A_NUMBER.fullmatch(first or "1") or not (is_incomplete if is_total else not any(others)):
+            is_note = _FOOTNOTE.match(str(first)) is not None and not _FOOTNOTE.match(str(above[0]))
+            is_below = is_incomplete and is_unusable if is_total else is_note or not any(others)
+            if LIKE_A_NUMBER.fullmatch(first or "1") or not is_below:
                 break
             found.append(", ".join(filter(None, [first, *others])))
             self.drop(f"row = {row}")
@@ -663,73 +724,32 @@ class Table:
         shown = quoted(" / ".join(texts))
         problems.note(self._path.name, f"below the table there is {shown}. It is left out.")
 
-    def _remove_footer(self, rejected: list[Row], problems: Problems) -> None:
-        """Remove text lines below the table from the rejected lines, and report them as a footer."""
-        assert self._dialect is not None
-        with (self._place / "text").open("rb") as file:
-            num_lines = sum(1 for _ in file)
-        found: list[str] = []
-        while rejected and rejected[-1][0] > num_lines - MAX_FOOTER:
-            _, kind, _, text, _ = rejected[-1]
-            cells = [cell.strip() for cell in str(text).split(self._dialect.delimiter) if cell.strip()]
-            if len(cells) != 1 or "COLUMNS" not in str(kind) or LIKE_A_NUMBER.fullmatch(cells[0]):
-                break
-            found.append(cells[0])
-            rejected.pop()
-        if found:
-            self._note_footer(found[::-1], problems)
-
-    def _report_wrong_width(self, num_wrong: int, line: int, skip: bool, problems: Problems) -> None:
-        assert self._dialect is not None
-        comments = "#" if self._dialect.comment else None
-        wrong = (
-            (at, f"line {at:,} has {len(cells):,}")
-            for at, cells in self._records(self._dialect)
-            if cells and not self._is_whole(cells) and not (comments and cells[0].startswith(comments))
-        )
-        some = list(itertools.islice(wrong, min(num_wrong, 5)))
-        which = "1 row has" if num_wrong == 1 else f"{num_wrong:,} rows have"
-        shown = ", ".join(text for _, text in some) + (
-            f" and {num_wrong - 5:,} more" if num_wrong > 5 else ""
-        )
-        message = f"{which} another number of cells than {self._dialect.num_cells}: {shown}."
-        line = some[0][0] if some else line
-        problems.unreadable(self._path.name, message, QUOTE_HINT, skip=skip, line=line, num_samples=num_wrong)
-
-    def _report_rejected(self, skip: bool, problems: Problems) -> None:
-        rejected = self.query(
-            "SELECT line, min(error_type), min(error_message), min(left(csv_line, 200)), "
-            "max(length(csv_line) - length(replace(csv_line, chr(10), ''))) FROM reject_errors "
-            "GROUP BY line ORDER BY line"
-        )
-        if not rejected:
-            return
-        assert self._dialect is not None
-        self._remove_footer(rejected, problems)
-        if not rejected:
-            return
-        num_wrong = sum("COLUMNS" in str(kind) for _, kind, *_ in rejected)
-        if num_wrong:
-            self._report_wrong_width(num_wrong, rejected[0][0], skip, problems)
-        others = [each for each in rejected if "COLUMNS" not in str(each[1])]
-        for line, kind, *_ in others:
-            if "SIZE" in str(kind):
-                message = f"the row that starts here is longer than {MAX_ROW_BYTES // 2**20} MB."
-                raise ReadingError(message, QUOTE_HINT, line)
-        if others:
-            line, _, _, text, num_ends = others[0]
-            num = sum(max(1, each[4]) for each in others)
-            if num_ends > 1 and len(others) == 1:
-                with (self._place / "text").open("rb") as file:
-                    num_ends = num = sum(1 for _ in file) - line + 1
+    def _report_rejected(self, rejected: Rejected, num_cells: int, skip: bool, problems: Problems) -> None:
+        if footer := rejected.take_footer():
+            self._note_footer(footer, problems)
+        where = self._path.name
+        if num := rejected.num_wrong:
+            which = "1 row has" if num == 1 else f"{num:,} rows have"
+            shown = ", ".join(f"line {line:,} has {len(cells):,}" for line, cells in rejected.wrong)
+            shown += f" and {num - 5:,} more" if num > 5 else ""
+            message = f"{which} another number of cells than {num_cells}: {shown}."
+            line, width, num_second = rejected.second
+            widths = [len(cells) for _, cells in rejected.wrong]
+            hints = [QUOTE_HINT] * (max(widths) > num_cells) + [SHORT_HINT] * (min(widths) < num_cells)
+            if num_second >= MIN_SECOND:
+                hints = [SECOND_HINT.format(line=line, width=width)]
+            line = rejected.wrong[0][0]
+            problems.unreadable(where, message, " ".join(hints), skip=skip, line=line, num_samples=num)
+        if num := rejected.num_unreadable:
+            line, text = rejected.unreadable
             message = (
-                f"the quotes of {'1 row' if num == 1 else f'{num:,} rows'} cannot be read: {quoted(text)}."
+                f"the quotes of {'1 line' if num == 1 else f'{num:,} lines'} cannot be read: {quoted(text)}."
             )
-            if num_ends > 1:
-                message = (
-                    f"a quote that opens here is never closed: {num_ends:,} lines from here on are one cell."
-                )
-            problems.unreadable(self._path.name, message, QUOTE_HINT, skip=skip, line=line, num_samples=num)
+            problems.unreadable(where, message, QUOTE_HINT, skip=skip, line=line, num_samples=num)
+        if rejected.open_row[0]:
+            line, num = rejected.open_row
+            message = f"a quote that opens here is never closed: {num:,} lines from here on are one cell."
+            problems.unreadable(where, message, QUOTE_HINT, skip=skip, line=line, num_samples=num)
 
     # ---- Parquet and JSON
 
@@ -748,6 +768,9 @@ class Table:
             )
         try:
             described = self.query(f"DESCRIBE SELECT * FROM {scan}")
+            if suffix == ".json" and (inner := self._list_in_object(scan, described, problems)):
+                scan = scan.replace(source, literal(inner))
+                described = self.query(f"DESCRIBE SELECT * FROM {scan}")
         except self._duckdb.BinderException as error:
             if "non-record" not in str(error):
                 raise
@@ -779,6 +802,21 @@ class Table:
         self._create(cells, scan)
         self.names = column_names(kept, len(kept))
 
+    def _list_in_object(self, scan: str, described: Sequence[Row], problems: Problems) -> str:
+        """Write the only list of objects in a JSON object, as in {"data": [{…}]}; return the path or ""."""
+        names = ['"' + str(name).replace('"', '""') + '"' for name, *_ in described]
+        if len(names) > MAX_KEYS or self.value(f"SELECT count(*) FROM (FROM {scan} LIMIT 2)") != 1:
+            return ""
+        tests = [f"json_type({name}) = 'ARRAY' AND json_type({name}, '$[0]') = 'OBJECT'" for name in names]
+        are_lists = self.query(f"SELECT {', '.join(tests)} FROM {scan}")[0]
+        found = [place for place, is_list in enumerate(are_lists) if is_list]
+        if len(found) != 1:
+            return ""
+        path = self._place / "list.json"
+        path.write_text(self.value(f"SELECT {names[found[0]]}::VARCHAR FROM {scan}"), "utf-8")
+        problems.note(self._path.name, f"the list {quoted(described[found[0]][0])} in it is read.")
+        return str(path)
+
     def _pandas_index(self, source: str) -> set[str]:
         """Return the columns that pandas has written as the row index."""
         for key, value in self.query(f"SELECT key, value FROM parquet_kv_metadata({source})"):
@@ -788,85 +826,53 @@ class Table:
         return set()
 
 
-def _endless_row(text: Path, dialect: Dialect) -> int:
-    """Return the line of the first row that is too long, as after a quote that is never closed; or 0."""
-    if text.stat().st_size < MAX_ROW_LINES:
-        return 0
-    num_bytes = num_lines = 0
-    csv.field_size_limit(2**31 - 1)
-    with text.open(encoding="utf-8", errors="surrogatepass", newline="") as file:
+def _write_rows(text: Path, dialect: Dialect, *, has_formulas: bool) -> Rejected:
+    """Write the rows of a text into the file `ROWS` next to it, as line number and cells; return the others.
 
-        def lines() -> Iterator[str]:
-            nonlocal num_bytes, num_lines
-            for line in file:
-                num_bytes += len(line)
-                num_lines += 1
-                if num_bytes > MAX_ROW_BYTES or num_lines > MAX_ROW_LINES:
-                    raise _EndlessRowError
-                yield line
-
+    Args:
+        has_formulas: True if some cells are formulas such as ="00123", whose value is read.
+    """
+    rejected = Rejected()
+    csv.field_size_limit(2**31 - 1)  # `_RowLines` has a limit
+    with (
+        text.open(encoding="utf-8", errors="surrogatepass", newline="") as file,
+        text.with_name(ROWS).open("w", encoding="utf-8", errors="replace", newline="") as to,
+    ):
         for _ in range(dialect.num_above):
             file.readline()
-        start = dialect.num_above + 1
-        reader = dialect.reader(lines())
-        try:
-            for number, _ in enumerate(reader):
-                start += num_lines
-                num_bytes = num_lines = 0
-                if number % 10_000 == 0:
-                    processes.check_time()
-        except _EndlessRowError:
-            return start
-        except csv.Error:  # DuckDB reports it
-            pass
-    return 0
-
-
-def _unquoted(text: Path) -> str:
-    """Rewrite a text whose lines are in quotes as a whole; return its beginning."""
-    written = text.with_name("rewritten")
-    csv.field_size_limit(MAX_ROW_BYTES)
-    with (
-        text.open(encoding="utf-8", newline="") as file,
-        written.open("w", encoding="utf-8", newline="") as to,
-    ):
-        try:
-            to.writelines(cells[0] + "\n" if cells else "\n" for cells in csv.reader(file, delimiter="\x1f"))
-        except csv.Error as error:
-            raise ReadingError(f"its quotes cannot be read ({error}).", QUOTE_HINT) from error
-    written.replace(text)
-    with text.open(encoding="utf-8", newline="") as file:
-        return file.read(4 * 2**20)
-
-
-def _rewrite(text: Path, dialect: Dialect) -> Dialect:
-    """Rewrite a table with spaces around quotes or cells as plain CSV, keeping the line numbers."""
-    written = text.with_name("rewritten")
-    csv.field_size_limit(MAX_ROW_BYTES)
-    with (
-        text.open(encoding="utf-8", newline="") as file,
-        written.open("w", encoding="utf-8", newline="") as to,
-    ):
-        for _ in range(dialect.num_above):
-            to.write("\n" if file.readline() else "")
+        lines = _RowLines(file)
+        reader = dialect.reader(lines, is_strict=True)
         writer = csv.writer(to, lineterminator="\n")
-        try:
-            for row in dialect.reader(file):
-                writer.writerow(
-                    [cell[2:-1] if cell.startswith('="') and cell[-1:] == '"' else cell for cell in row]
-                )
-        except csv.Error as error:
-            raise ReadingError(f"its quotes cannot be read ({error}).", QUOTE_HINT) from error
-    written.replace(text)
-    return Dialect(**{**vars(dialect), "delimiter": ",", "quote": '"', "escape": '"', "ignores_space": False})
+        line = dialect.num_above + 1
+        while True:
+            try:
+                cells = next(reader)
+            except StopIteration:
+                break
+            except (csv.Error, _EndlessRowError) as error:
+                if isinstance(error, _EndlessRowError) or "end of data" in str(error):
+                    rejected.open_row = line, lines.num_left()
+                    break
+                rejected.unreadable = rejected.unreadable if rejected.num_unreadable else (line, lines.start)
+                rejected.num_unreadable += lines.num_lines
+                cells = []
+            if has_formulas:
+                cells = [cell[2:-1] if cell.startswith('="') and cell[-1:] == '"' else cell for cell in cells]
+            if not (dialect.comment and lines.start.startswith(dialect.comment)):
+                _write_row(writer, line, cells, dialect.num_cells, rejected)
+            line += lines.end_row()
+    text.unlink()
+    return rejected
 
 
-def _hide_quotes_above(text: Path, num_above: int) -> None:
-    """Replace quotes in the lines above the data by spaces: DuckDB skips records, not lines."""
-    with text.open("r+b") as file:
-        above = b"".join(file.readline() for _ in range(num_above))
-        file.seek(0)
-        file.write(above.replace(b'"', b" ").replace(b"'", b" "))
+def _write_row(writer: Any, line: int, cells: list[str], num_cells: int, rejected: Rejected) -> None:
+    # A delimiter at the end of a row is one cell more, which is empty.
+    if len(cells) == num_cells or (len(cells) == num_cells + 1 and not cells[-1]):
+        rejected.are_rows()
+        rejected.second = (0, 0, 0)
+        writer.writerow([line, *cells[:num_cells]])
+    elif any(map(str.strip, cells)):
+        rejected.add(line, cells)
 
 
 def _write_sheet(path: Path, wanted: str, to: Path, problems: Problems) -> None:

@@ -273,7 +273,13 @@ def _task(columns: Sequence[Column], label: Column, wanted: str, problems: Probl
             for each in columns
             if each.index != label.index
             and each.kind
-            in (columns_module.NUMBER, columns_module.CATEGORY, columns_module.MIXED, columns_module.DATE)
+            in (
+                columns_module.NUMBER,
+                columns_module.CATEGORY,
+                columns_module.MIXED,
+                columns_module.DATE,
+                columns_module.COORDINATES,
+            )
         ]
         if texts and not others:
             message = f"a number ({label.num_distinct:,} different ones) cannot be predicted from texts here."
@@ -509,6 +515,10 @@ def _features(
         yield Feature(
             name=each.name, sql=each.number, cell="NULL" if is_clean else each.cell, has_missing=has_missing
         )
+        return
+    if each.kind == columns_module.COORDINATES:
+        for place, name in ((1, "first number"), (2, "second number")):
+            yield Feature(name=f"{each.name}: {name}", sql=each.coordinate(place), has_missing=has_missing)
         return
     if each.kind == columns_module.DATE:
         first = table.value(f"SELECT min({each.date}) FROM rows")

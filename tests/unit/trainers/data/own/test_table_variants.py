@@ -1200,6 +1200,101 @@ CASES |= {
 }
 
 
+def form(write: Callable[[int], str], *words: str, first: float | None = None, kind: str = "number") -> Case:
+    used = ("height", "v", "width") if kind in ("number", "coordinates") else ("height", "width")
+    content = table({"height": HEIGHT, "v": each(write), "width": WIDTH, "kind": KIND})
+    return Case(content=content, expected=told(*words, used=used), kinds={"v": kind},
+                first={} if first is None else {"v": first})  # fmt: skip
+
+
+CASES |= {
+    "uncertainty": form(
+        lambda n: f"{12 + n * 7 % 31} ± {n % 5}", "without its uncertainty: 12 ± 3 is read as 12", first=12.0
+    ),
+    "uncertainty and unit": form(
+        lambda n: f"{12 + n * 7 % 31}.5 +/- {n % 5} kg", "without its uncertainty", "unit kg", first=12.5
+    ),
+    "feet and inches": form(
+        lambda n: f"{5 + n % 2}'{(11 + n * 7) % 12}\"", "5'11\" is read as 71", first=71.0
+    ),
+    "feet in words": form(lambda n: f"{5 + n % 2} ft {n * 7 % 12} in", "of inches", first=60.0),
+    "feet with typographic signs": form(lambda n: f"{5 + n % 2}′ {n * 7 % 12}″", "of inches", first=60.0),
+    "fractions": form(
+        lambda n: ("1/8", "1/4", "3/8", "1 1/2", "2")[n * 7 % 5], "1/8 is read as 0.125", first=0.125
+    ),
+    "coordinates": form(
+        lambda n: f"{52 + n * 7 % 31 / 100:.3f}, {13 + n * 11 % 37 / 100:.3f}",
+        "becomes two numbers",
+        kind="coordinates",
+    ),
+    "coordinates in brackets": form(
+        lambda n: f"({52 + n * 7 % 31 / 100:.3f} {-n * 11 % 37 / 100:.3f})",
+        "becomes two numbers",
+        kind="coordinates",
+    ),
+    "blood pressure": form(
+        lambda n: f"{100 + n * 7 % 60}/{60 + n * 11 % 37}", "identifier, ignored", kind="identifier"
+    ),
+    "apostrophes between thousands": form(lambda n: f"1'{266 + n}", "apostrophes", first=1266.0),
+    "totals with fewer cells": Case(
+        content=table(below="Total,1234\n"), expected=told("'Total, 1234'. It is")
+    ),
+    "source with commas": Case(
+        content=table(below="\nSource: Smith, J. (2020), Berlin\n"),
+        expected=told("'Source: Smith, J. (2020), Berlin'. It is left out"),
+    ),
+    "a second table": Case(
+        content=table(below="\nspecies,count\noak,20\nfir,20\nelm,20\n"),
+        expected=refused("A second table may begin in line 63, with 2 columns: move it to a file of its own"),
+    ),
+    "short row": Case(
+        content=table(below="5,oak\n" + "\n".join(table().splitlines()[1:5]) + "\n"),
+        expected=refused("line 62 has 2", "a cell without a value still needs its delimiter"),
+    ),
+    "long row": Case(
+        content=table(below="5,6,7,oak\n" + "\n".join(table().splitlines()[1:5]) + "\n"),
+        expected=refused("line 62 has 4", "Quote cells that contain a delimiter"),
+    ),
+    "JSON list in an object": Case(
+        name="t.json",
+        content=json.dumps(
+            {
+                "version": 2,
+                "data": [dict(zip(TREES, row, strict=True)) for row in zip(*TREES.values(), strict=True)],
+            }
+        ),
+        expected=told("the list 'data' in it is read"),
+        first=W0,
+    ),
+    "lines in quotes with an escaped quote": Case(
+        content=lines(lambda n, line: '"' + line.replace("oak", '""oak""') + '"'), expected=OAKS, first=W0
+    ),
+    "quotes escaped with a backslash before a comma": Case(
+        content=lines(lambda n, line: (f'"{n} \\"b\\", c",' if n else "said,") + line),
+        expected=told("said: identifier"),
+        first=W0,
+    ),
+    "single quotes and inches": Case(
+        content=lines(lambda n, line: (f"'{n}\" screen, new'," if n else "'size',") + line),
+        expected=told("size: identifier"),
+        first=W0,
+    ),
+    "names of columns twice": Case(
+        content=table(above="height,width,kind\n"), expected=told("the line below the column names"), first=W0
+    ),
+    "two tables with the same columns": Case(
+        content=table(below=table()),
+        expected=told("1 line with the column names again left out", rows=2 * NUM),
+    ),
+    "two tables with other columns": Case(
+        content=table() + table({"a": HEIGHT, "b": WIDTH, "c": HEIGHT, "d": KIND}),
+        expected=refused(
+            "61 rows have another number of cells than 3", "may begin in line 62, with 4 columns"
+        ),
+    ),
+}
+
+
 def make(case: Case, folder: Path) -> Path:
     """Write the file of a case."""
     path = folder / case.name
