@@ -8,7 +8,7 @@ check:
 
 # Before each commit: what costs little. A test that has become slow fails here until it is marked so.
 quick: check
-	$(BIN)python -m pytest -q -m "unit and not slow" --most-cpu-s 3 --numprocesses 2
+	$(BIN)python -m pytest -q tests/unit -m "not slow" --most-cpu-s 3 --numprocesses 2
 
 format:
 	$(BIN)ruff format .
@@ -16,7 +16,7 @@ format:
 	$(BIN)oxfmt assets/js assets/css tests/unit/javascript
 
 test:
-	./test.sh
+	./test.sh --all
 
 # Downloads torch's CUDA build the first time, or uses the environment that PAPER_VENV names. docs/paper-gpu.md
 paper-gpu:

@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# Checks and tests everything. Installs what it needs the first time; options go to pytest.
+# Checks the project, then runs the tests that the changes of the working tree can affect and a smoke test of
+# each other area; everything if nothing has changed. --all: everything. Other options go to pytest.
+# Installs what it needs the first time.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 source tools/venv.sh
@@ -55,23 +57,37 @@ has_slurm || install_packages "the tests on a cluster" slurm-wlm munge iproute2 
 has_ruby || install_packages "the test of the app for Open OnDemand" ruby || true
 has_bwrap || install_packages "the tests of the sandbox for scripts" bubblewrap || true
 
+# The selected arguments for pytest that begin with this, one per line.
+selected_in() {
+    grep "^$1" <<<"$selected" || true
+}
+
 # What is broken on purpose comes by itself, two at a time: whole runs that train at full speed would be in its way.
-test_all() {
-    local status=0
+run_selected() {
+    local status=0 selected="$1" faults gpu others
+    [ "$selected" != tests ] || selected=$(find tests -mindepth 1 -maxdepth 1 -type d)
+    mapfile -t faults < <(selected_in tests/faults)
+    mapfile -t gpu < <(selected_in tests/gpu)
+    mapfile -t others < <(selected_in tests/ | grep -v -e ^tests/faults -e ^tests/gpu -e ^tests/paper_gpu)
     # As they were sorted: the long ones first.
-    "$PYTHON" -m pytest -m "not faults and not gpu and not paper_gpu" --numprocesses auto --maxprocesses 4 --dist loadfile \
+    [ ${#others[@]} = 0 ] || "$PYTHON" -m pytest "${others[@]}" --numprocesses auto --maxprocesses 4 --dist loadfile \
         --no-loadscope-reorder --durations=60 --durations-min=3 || status=$?
-    "$PYTHON" -m pytest -m faults --numprocesses 2 || status=$?
+    [ ${#faults[@]} = 0 ] || "$PYTHON" -m pytest "${faults[@]}" --numprocesses 2 || status=$?
     # Alone, one at a time: they look at who is on the GPUs, and at how fast those are.
-    "$PYTHON" -m pytest -m gpu || status=$?
+    [ ${#gpu[@]} = 0 ] || "$PYTHON" -m pytest "${gpu[@]}" || status=$?
     # Only where `make paper-gpu` has made its environment, of several GB.
-    [ ! -x "${PAPER_VENV:-.venv-paper}/bin/python" ] || tools/paper_gpu.sh || status=$?
+    [ -z "$(selected_in tests/paper_gpu)" ] || [ ! -x "${PAPER_VENV:-.venv-paper}/bin/python" ] ||
+        tools/paper_gpu.sh || status=$?
     return "$status"
 }
 
 tools/check.sh
 status=0
-if [ $# = 0 ]; then test_all || status=$?; else "$PYTHON" -m pytest "$@" || status=$?; fi
+case "$*" in
+    "") selected=$("$PYTHON" -m tools.select_tests) && run_selected "$selected" || status=$? ;;
+    --all) run_selected tests || status=$? ;;
+    *) "$PYTHON" -m pytest "$@" || status=$? ;;
+esac
 if ! has_browser; then
     echo "NOT RUN: the tests of the page (tests/ui), because there is no Chromium here." >&2
     echo "Install it (Debian: apt install chromium) or set CHROMIUM to its path, then run ./test.sh again." >&2

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
@@ -30,7 +31,7 @@ from trainers.engines.local.torchrun import (
 from trainers.engines.local.warm_pool import COMMANDS_OFFSET, IS_WARM, SUPERVISED, Order, Pipes
 from trainers.files import plain_files
 from trainers.files.plain_files import REPOSITORY
-from trainers.machine import cuda_environment, environment, lifeline, processes, threads
+from trainers.machine import cuda_environment, environment, processes, threads
 
 VARIABLE = "TRAINERS_TEMP"
 _PREFIX = "ddp-ranks-"
@@ -225,16 +226,34 @@ def launch(
     """
     for left in (details, log):  # in a copied run they may be links to other places
         plain_files.remove(left)
-    more = _with_board(variables, board)
-    forking = [sys.executable, "-u", "-m", "trainers.engines.local.fork_server", str(os.getpid())]
-    program = forking if fork_server.can_fork() else lifeline.bound(*torchrun_program())
+    parent = str(os.getpid())
+    if fork_server.can_fork():
+        command = ["trainers.engines.local.fork_server", parent, *arguments]
+    else:
+        command = ["trainers.machine.lifeline", parent, *torchrun_program(), *arguments]
     with log.open("xb") as output:
-        return subprocess.Popen(
-            [*program, *arguments],
-            cwd=REPOSITORY,
-            env=environment.for_a_child(more),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        return start_module(command, output, environment.for_a_child(_with_board(variables, board)))
+
+
+def start_module(
+    command: Sequence[str], output: BinaryIO, variables: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start a module as a program of its own session, in the project's folder.
+
+    Args:
+        command: The module's name and its arguments.
+        output: File for stdout and stderr.
+        variables: Its environment.
+
+    Raises:
+        OSError: If it cannot be started.
+    """
+    return subprocess.Popen(
+        [sys.executable, "-u", "-m", *command],
+        cwd=REPOSITORY,
+        env=dict(variables),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
