@@ -13,7 +13,11 @@ const COPIED_SHOWN_MS = 2000;
 export class CodePanel {
   constructor() {
     this.code = el("code", {});
-    this.box = el("pre", { class: "ddp-code-lines", tabindex: 0, role: "group", "aria-label": "train.py" }, this.code);
+    this.box = el(
+      "pre",
+      { class: "ddp-code-lines", tabindex: 0, role: "group", "aria-label": "train.py" },
+      this.code,
+    );
     this.words = el("p", { class: "ddp-caption", role: "status" }, "Reading …");
     this.ranks = el("input", { type: "checkbox" });
     this.ranks.addEventListener("change", () => this.draw());
