@@ -140,7 +140,11 @@ def fields_of(config: Config, catalogue: Catalogue) -> list[dict[str, Any]]:
 
 
 def _run_before(run: RunDirectory, store: RunStore) -> tuple[RunDirectory, Config] | None:
-    """Return the most recent earlier run that is readable and visible to the current user."""
+    """Return the most recent earlier run that is readable and visible to the current user.
+
+    A run of a script is compared with a run of a script, and any other with one that is none.
+    """
+    is_script = run.read_config().is_script
     born = run.config.stat().st_mtime_ns
     older = []
     for path in store.runs_dir.iterdir():
@@ -155,9 +159,11 @@ def _run_before(run: RunDirectory, store: RunStore) -> tuple[RunDirectory, Confi
     for _, path in sorted(older, reverse=True)[:MOST_TRIED]:
         try:
             other = store.open(path.name)
-            return other, other.read_config()
+            config = other.read_config()
         except (OSError, ValueError):
             continue
+        if config.is_script == is_script:
+            return other, config
     return None
 
 

@@ -373,6 +373,8 @@ class Recorder:
 
     def note_last_gradient(self, _parameter: Any) -> None:
         """Note that the gradient which is usually the last one of this rank is complete."""
+        if self.world_size == 1:
+            return  # it waits for nobody
         self.wait_from = clock()
         self._mark("backward")
 

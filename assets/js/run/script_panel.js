@@ -46,6 +46,8 @@ export class ScriptPanel {
     this.shown = name;
     this.editor.text = typeof content === "string" ? content : "(not a text)";
     this.mark();
+    const line = errorLine(this.error, name);
+    if (line) this.editor.reveal(line);
   }
 
   update(payload) {
@@ -63,7 +65,7 @@ export class ScriptPanel {
     this.list.replaceChildren(this.reviewed());
     if (this.code) this.mark();
     const line = errorLine(this.error, this.entry);
-    if (line && this.shown === this.entry) this.editor.show(line);
+    if (line && this.shown === this.entry) this.editor.reveal(line);
   }
 
   reviewed() {

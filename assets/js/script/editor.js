@@ -14,15 +14,18 @@ function codeMirror() {
 
 /** A text with line numbers, highlighting and marked lines; a plain text field until CodeMirror is loaded. */
 export class Editor {
-  constructor({ label, isReadOnly = false, onChange = () => {} }) {
+  constructor({ label, hint = "", isReadOnly = false, onChange = () => {} }) {
+    this.hint = hint;
     this.isReadOnly = isReadOnly;
     this.onChange = onChange;
     this.marks = [];
     this.view = null;
+    this.revealed = 0;
     this.plain = el("textarea", {
       class: "ddp-editor-plain",
       spellcheck: "false",
       "aria-label": label,
+      placeholder: hint,
       readonly: isReadOnly,
       oninput: () => this.onChange(),
     });
@@ -62,6 +65,7 @@ export class Editor {
       library.keymap.of([library.indentWithTab]),
       library.indentUnit.of("    "),
       library.python(),
+      library.placeholder(this.hint),
       library.syntaxHighlighting(library.classHighlighter),
       marked,
       EditorView.contentAttributes.of({ "aria-label": label }),
@@ -73,6 +77,7 @@ export class Editor {
     this.plain.hidden = true;
     if (hadFocus) this.view.focus();
     this.mark(this.marks);
+    if (this.revealed) requestAnimationFrame(() => this.reveal(this.revealed));
   }
 
   get text() {
@@ -92,13 +97,25 @@ export class Editor {
     this.view?.dispatch({ effects: this.setMarks.of(marks) });
   }
 
-  /** Scrolls to a line. */
+  /** Scrolls to a line and puts the cursor there. */
   show(line) {
     if (!this.view) return;
-    const { doc } = this.view.state;
-    const { from } = doc.line(Math.min(Math.max(1, line), doc.lines));
-    this.view.dispatch({ selection: { anchor: from }, scrollIntoView: true });
+    this.view.dispatch({ selection: { anchor: this.beginOf(line) }, scrollIntoView: true });
     this.view.focus();
+  }
+
+  /** Scrolls the text to a line; the page and the focus stay where they are. */
+  reveal(line) {
+    this.revealed = line;
+    if (!this.view) return; // done when CodeMirror is there
+    const { scrollDOM } = this.view;
+    const { top } = this.view.lineBlockAt(this.beginOf(line));
+    scrollDOM.scrollTop = top - scrollDOM.clientHeight / 2;
+  }
+
+  beginOf(line) {
+    const { doc } = this.view.state;
+    return doc.line(Math.min(Math.max(1, line), doc.lines)).from;
   }
 }
 

@@ -9,7 +9,7 @@ import { address, callEndpoint } from "../shared/net.js";
 import { complain } from "../shared/toast.js";
 
 const READ_AFTER_MS = 400;
-const EXAMPLE = "# Paste your script here, or drop a file, a folder or a zip on this page.\n";
+const HINT = "Paste your script here, or drop a file, a folder or a zip on this page.";
 const NEW_FILE = "train.py";
 // The completion ends each line that it adds with this comment.
 const ADDED = "  # added";
@@ -30,12 +30,12 @@ export function mountScript(root) {
 class ScriptPage {
   constructor(root, about) {
     this.about = about;
-    this.files = { [NEW_FILE]: EXAMPLE };
+    this.files = { [NEW_FILE]: "" };
     this.entry = this.shown = NEW_FILE; // oxlint-disable-line no-multi-assign
     /** @type {any} */
     this.reading = { marks: [], completed: null, problem: null };
     this.timer = 0;
-    this.editor = new Editor({ label: "The script", onChange: () => this.changed() });
+    this.editor = new Editor({ label: "The script", hint: HINT, onChange: () => this.changed() });
     this.card = new StartCard(about, {
       code: () => ({ files: this.files, entry: this.entry }),
       onEntry: (name) => this.chooseEntry(name),
