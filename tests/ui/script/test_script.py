@@ -98,6 +98,8 @@ def test_a_pasted_listing_becomes_a_watched_run(
         expect(page.get_by_role("button", name=absent, exact=True)).to_have_count(0)
     assert watched.complaints == [] and watched.foreign_requests == []
     stored = code.read(runs_dir / run_id)["train.py"].decode()
+    page.reload()  # its events have been read by now
+    expect(page.locator(".ddp-subtitle")).to_contain_text("SomeModel (")
     card.get_by_role("button", name="Edit and run again").click()
     page.wait_for_url("**/script")
     expect(page.locator("#ddp-script-on-cpu")).to_be_checked()
