@@ -129,7 +129,7 @@ MAX_PLANS = 1_000
 # The marks are reduced when this is reached: twice the limits of all kinds together.
 MAX_MARKS = 2 * fold.MAX_MARKS_OF_A_KIND * (1 + len(FIELDS))
 PLAN_OF_SAMPLES = ("num_train", "dealing")
-PLAN_OF_SCRIPT = ("num_train", "num_parameters", "global_batch", "steps_per_epoch", "num_steps")
+PLAN_OF_SCRIPT = ("model", "num_train", "num_parameters", "global_batch", "steps_per_epoch", "num_steps")
 
 # The columns of step events: the trace's name, and the event's field.
 STEP_FIELDS = {

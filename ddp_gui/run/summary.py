@@ -95,7 +95,7 @@ def _batches(config: Config, plan: Event, num_train: int | None, num_replicas: i
 def describe_configuration(run: RunDirectory, store: RunStore) -> dict[str, Any]:
     """Return every field of a run's configuration with its label, and the changes since the previous run."""
     config = run.read_config()
-    before = _run_before(run, store)
+    before = _run_before(run, store, is_script=config.is_script)
     return {
         "fields": fields_of(config, store.catalogue.get()),
         "before": None
@@ -139,12 +139,8 @@ def fields_of(config: Config, catalogue: Catalogue) -> list[dict[str, Any]]:
     ]
 
 
-def _run_before(run: RunDirectory, store: RunStore) -> tuple[RunDirectory, Config] | None:
-    """Return the most recent earlier run that is readable and visible to the current user.
-
-    A run of a script is compared with a run of a script, and any other with one that is none.
-    """
-    is_script = run.read_config().is_script
+def _run_before(run: RunDirectory, store: RunStore, *, is_script: bool) -> tuple[RunDirectory, Config] | None:
+    """Return the most recent earlier run of this kind that is readable and visible to the current user."""
     born = run.config.stat().st_mtime_ns
     older = []
     for path in store.runs_dir.iterdir():

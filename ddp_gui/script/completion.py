@@ -203,7 +203,7 @@ class _Addition:
             return False
         call = f"{name}({', '.join(str(value) for value in values)})"
         self.lines.setdefault(after, []).extend(["", call])
-        self.sentences.append(f"{name}(): nothing in the lesson calls it.")
+        self.sentences.append(f"{name}(): nothing in the script calls it.")
         return True
 
     def _function(self, name: str) -> ast.FunctionDef:

@@ -230,9 +230,9 @@ class Facts:
         if name.endswith("cuda.set_device"):
             return "set_device needs a GPU"
         if end == "to" and any(self._is_gpu(each) for each in call.args[:1]):
-            return ".to(…) a GPU"
+            return ".to(…) needs a GPU"
         if end in ("DistributedDataParallel", "DDP") and _keyword(call, "device_ids") is not None:
-            return "device_ids names a GPU"
+            return "device_ids needs a GPU"
         if any(self._is_gpu(each.value) for each in call.keywords if each.arg == "device"):
             return "asks for a tensor on a GPU"
         return ""

@@ -169,18 +169,20 @@ class RunPage {
         el(
           "div",
           { class: "ddp-stack" },
-          isScript ? null : this.sample.element,
+          isScript ? this.events.element : this.sample.element,
           hasConfusion ? null : this.memory.element,
           isScript ? null : this.confusion.element,
         ),
       ),
       isScript ? null : this.tryIt.element,
-      el(
-        "div",
-        { class: "ddp-pair" },
-        isScript ? null : el("div", { class: "ddp-stack" }, this.checkpoints.element, this.takeHome.element),
-        this.events.element,
-      ),
+      isScript
+        ? null
+        : el(
+            "div",
+            { class: "ddp-pair" },
+            el("div", { class: "ddp-stack" }, this.checkpoints.element, this.takeHome.element),
+            this.events.element,
+          ),
       this.closer.element,
       this.logs.element,
       new ConfigurationPanel(runId, isScript).element,

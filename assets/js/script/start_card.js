@@ -11,7 +11,7 @@ const TEXTS = [
   ["name", "Name of the run", "Optional.", false],
   ["environment", "Environment variables", "One NAME=VALUE a line.", false],
   ["python", "Python interpreter", "Another environment's python with torch 2.4 or newer. Empty: the page's own.", true],
-  ["folder", "Working folder", "Empty: the folder of the code.", true],
+  ["folder", "Working folder", "Empty: a copy of the code's folder.", true],
 ]; // prettier-ignore
 const STARTS = {
   torchrun: "torchrun: one process for each rank",
@@ -127,8 +127,9 @@ export class StartCard {
     setText(this.why, problem ?? why);
     this.options.show(options);
     if (!this.chosen.has("start") && !problem) this.start.value = start;
-    if (!this.chosen.has("ranks") && numRanks) {
-      this.ranks.value = String(Math.min(numRanks, this.about.most_ranks));
+    if (!this.chosen.has("ranks")) {
+      const { ranks: usual, most_ranks: most } = this.about;
+      this.ranks.value = String(Math.min(numRanks ?? usual, most));
     }
     const asks = marks.some(({ level }) => level === "gpu");
     if (!this.chosen.has("on_cpu")) this.cpu.checked = asks && this.about.num_gpus === 0;

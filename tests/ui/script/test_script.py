@@ -67,15 +67,22 @@ def end_of(runs_dir: Path, run_id: str) -> str:
     return str(status.state)
 
 
-def test_a_pasted_listing_becomes_a_watched_run(server: Server, watched: Watched, runs_dir: Path) -> None:
+def test_a_pasted_listing_becomes_a_watched_run(
+    server: Server, watched: Watched, client: Client, runs_dir: Path
+) -> None:
     page = open_page(watched, server)
+    expect(page.locator("#ddp-script-ranks")).to_have_value("1")
     paste(page, LISTING)
     notes = page.locator(".ddp-script-notes")
     expect(notes).to_contain_text("There is no GPU here")
     expect(notes.get_by_role("button", name="Line 7")).to_be_visible()
     expect(page.locator("#ddp-script-on-cpu")).to_be_checked()
+    # The empty editor before was one process, so one rank.
+    expect(page.locator("#ddp-script-ranks")).to_have_value(
+        str(client.predict(api_name="/script_page")["ranks"])
+    )
     expect(page.locator(".ddp-script-start .ddp-hint")).to_contain_text("Started with torchrun: line 7")
-    expect(notes).to_contain_text("nothing in the lesson calls it")
+    expect(notes).to_contain_text("nothing in the script calls it")
     notes.get_by_role("button", name="Add these lines").click()
     expect(page.locator(".cm-line.marked-added").first).to_contain_text("# added")
     expect(notes).not_to_contain_text("Something is missing")
@@ -87,10 +94,12 @@ def test_a_pasted_listing_becomes_a_watched_run(server: Server, watched: Watched
     expect(card.locator("summary")).to_contain_text("requests for a GPU have no effect")
     expect(card.locator(".cm-content")).to_contain_text("class SomeModel")
     expect(page.locator(".ddp-header")).to_contain_text("finished")
-    for absent in ("Checkpoint", "Pause", "Resume"):
+    for absent in ("Checkpoint", "Pause", "Resume", "Set"):
         expect(page.get_by_role("button", name=absent, exact=True)).to_have_count(0)
     assert watched.complaints == [] and watched.foreign_requests == []
     stored = code.read(runs_dir / run_id)["train.py"].decode()
+    page.reload()  # its events have been read by now
+    expect(page.locator(".ddp-subtitle")).to_contain_text("SomeModel (")
     card.get_by_role("button", name="Edit and run again").click()
     page.wait_for_url("**/script")
     expect(page.locator("#ddp-script-on-cpu")).to_be_checked()

@@ -55,7 +55,7 @@ export class Board {
       this.redrawAll();
     });
     this.metricControls = new MetricControls(() => this.redrawAll());
-    this.rate = onResume ? new LearningRateControl(runId, summary, onResume) : null;
+    this.rate = onResume && !summary.config.script ? new LearningRateControl(runId, summary, onResume) : null;
     this.charts = this.makeCharts(summary);
     this.menu = new CheckpointMenu(runId, onResume);
     this.charts[0].box.append(this.menu.element);
@@ -134,7 +134,10 @@ export class Board {
         name: "metric",
         title: `Validation ${summary.first_metric ?? ""}`.trim(),
         term: "evaluation",
-        emptyWords: (head) => firstEvaluationWords(head, summary.config.eval_every_steps),
+        emptyWords: (head) =>
+          summary.config.script
+            ? "The script has reported no numbers: watch.log(accuracy=0.91) draws a curve here."
+            : firstEvaluationWords(head, summary.config.eval_every_steps),
         watches: (name) => name.startsWith("metric:"),
         figure: (fine) => {
           this.metricControls.offer(this.traces);

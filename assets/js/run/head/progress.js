@@ -128,6 +128,7 @@ class Problem {
 
 export class Tiles {
   constructor(summary) {
+    this.isScript = Boolean(summary.config.script);
     this.tiles = {
       loss: tile(term("loss", "training loss")),
       metric: tile("validation"),
@@ -149,7 +150,7 @@ export class Tiles {
     );
     const name = head.best?.name ?? Object.keys(head.metrics ?? {})[0];
     if (name === undefined) {
-      tiles.metric.set(UNKNOWN, "after the first evaluation");
+      tiles.metric.set(UNKNOWN, this.isScript ? "shown by watch.log(…)" : "after the first evaluation");
     } else {
       const best = head.best ? `best ${metric(name, head.best.value)} at step ${count(head.best.step)}` : "";
       tiles.metric.set(metric(name, head.metrics?.[name]), best, `validation ${metricLabel(name)}`);

@@ -39,6 +39,7 @@ def test_the_run_before_is_the_newest_older_one_that_can_be_read(tmp_path: Path,
     broken = run_with(tmp_path, 250)
     broken.config.write_text("{")
     os.utime(broken.config, (250, 250))
+    run_with(tmp_path, 270, model="script", dataset="script", script="train.py")  # has other settings
     now = run_with(tmp_path, 300, learning_rate=0.2, name="now")
     run_with(tmp_path, 400, seed=5)
     described = describe_configuration(now, store_of(tmp_path, catalogue))
