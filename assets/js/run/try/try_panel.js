@@ -177,13 +177,13 @@ export class TryPanel {
     this.otherAnswer = new Answer();
     this.history = new History((step) => this.choose(step));
     this.nearest = new Nearest(() => this.ask(false));
-    const answers = el("div", { class: "ddp-try-answers" }, this.answer.element, this.otherAnswer.element);
+    this.pair = el("div", { class: "ddp-try-answers" }, this.answer.element);
     this.body.replaceChildren(
       el(
         "div",
         { class: "ddp-try-pair" },
         el("div", {}, this.inputs.element, this.answer.seen),
-        el("div", {}, this.stepRow, answers, this.history.element, this.nearest.element),
+        el("div", {}, this.stepRow, this.pair, this.history.element, this.nearest.element),
       ),
     );
     this.ask(true);
@@ -197,7 +197,8 @@ export class TryPanel {
       this.answers = new Map();
     }
     clearTimeout(this.timer);
-    show(this.otherAnswer.element, inputs !== null && this.other !== null);
+    if (inputs === null || this.other === null) this.otherAnswer.element.remove();
+    else if (!this.otherAnswer.element.isConnected) this.pair.append(this.otherAnswer.element);
     if (inputs === null) {
       this.answer.clear("The answer appears here, as soon as there is an input.");
       this.history.update(this.answers, [], null);
