@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -44,7 +42,6 @@ TASKS = (TABULAR_CLASSIFICATION, TABULAR_REGRESSION, TEXT_CLASSIFICATION)
 TOO_CLOSE = "its numbers differ by less than can be told apart in the computations."
 OTHER = "other"
 MISSING_NAME = "missing"
-_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -393,7 +390,7 @@ def _classes(
     groups: dict[str, Counter[str]] = {}
     for name, count in labels.items():
         key = _same_number(name) if label.kind == columns_module.NUMBER and label.notation.is_plain else name
-        groups.setdefault(_alike(key) if is_joined else key, Counter())[name] = count
+        groups.setdefault(images.alike(key) if is_joined else key, Counter())[name] = count
     spelled = {
         key: key if label.kind == columns_module.NUMBER else group.most_common(1)[0][0]
         for key, group in groups.items()
@@ -433,15 +430,10 @@ def _same_number(text: str) -> str:
     return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
 
 
-def _alike(name: str) -> str:
-    """Return a normalised label, equal for labels that differ only in case, spaces or invisible signs."""
-    return " ".join(_INVISIBLE.sub("", unicodedata.normalize("NFKC", name)).casefold().split())
-
-
 def _report_alike(where: str, counts: Mapping[str, int], problems: Problems) -> None:
     groups: dict[str, list[str]] = {}
     for name in counts:
-        groups.setdefault(_alike(name), []).append(name)
+        groups.setdefault(images.alike(name), []).append(name)
     alike = [sorted(group) for group in groups.values() if len(group) > 1]
     if alike:
         shown = "; ".join(
