@@ -49,10 +49,11 @@ def open_page(watched: Watched, server: Server) -> Page:
     return page
 
 
-def paste(page: Page, text: str) -> None:
-    """Replace the text of the editor as a user does."""
+def paste(page: Page, text: str, *, replace: bool = True) -> None:
+    """Paste into the editor as a user does, in place of its text or where a click has put the cursor."""
     page.locator(".cm-content").click()
-    page.keyboard.press("Control+A")
+    if replace:
+        page.keyboard.press("Control+A")
     page.keyboard.insert_text(text)
 
 
@@ -72,7 +73,8 @@ def test_a_pasted_listing_becomes_a_watched_run(
 ) -> None:
     page = open_page(watched, server)
     expect(page.locator("#ddp-script-ranks")).to_have_value("1")
-    paste(page, LISTING)
+    expect(page.locator(".cm-placeholder")).to_contain_text("Paste your script here")
+    paste(page, LISTING, replace=False)
     notes = page.locator(".ddp-script-notes")
     expect(notes).to_contain_text("There is no GPU here")
     expect(notes.get_by_role("button", name="Line 7")).to_be_visible()
@@ -174,6 +176,7 @@ def test_an_error_is_shown_at_its_line(
     page.goto(f"{server.address}/run?id={started['run_id']}")
     expect(page.locator(".cm-line.marked-error")).to_contain_text("raise ValueError")
     expect(page.locator(".ddp-run-page")).to_contain_text("Rank 1 failed: ValueError")
+    assert page.evaluate("window.scrollY") == 0, "only the text of the editor is scrolled to the line"
     again = client.predict(started["run_id"], api_name="/script_code")
     assert again["files"]["fails.py"] == text and again["ranks"] == 2
 
