@@ -103,7 +103,7 @@ def test_a_drawing_is_answered_at_each_checkpoint_and_as_the_endpoint_does(
     client = Client(server.address, verbose=False)
     found: Any = client.predict(run.run_id, {"drawing": pixels}, 2, 3, api_name="/predict")
     assert [f"{100 * each['probability']:.1f}%" for each in found["probabilities"]] == shown_bars(page)
-    page.locator(".ddp-try .ddp-try-fold summary").click()
+    page.get_by_text("Similar validation samples").click()
     expect(page.locator(".ddp-try-nearest figure")).to_have_count(8)
     labels = page.locator(".ddp-try-nearest figcaption").all_text_contents()
     assert labels[:3] == [str(each["label"]) for each in found["nearest"]["images"]]
