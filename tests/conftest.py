@@ -76,9 +76,10 @@ def run(tmp_path: Path) -> RunDirectory:
 
 
 @pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[Launcher]:
+def launcher(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Launcher]:
     """Start runs in the test's own folder; afterwards none of their processes is left."""
-    started = Launcher(tmp_path / "runs")
+    is_literal = "faults" in request.node.keywords  # what goes wrong, goes wrong with what users run
+    started = Launcher(tmp_path / "runs", REPOSITORY if is_literal else None)
     yield started
     started.close()
 

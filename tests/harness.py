@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from tests import torch_template
 from trainers.contract import config, events, rundir
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory, Status
@@ -102,7 +103,13 @@ def processes_of(run: RunDirectory) -> list[psutil.Process]:
 def belongs_to(process: psutil.Process, run: RunDirectory) -> bool:
     """Tell whether a process has the run's directory on its command line, or its output in the run's logs."""
     output = processes.output_of(process.pid)
-    return str(run.path) in process.cmdline() or (output is not None and output.parent == run.logs)
+    is_output = output is not None and (output.parent == run.logs or output == supervisor_output(run))
+    return is_output or str(run.path) in process.cmdline()
+
+
+def supervisor_output(run: RunDirectory) -> Path:
+    """Return the file to which `LiveRun` sends what the supervisor prints."""
+    return run.path.parent / f"{run.run_id}.supervisor.log"
 
 
 def _started_unix_s(process: psutil.Process) -> float:
@@ -162,13 +169,18 @@ def torchrun_that_forks(arguments: list[str]) -> list[str]:
 
 
 class LiveRun:
-    """One run that was started under a supervisor, seen from outside: by its files and processes."""
+    """One run that was started under a supervisor, seen from outside: by its files and processes.
+
+    Args:
+        repository: Where the supervisor is executed as a user's is; None: forked, see `torch_template`.
+        environment: Further variables, with which it is always executed.
+    """
 
     def __init__(
         self,
         run: RunDirectory,
         resume_step: int | None,
-        repository: Path,
+        repository: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.run = run
@@ -178,20 +190,24 @@ class LiveRun:
         self._events_offset = 0
         self._read_events()
         self._events.clear()
-        self._output = run.path.parent / f"{run.run_id}.supervisor.log"
-        command = [sys.executable, "-m", "trainers.engines.local.supervisor", str(run.path)]
+        self._output = supervisor_output(run)
+        command = [torch_template.SUPERVISOR, str(run.path)]
         if resume_step is not None:
             command += ["--resume", str(resume_step)]
+        variables = {**os.environ, **self.environment}
         with self._output.open("ab") as output:
-            self.supervisor = subprocess.Popen(
-                command,
-                cwd=repository,
-                env={**os.environ, **self.environment},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            if repository is None and not self.environment:
+                self.supervisor = torch_template.start(command, output, variables)
+            else:
+                self.supervisor = subprocess.Popen(
+                    [sys.executable, "-m", *command],
+                    cwd=repository or REPOSITORY,
+                    env=variables,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
 
     def events(self, kind: str | None = None) -> list[Event]:
         """Return the events of this start of the run, of one kind or all."""
@@ -308,9 +324,13 @@ class LiveRun:
 
 
 class Launcher:
-    """Starts runs below one directory; `close` ends whatever still lives."""
+    """Starts runs below one directory; `close` ends whatever still lives.
 
-    def __init__(self, runs_dir: Path, repository: Path = REPOSITORY) -> None:
+    Args:
+        repository: Where supervisors are executed; None: they are forked, see `torch_template`.
+    """
+
+    def __init__(self, runs_dir: Path, repository: Path | None = None) -> None:
         self.runs_dir = runs_dir
         self.repository = repository
         self._live: list[LiveRun] = []

@@ -16,7 +16,7 @@ from ddp_gui.options import Options
 from ddp_gui.plan.catalogue import CatalogueSource, default_cache_file
 from ddp_gui.server import build_app, guarded
 from tests.faults.scenes.disks import fill
-from tests.harness import END_TIMEOUT_S, SMALL, START_TIMEOUT_S, Launcher, wait_until
+from tests.harness import END_TIMEOUT_S, REPOSITORY, SMALL, START_TIMEOUT_S, Launcher, wait_until
 from tests.unit import class_of
 from tests.unit.class_of import ANN, EVE, password_of
 from trainers.checkpoint import save_and_restore
@@ -27,7 +27,7 @@ from trainers.engines import liveness
 @pytest.fixture
 def small_launcher(small_disk: Path) -> Iterator[Launcher]:
     """Start runs on the small disk."""
-    launcher = Launcher(small_disk)
+    launcher = Launcher(small_disk, REPOSITORY)
     yield launcher
     launcher.close()
 

@@ -24,6 +24,7 @@ from tests.harness import (
     wait_until,
 )
 from tests.integration.conftest import REFERENCE, REFERENCE_STEPS
+from tests.torch_template import SUPERVISOR, ForkedProgram
 from trainers.checkpoint import save_and_restore
 from trainers.contract import events
 from trainers.contract.config import Config
@@ -259,6 +260,8 @@ def test_where_forking_is_turned_off_each_rank_has_an_interpreter_and_the_run_is
     run = create_run(launcher.runs_dir, **REFERENCE)
     live = launcher.start_run(run, environment={fork_server.START_METHOD: "spawn"})
     live.pause_at_start()
+    assert isinstance(finished_run.supervisor, ForkedProgram) == fork_server.can_fork()
+    assert live.supervisor.args[1:3] == ["-m", SUPERVISOR], "executed, as a user's"
     assert "trainers.engines.local.fork_server" not in live.torchrun().cmdline()
     assert live.rank(0).environ()["RANK"] == "0", "started, not forked"
     assert [shown(live.rank(rank)) for rank in (0, 1)] == [

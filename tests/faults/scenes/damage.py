@@ -16,7 +16,7 @@ from tests.faults.once import once, shared_folder
 from tests.faults.page import Page
 from tests.faults.registry import add
 from tests.faults.trial import BUSY_START_S, Trial
-from tests.harness import Launcher
+from tests.harness import REPOSITORY, Launcher
 from trainers.checkpoint import checkpoint_files
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
@@ -39,7 +39,7 @@ Damage = Callable[[bytes, random.Random], bytes]
 @once
 def original() -> RunDirectory:
     """Make the real run whose copies are damaged, once: trained, evaluated, saved, and ended by itself."""
-    launcher = Launcher(shared_folder("original"))
+    launcher = Launcher(shared_folder("original"), REPOSITORY)
     try:
         live = launcher.start(max_steps=MAX_STEPS, checkpoint_every_steps=60, eval_every_steps=50)
         assert live.wait_for_end(2 * BUSY_START_S).state == "finished", live.story()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -115,27 +114,13 @@ class LocalEngine(Engine):
             taken = self._warm_pool.take(ticket.num_ranks, order)
             if taken is not None:
                 return taken
-        command = [
-            sys.executable,
-            "-m",
-            "trainers.engines.local.supervisor",
-            run_dir,
-            "--ticket",
-            grant.token,
-        ]
+        command = ["trainers.engines.local.supervisor", run_dir, "--ticket", grant.token]
         if ticket.resume_step is not None:
             command += ["--resume", str(ticket.resume_step)]
         run.logs.mkdir(exist_ok=True)
+        variables = environment.for_a_child(more, keep=environment.FOR_NOTIFYING)
         with os.fdopen(open_to_append(_supervisor_log(run)), "ab") as log:
-            return subprocess.Popen(
-                command,
-                cwd=REPOSITORY,
-                env=environment.for_a_child(more, keep=environment.FOR_NOTIFYING),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            return torchrun.start_module(command, log, variables)
 
     def is_alive(self, run: RunDirectory, handle: Handle) -> bool:
         """True if the run's lock is held. A pid could have been reused."""

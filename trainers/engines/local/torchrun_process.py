@@ -8,7 +8,6 @@ import multiprocessing.process
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import heartbeats
 from trainers.engines.heartbeats import Board
-from trainers.engines.local import fork_server, sandbox, script_process, warm_pool
+from trainers.engines.local import fork_server, sandbox, script_process, torchrun, warm_pool
 from trainers.engines.local.stacks import LocalRanks, Ranks
 from trainers.engines.local.torchrun import (
     RendezvousFiles,
@@ -29,8 +28,7 @@ from trainers.engines.local.torchrun import (
 )
 from trainers.engines.local.warm_pool import COMMANDS_OFFSET, IS_WARM, SUPERVISED, Order, Pipes
 from trainers.files import plain_files
-from trainers.files.plain_files import REPOSITORY
-from trainers.machine import cuda_environment, environment, lifeline, processes, threads
+from trainers.machine import cuda_environment, environment, processes, threads
 
 VARIABLE = "TRAINERS_TEMP"
 _PREFIX = "ddp-ranks-"
@@ -225,16 +223,10 @@ def launch(
     """
     for left in (details, log):  # in a copied run they may be links to other places
         plain_files.remove(left)
-    more = _with_board(variables, board)
-    forking = [sys.executable, "-u", "-m", "trainers.engines.local.fork_server", str(os.getpid())]
-    program = forking if fork_server.can_fork() else lifeline.bound(*torchrun_program())
+    parent = str(os.getpid())
+    if fork_server.can_fork():
+        command = ["trainers.engines.local.fork_server", parent, *arguments]
+    else:
+        command = ["trainers.machine.lifeline", parent, *torchrun_program(), *arguments]
     with log.open("xb") as output:
-        return subprocess.Popen(
-            [*program, *arguments],
-            cwd=REPOSITORY,
-            env=environment.for_a_child(more),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        return torchrun.start_module(command, output, environment.for_a_child(_with_board(variables, board)))
