@@ -301,6 +301,7 @@ def _ranks(step: int, chance: random.Random, shape: Shape) -> dict[str, Any]:
                 "parameter_bytes": 5_000_000,
                 "gradient_bytes": 5_000_000,
                 "optimizer_bytes": 10_000_000,
+                "loss": None,
             }
             for rank in range(shape.num_ranks)
         ]
