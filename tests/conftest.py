@@ -60,11 +60,38 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if folder in FOLDERS:
             item.add_marker(folder)
     # What is cheap first; but side by side what is long, so that no core waits for it at the end.
-    items.sort(key=_cost, reverse=hasattr(config, "workerinput"))
+    is_worker = hasattr(config, "workerinput")
+    items.sort(key=_cost, reverse=is_worker)
+    if is_worker:
+        items[:] = _between(items)
 
 
 def _cost(item: pytest.Item) -> int:
     return next((position for position, folder in enumerate(FOLDERS) if folder in item.keywords), 0)
+
+
+def _between(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the items with the files that mostly wait, for clusters, spread between those that compute.
+
+    Workers take file by file: so one seldom waits while another does, and no core is idle.
+    """
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    waiting = [path for path, inside in files.items() if any(map(_waits_for_a_cluster, inside))]
+    computing = [path for path, inside in files.items() if path not in waiting and _cost(inside[0]) > 0]
+    order = []
+    for number, path in enumerate(computing):
+        share = slice(number * len(waiting) // len(computing), (number + 1) * len(waiting) // len(computing))
+        order += [*waiting[share], path]
+    rest = [path for path in files if path not in order]
+    return [item for path in [*order, *rest] for item in files[path]]
+
+
+def _waits_for_a_cluster(item: pytest.Item) -> bool:
+    module = vars(item.getparent(pytest.Module).obj)
+    imported = {str(getattr(value, "__module__", "")) for value in module.values()}
+    return _cost(item) > 0 and any(name.startswith("tests.cluster.") for name in imported)
 
 
 @pytest.fixture

@@ -31,6 +31,8 @@ START_TIMEOUT_S = 180.0
 END_TIMEOUT_S = 180.0
 ANSWER_TIMEOUT_S = 180.0
 A_LITTLE_S = 0.1
+# Every time that a test waits is multiplied by it, on a machine that is busy with other work.
+TIMEOUT_SCALE = float(os.environ.get("TESTS_TIMEOUT_SCALE", "1"))
 
 # Small enough for seconds on two cores, and on the CPU also where there is a GPU.
 SMALL = {
@@ -45,6 +47,7 @@ SMALL = {
 
 def wait_until(what: str, is_true: Callable[[], Any], timeout_s: float) -> Any:
     """Poll until `is_true` gives something true and return it; fail naming `what` at the deadline."""
+    timeout_s *= TIMEOUT_SCALE
     deadline = time.monotonic() + timeout_s
     while True:
         value = is_true()
@@ -73,7 +76,7 @@ def run_to_end(
         text=True,
     ) as process:
         try:
-            said, _ = process.communicate(timeout=timeout_s)
+            said, _ = process.communicate(timeout=timeout_s * TIMEOUT_SCALE)
         except subprocess.TimeoutExpired:
             top = psutil.Process(process.pid)
             for each in [*top.children(recursive=True), top]:

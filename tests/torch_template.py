@@ -1,13 +1,16 @@
 """One process per pytest worker that has imported torch, and forks supervisors and their torchruns.
 
     python -u -m tests.torch_template PARENT_PID SOCKET PADDING
+    python -m tests.torch_template app.py OPTIONS
+
+The second serves a page whose runs the template of its pytest worker forks.
 
 Importing torch is nearly all of the 3 s of processor time that a start costs. What differs from a run of a
 user: the supervisor and torchrun are forked instead of executed, so torch is in the supervisor's memory, the
 supervisor is a child of the template, and the free cores are not measured at the start. The ranks are forked
-from torchrun, as a user's. Executed as a user's is everything else: the runs of tests/faults, of pages, of
-clusters and of scripts, commands by hand, and runs with one rank (torch would use all cores) or with other
-variables that are read while torch is imported.
+from torchrun, as a user's. Executed as a user's is everything else: the runs of tests/faults, of pages of
+their own, of clusters and of scripts, commands by hand, and runs with one rank (torch would use all cores) or
+with other variables that are read while torch is imported.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import importlib
 import json
 import os
 import re
+import runpy
 import select
 import signal
 import socket
@@ -33,10 +37,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
-from trainers.engines.local import fork_server, torchrun_process
+from trainers.engines.local import fork_server, torchrun
 from trainers.files.plain_files import REPOSITORY
 from trainers.machine import lifeline, threads
 
+# Where a served page finds the template of its pytest worker.
+ADDRESS = "TESTS_TORCH_TEMPLATE"
+PAGE = ("-m", "tests.torch_template", "app.py")
 SUPERVISOR = "trainers.engines.local.supervisor"
 # Variables that Python, torch and the libraries below it read while they are imported.
 READ_AT_IMPORT = re.compile(
@@ -52,7 +59,7 @@ READY_WITHIN_S = 300.0
 # Room for the title of a rank.
 PADDING = "x" * 200
 
-execute = torchrun_process.start_module
+execute = torchrun.start_module
 
 
 class ForkedProgram:
@@ -110,12 +117,17 @@ def _begin_template() -> tempfile.TemporaryDirectory[str]:
     return folder
 
 
+def address() -> str:
+    """Return the socket of the template of this pytest worker."""
+    return os.environ.get(ADDRESS) or f"{_begin_template().name}/{SOCKET}"
+
+
 def start(command: Sequence[str], output: BinaryIO, variables: Mapping[str, str]) -> Any:
     """Start a module as `start_module` does: forked from the template if that makes no difference."""
     if command[0] != SUPERVISOR or not fork_server.can_fork() or not _is_as_the_template(variables):
         return execute(command, output, variables)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connection.connect(f"{_begin_template().name}/{SOCKET}")
+    connection.connect(address())
     request = json.dumps([list(command), dict(variables)]).encode()
     connection.sendmsg(
         [request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [output.fileno()]))]
@@ -228,10 +240,20 @@ def main() -> None:
         importlib.import_module(name)
     # A moment is too short to measure; without a number, all cores count as free.
     threads.FreeCores.note = lambda _self, _job_cpu_s=0.0: None  # type: ignore[method-assign]
-    torchrun_process.start_module = fork_here
+    torchrun.start_module = fork_here
     command, variables, output = Template(sys.argv[2]).wait_for_request()
     become(command, output, variables)
 
 
+def serve_page() -> None:
+    """Be `app.py`, but for how it starts runs."""
+    torchrun.start_module = start
+    sys.argv = sys.argv[1:]
+    runpy.run_path("app.py", run_name="__main__")
+
+
 if __name__ == "__main__":
-    main()
+    if sys.argv[1] == "app.py":
+        serve_page()
+    else:
+        main()

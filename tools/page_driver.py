@@ -13,7 +13,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -84,11 +84,19 @@ def variables_set(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def serve(
-    runs_dir: Path, *options: str, port: int | None = None, timeout_s: float = SERVE_TIMEOUT_S
+    runs_dir: Path,
+    *options: str,
+    port: int | None = None,
+    timeout_s: float = SERVE_TIMEOUT_S,
+    program: Sequence[str] = ("app.py",),
 ) -> Iterator[Server]:
-    """Run `app.py` over a runs directory until the block ends; its runs go on, as they do for a user."""
+    """Run `app.py` over a runs directory until the block ends; its runs go on, as they do for a user.
+
+    Args:
+        program: What Python runs instead of `app.py`.
+    """
     port = port or free_port()
-    command = [sys.executable, "app.py", "--no-browser", "--port", str(port), "--runs-dir", str(runs_dir)]
+    command = [sys.executable, *program, "--no-browser", "--port", str(port), "--runs-dir", str(runs_dir)]
     command += options
     with serve_command(command, port, timeout_s=timeout_s) as server:
         yield server

@@ -13,6 +13,7 @@ import pytest
 from gradio_client import Client
 from playwright.sync_api import Browser, FloatRect, Locator, Page, Request, expect
 
+from tests import torch_template
 from tests.harness import ANSWER_TIMEOUT_S, processes_of, wait_until
 from tools import page_driver
 from tools.page_driver import Server
@@ -58,7 +59,11 @@ def kill_runs(runs_dir: Path) -> None:
 
 @pytest.fixture(scope="session")
 def server(runs_dir: Path) -> Iterator[Server]:
-    with page_driver.serve(runs_dir, page_driver.NO_STANDBY) as served:
+    """The page that most tests share; its runs are forked from the template of this pytest worker."""
+    with contextlib.ExitStack() as stack:
+        with page_driver.variables_set({torch_template.ADDRESS: torch_template.address()}):
+            page = page_driver.serve(runs_dir, page_driver.NO_STANDBY, program=torch_template.PAGE)
+            served = stack.enter_context(page)
         yield served
 
 

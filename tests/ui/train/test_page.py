@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from gradio_client import Client
 from playwright.sync_api import Page, expect
@@ -19,6 +20,7 @@ from tools.page_driver import Server
 from trainers.contract import config
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
+from trainers.engines.local import fork_server
 
 LONG = {"dataset": "digits", "model": "mlp", "num_epochs": 100_000, "nproc_per_node": 2}
 LOSS_X = """() => {
@@ -74,6 +76,8 @@ def test_start_watch_checkpoint_reload_stop(server: Server, watched: Watched, ru
     assert Path(copied[copied.index("trainers.worker") + 1]).parent == runs_dir
     assert config.parse(json.loads(copied[copied.index("--config") + 1])) == run.read_config()
     wait_for_state(page, "running")
+    supervisor = psutil.Process(liveness.read_status(run).pid)
+    assert ("tests.torch_template" in supervisor.cmdline()) == fork_server.can_fork()
     first = len(loss_steps(page))
     wait_for_points(page, first)
 

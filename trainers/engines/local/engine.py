@@ -15,7 +15,7 @@ from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import LOCAL, Handle, Status, StatusError
 from trainers.engines.base import HANDSHAKE_S, Capacity, Engine, Launch, StartError, true_status
-from trainers.engines.local import script_process, stopping, torchrun, torchrun_process
+from trainers.engines.local import script_process, stopping, torchrun
 from trainers.engines.local.warm_pool import Order, WarmPool
 from trainers.files import private_files
 from trainers.files.plain_files import REPOSITORY, open_plain, open_to_append
@@ -120,7 +120,7 @@ class LocalEngine(Engine):
         run.logs.mkdir(exist_ok=True)
         variables = environment.for_a_child(more, keep=environment.FOR_NOTIFYING)
         with os.fdopen(open_to_append(_supervisor_log(run)), "ab") as log:
-            return torchrun_process.start_module(command, log, variables)
+            return torchrun.start_module(command, log, variables)
 
     def is_alive(self, run: RunDirectory, handle: Handle) -> bool:
         """True if the run's lock is held. A pid could have been reused."""

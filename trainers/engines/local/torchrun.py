@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from trainers.contract.config import Config
+from trainers.files.plain_files import REPOSITORY
 from trainers.machine.host import MemoryFile
 
 # Environment variable with the path of the ranks' store on one machine.
@@ -78,6 +81,30 @@ def worker_arguments(config: Config, run_dir: Path | str, resume_step: int | Non
 def by_hand(module: str, *arguments: str) -> str:
     """Return the shell command that starts a module on two ranks of this machine."""
     return shlex.join(literal_command(torchrun_arguments(2, module, *arguments)))
+
+
+def start_module(
+    command: Sequence[str], output: BinaryIO, variables: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start a module as a program of its own session, in the project's folder.
+
+    Args:
+        command: The module's name and its arguments.
+        output: File for stdout and stderr.
+        variables: Its environment.
+
+    Raises:
+        OSError: If it cannot be started.
+    """
+    return subprocess.Popen(
+        [sys.executable, "-u", "-m", *command],
+        cwd=REPOSITORY,
+        env=dict(variables),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
 
 
 def torchrun_options(log_dir: Path) -> Mapping[str, str]:

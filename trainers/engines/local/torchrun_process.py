@@ -8,18 +8,16 @@ import multiprocessing.process
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import heartbeats
 from trainers.engines.heartbeats import Board
-from trainers.engines.local import fork_server, sandbox, script_process, warm_pool
+from trainers.engines.local import fork_server, sandbox, script_process, torchrun, warm_pool
 from trainers.engines.local.stacks import LocalRanks, Ranks
 from trainers.engines.local.torchrun import (
     RendezvousFiles,
@@ -30,7 +28,6 @@ from trainers.engines.local.torchrun import (
 )
 from trainers.engines.local.warm_pool import COMMANDS_OFFSET, IS_WARM, SUPERVISED, Order, Pipes
 from trainers.files import plain_files
-from trainers.files.plain_files import REPOSITORY
 from trainers.machine import cuda_environment, environment, processes, threads
 
 VARIABLE = "TRAINERS_TEMP"
@@ -232,28 +229,4 @@ def launch(
     else:
         command = ["trainers.machine.lifeline", parent, *torchrun_program(), *arguments]
     with log.open("xb") as output:
-        return start_module(command, output, environment.for_a_child(_with_board(variables, board)))
-
-
-def start_module(
-    command: Sequence[str], output: BinaryIO, variables: Mapping[str, str]
-) -> subprocess.Popen[bytes]:
-    """Start a module as a program of its own session, in the project's folder.
-
-    Args:
-        command: The module's name and its arguments.
-        output: File for stdout and stderr.
-        variables: Its environment.
-
-    Raises:
-        OSError: If it cannot be started.
-    """
-    return subprocess.Popen(
-        [sys.executable, "-u", "-m", *command],
-        cwd=REPOSITORY,
-        env=dict(variables),
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+        return torchrun.start_module(command, output, environment.for_a_child(_with_board(variables, board)))

@@ -14,7 +14,7 @@ from ddp_gui.machine import communication
 from ddp_gui.machine.communication import Check
 from trainers.contract import config, rundir
 from trainers.contract.commands import Grant, GrantedGpu, Ticket
-from trainers.engines.local import engine, fork_server, torchrun_process
+from trainers.engines.local import fork_server, torchrun, torchrun_process
 from trainers.engines.local.engine import LocalEngine
 from trainers.engines.local.warm_pool import Order
 from trainers.machine import cuda_environment
@@ -40,7 +40,7 @@ def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(*command: Any, **options: Any) -> None:
         raise Started(*command, **options)
 
-    for module in (trainer_process, communication, engine, trainer_process, torchrun_process):
+    for module in (trainer_process, communication, torchrun):
         fake = SimpleNamespace(**(vars(module.subprocess) | {"Popen": start, "run": start}))
         monkeypatch.setattr(module, "subprocess", fake)
 
