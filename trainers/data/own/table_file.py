@@ -35,6 +35,7 @@ LINES, MIN_LINES = 1000, 30
 MAX_CHARACTERS = 2**20  # examined in a wide table
 FITS = 0.8
 MANY_ABOVE = 12  # rows above a table: they are a table too
+MIN_ENDING_EMPTY = 0.05  # of the examined rows; a single longer row is more likely shifted by a delimiter
 LEAST_SHARE = 0.3  # of the examined rows that a table has above another one
 COMMENTS = ("#", "%", "//")
 MAX_COLUMN_NAME = 200
@@ -55,6 +56,7 @@ class Dialect:
         names: column names, at most one per cell; None without a header.
         share: fraction of the examined rows that have this number of cells.
         has_escapes: True if a quote within a cell is written \\" and not "".
+        may_end_empty: True if some rows end with a delimiter, which is an empty cell too many.
         has_quoted_lines: True if each line is in quotes as a whole.
         notes: notes for the user, as sentences.
     """
@@ -63,6 +65,7 @@ class Dialect:
     quote: str = '"'
     has_escapes: bool = False
     has_quoted_lines: bool = False
+    may_end_empty: bool = False
     comment: str = ""
     ignores_space: bool = False
     num_above: int = 0
@@ -170,7 +173,13 @@ def _rows(dialect: Dialect, lines: list[str], first: int) -> tuple[Dialect, list
     last = max(place for place, (_, cells) in enumerate(rows) if len(cells) == width)
     is_above_another = widths[width] > LEAST_SHARE * len(rows)
     num_rows = last + 1 if is_above_another else len(rows)
-    return replace(dialect, num_cells=width, share=widths[width] / num_rows), rows
+    num_longer = sum(len(cells) == width + 1 and not cells[-1] for _, cells in rows)
+    return replace(
+        dialect,
+        num_cells=width,
+        may_end_empty=num_longer > MIN_ENDING_EMPTY * len(rows),
+        share=widths[width] / num_rows,
+    ), rows
 
 
 def _share_of_numbers(dialect: Dialect, rows: list[NumberedCells]) -> float:
@@ -859,18 +868,19 @@ def _write_rows(text: Path, dialect: Dialect, *, has_formulas: bool) -> Rejected
             if has_formulas:
                 cells = [cell[2:-1] if cell.startswith('="') and cell[-1:] == '"' else cell for cell in cells]
             if not (dialect.comment and lines.start.startswith(dialect.comment)):
-                _write_row(writer, line, cells, dialect.num_cells, rejected)
+                _write_row(writer, line, cells, dialect, rejected)
             line += lines.end_row()
     text.unlink()
     return rejected
 
 
-def _write_row(writer: Any, line: int, cells: list[str], num_cells: int, rejected: Rejected) -> None:
-    # A delimiter at the end of a row is one cell more, which is empty.
-    if len(cells) == num_cells or (len(cells) == num_cells + 1 and not cells[-1]):
+def _write_row(writer: Any, line: int, cells: list[str], dialect: Dialect, rejected: Rejected) -> None:
+    if dialect.may_end_empty and len(cells) == dialect.num_cells + 1 and not cells[-1]:
+        cells = cells[:-1]
+    if len(cells) == dialect.num_cells:
         rejected.are_rows()
         rejected.second = (0, 0, 0)
-        writer.writerow([line, *cells[:num_cells]])
+        writer.writerow([line, *cells])
     elif any(map(str.strip, cells)):
         rejected.add(line, cells)
 

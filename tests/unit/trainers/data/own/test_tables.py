@@ -238,6 +238,21 @@ def test_missing_labels_are_a_fault(tmp_path: Path) -> None:
     assert own(path, skip_unreadable=True).spec().num_train == 31
 
 
+def test_forms_of_numbers_and_coordinates_become_features(tmp_path: Path) -> None:
+    rows = [
+        f'{n * 7 % 37} ± 2,5\'{n % 12}",{n % 8}/8,"{50 + n / 100:.2f}, {n / 50:.2f}",{"ab"[n % 2]}'
+        for n in range(40)
+    ]
+    data = own(write(tmp_path / "t.csv", "mass,size,part,place,side", *rows), normalise=False)
+    names = ("mass", "size", "part", "place: first number", "place: second number")
+    assert data.spec().feature_names == names
+    found = {tuple(round(value, 2) for value in row) for row in table_of(data).tolist()}
+    expected = {
+        (n * 7 % 37, 60 + n % 12, round(n % 8 / 8, 2), round(50 + n / 100, 2), n / 50) for n in range(40)
+    }
+    assert len(found) == 32 and found <= expected
+
+
 def test_identifiers_are_left_out_and_are_no_label(tmp_path: Path) -> None:
     rows = [f"{index},user{index:03}q,{index % 7}.5,{'ab'[index % 2]}" for index in range(40)]
     path = write(tmp_path / "t.csv", "row,user,number,side", *rows)
