@@ -160,7 +160,8 @@ class Template:
     def wait_for_request(self) -> tuple[list[str], dict[str, str], int]:
         """Fork a child for each request; return, in the child, the command, variables and output."""
         while True:
-            ready, _, _ = select.select([self._listener, self._woken], [], [])
+            waited_for: list[Any] = [self._listener, self._woken]
+            ready, _, _ = select.select(waited_for, [], [])
             if self._woken in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._woken, MOST_REQUEST_BYTES)
@@ -239,7 +240,7 @@ def main() -> None:
     for name in (*fork_server.NEEDED_BY_ANY_RUN, "torch.distributed.run", SUPERVISOR):
         importlib.import_module(name)
     # A moment is too short to measure; without a number, all cores count as free.
-    threads.FreeCores.note = lambda _self, _job_cpu_s=0.0: None  # type: ignore[method-assign]
+    setattr(threads.FreeCores, "note", lambda _self, _job_cpu_s=0.0: None)  # noqa: B010 - mypy: a method
     torchrun.start_module = fork_here
     command, variables, output = Template(sys.argv[2]).wait_for_request()
     become(command, output, variables)

@@ -22,6 +22,7 @@ import psutil
 from trainers.files import plain_files
 from trainers.files.plain_files import REPOSITORY
 from trainers.machine import cuda_environment, environment
+from trainers.machine.os_errors import explain
 
 MODULE = "trainers.predict.server"
 # Importing torch takes one to two seconds, and on a machine that trains several.
@@ -137,7 +138,7 @@ class ModelProcesses:
             try:
                 self._running_template()
             except OSError as error:
-                print(f"Models could not be made ready ({error}).", flush=True)
+                print(f"Models could not be made ready ({explain(error)}).", flush=True)
             finally:
                 self._starting.release()
 
@@ -281,8 +282,10 @@ class ModelProcesses:
                 with self._starting:
                     self._end_template()
                 if is_last:
-                    message = f"the process that runs models could not be started ({error}): try again"
-                    raise ModelError(message) from error
+                    reason = explain(error)
+                    raise ModelError(
+                        f"the process that runs models could not be started ({reason}): try again"
+                    ) from error
         raise AssertionError
 
     def _running_template(self) -> socket.socket:

@@ -33,6 +33,7 @@ from trainers.engines.local import sandbox
 from trainers.files.json_files import write_json_atomically
 from trainers.files.plain_files import REPOSITORY
 from trainers.machine import environment
+from trainers.machine.os_errors import explain
 
 MAX_TEXT = 500_000
 # A request to this page has at most 1 MB; larger code comes from a path.
@@ -355,7 +356,7 @@ def files_of_zip(text: str) -> dict[str, bytes]:
                     )
                 files[info.filename] = content
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
-        raise ValueError(f"the zip cannot be read: {error}") from error
+        raise ValueError(f"the zip cannot be read: {explain(error)}") from error
     return _without_common_folder(files)
 
 
@@ -409,7 +410,8 @@ def _about_python(path: str) -> dict[str, Any]:
             json.loads(done.stdout.strip().splitlines()[-1]) if not done.returncode else {}
         )
     except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
-        raise ConfigError([Problem(field="python", value=path, allowed=f"{allowed} ({error})")]) from error
+        allowed = f"{allowed} ({explain(error)})"
+        raise ConfigError([Problem(field="python", value=path, allowed=allowed)]) from error
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["it ended without a message"])[-1][:300]
         raise ConfigError([Problem(field="python", value=path, allowed=f"{allowed} ({last})")])

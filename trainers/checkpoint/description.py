@@ -28,6 +28,7 @@ from trainers.data.dataset import (
 )
 from trainers.data.text import NUM_SPECIAL, CharacterTokenizer, WordTokenizer
 from trainers.files.json_files import read_json
+from trainers.machine.os_errors import explain
 
 VERSION = 1
 IMAGE, TABLE, TEXT = "image", "table", "text"
@@ -101,7 +102,8 @@ def read(item: Checkpoint) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise DescriptionError(f"{DESCRIPTION} of step {item.step:,} cannot be read ({error})") from error
+        reason = explain(error)
+        raise DescriptionError(f"{DESCRIPTION} of step {item.step:,} cannot be read ({reason})") from error
     check(found)
     checked: dict[str, Any] = found
     return checked

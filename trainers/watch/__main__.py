@@ -28,6 +28,7 @@ from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
 from trainers.files.plain_files import REPOSITORY
+from trainers.machine.os_errors import explain
 from trainers.watch import session, settings, spool
 from trainers.watch.settings import STORE, SUPERVISED, Settings
 
@@ -103,7 +104,7 @@ def make_run(run: RunDirectory, entry: Path, options: argparse.Namespace) -> str
         )
         rundir.make(run, config, lambda made: code_module.write(made.path, code))
     except (OSError, ValueError) as error:
-        return f"{run.path} cannot be made: {error}"
+        return f"{run.path} cannot be made: {explain(error)}"
     return None
 
 

@@ -154,7 +154,7 @@ def _watch_steps(recorder: Any) -> None:
     _before(torch, "compile", note_compiling)
     _after(nn.utils.clip_grad, "clip_grad_norm_", lambda norm, *_args, **_kwargs: recorder.note_norm(norm))
     nn.utils.clip_grad_norm_ = nn.utils.clip_grad.clip_grad_norm_
-    item = wrap(torch.Tensor, "item", recorder.around_item)
+    item = _after(torch.Tensor, "item", recorder.note_read)
 
 
 def _watch_data_and_modules(recorder: Any) -> None:

@@ -57,8 +57,6 @@ MOST_STEPS_OF_OTHERS = 50
 MOST_NOTED_READS = 20
 MOST_MARKS = 4096
 BEGIN = "begin"
-# After this many reads of a loss on a GPU, their cost is known.
-READS_TO_KNOW = 50
 MOST_FILES = 1000
 # A file that the script's own code opens: through at most this many frames of libraries.
 MOST_FRAMES_TO_OPEN = 8
@@ -118,10 +116,6 @@ class Recorder:
         self._num_epochs: int | None = None
         self._losses_read: set[int] = set()
         self._num_reads = 0
-        self._num_gpu_reads = 0
-        self._first_gpu_read = (0, 0.0)
-        self._read_s = self._idle_s = 0.0
-        self._idle_from: float | None = None
         self._files: set[str] = set()
         self._replaced: set[tuple[str, Any, int]] = set()
         self._sample_hashes: set[int] = set()
@@ -257,7 +251,6 @@ class Recorder:
     def begin_step(self, optimizer: Any) -> None:
         """Note that an optimizer begins its step."""
         self._optimizer_began = clock()
-        self._end_idle(self._optimizer_began)
         self.is_in_step, self._backwards_in_step = True, 0
         if self._thread is None:
             if self.rank < 0:
@@ -315,9 +308,7 @@ class Recorder:
 
     def end_fetch(self, batch: Any, began: float, of_pass: dict[str, Any] | None) -> None:
         """Note a batch of a data loader."""
-        now = clock()
-        self._data_s += now - began
-        self._end_idle(now)
+        self._data_s += clock() - began
         if self.is_evaluating or not torch.is_grad_enabled():
             return
         self._mark("data")
@@ -384,45 +375,16 @@ class Recorder:
             self.norm = norm.detach()
         return norm
 
-    def around_item(self, item: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
-        """Return a `Tensor.item` that notes reads of the loss of the latest backward pass."""
-
-        def watched(value: Tensor) -> Any:
-            if id(value) not in self._losses_read:
-                return item(value)
-            began = clock()
-            number = item(value)
-            self.note_read(number, value, clock() - began)
-            return number
-
-        return watched
-
-    def note_read(self, number: Any, value: Tensor, waited_s: float) -> None:
-        """Note that the script reads a number from its loss, and how long it waited for it."""
-        if value.is_cuda and self._num_gpu_reads < READS_TO_KNOW:
-            self._note_wait(waited_s)
-        if self._num_reads < MOST_NOTED_READS and isinstance(number, float):
+    def note_read(self, number: Any, value: Tensor) -> Any:
+        """Note that the script reads a number from its loss."""
+        if (
+            id(value) in self._losses_read
+            and self._num_reads < MOST_NOTED_READS
+            and isinstance(number, float)
+        ):
             self._num_reads += 1
             self.note("read", step=self.step, value=number, **self.place())
-
-    def _note_wait(self, waited_s: float) -> None:
-        """Add up what reads of the loss cost: the GPU has no work from each of them to its next work."""
-        now = clock()
-        if self._num_gpu_reads == 0:
-            self._first_gpu_read = (self.step, now)
-        self._num_gpu_reads += 1
-        self._read_s += waited_s
-        self._idle_from = now
-        if self._num_gpu_reads == READS_TO_KNOW:
-            (step, began), self._idle_from = self._first_gpu_read, None
-            times = {"waited_s": self._read_s, "idle_s": self._idle_s, "elapsed_s": now - began}
-            about = {"num_reads": READS_TO_KNOW - 1, "num_steps": self.step - step}
-            self.note("reads", **about, **times, **self.place())
-
-    def _end_idle(self, now: float) -> None:
-        if self._idle_from is not None:
-            self._idle_s += now - self._idle_from
-            self._idle_from = None
+        return number
 
     def _unused_parameters(self, error: str) -> list[str]:
         """Return the names of the parameters that an error of DDP lists by their numbers."""

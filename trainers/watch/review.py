@@ -22,8 +22,6 @@ DISTINCT_SAMPLES = 0.5
 SMALL_BATCH_NORM = 8
 LOSS_DIFFERS = 0.02
 LONG_EVALUATION_S = 1.0
-# Of the time of a step: less is not worth a remark.
-COST_OF_READS = 0.03
 MOST_KEPT = 200
 
 # Of each finding: level, lesson, and what to do.
@@ -73,10 +71,6 @@ ABOUT = {
     "shown_loss": (
         "remark", "06-whose-loss",
         "To show the mean, all-reduce a copy of the loss and divide it by the number of ranks.",
-    ),
-    "read_each_step": (
-        "remark", None,
-        "Add losses up on the GPU (total += loss.detach()), and read the sum now and then.",
     ),
     "no_destroy": (
         "remark", None, "Call it at the end: without it, a rank that exits late can abort with an error.",
@@ -273,18 +267,6 @@ def _shown_loss(review: Review) -> Found:
     return None if share < LOSS_DIFFERS else (f"{message}is {mean:.4g}.", note)
 
 
-def _read_each_step(review: Review) -> Found:
-    note = review.first("reads")
-    if not note or not 0 < note["num_steps"] <= note["num_reads"]:
-        return None
-    # Without the reads the CPU would run ahead by the time that it waits in them.
-    lost_s = min(note["waited_s"], note["idle_s"])
-    if lost_s < COST_OF_READS * note["elapsed_s"]:
-        return None
-    lost = f"{1000 * lost_s / note['num_steps']:.1f} ms, {round(100 * lost_s / note['elapsed_s'])}% of a step"
-    return f"loss.item() is called in each step. After it the GPU has no work for {lost}.", note
-
-
 def _unused_parameters(review: Review) -> Found:
     names = next((note["unused"] for note in review.newest("end").values() if note.get("unused")), None)
     if names is None:
@@ -307,7 +289,7 @@ _RULES: Mapping[str, Callable[[Review], Found]] = {
     "data_parallel": _data_parallel, "one_gpu": _one_gpu, "replicas_differ": _replicas_differ,
     "same_samples": _same_samples, "no_set_epoch": _no_set_epoch, "uneven_inputs": _uneven_inputs,
     "same_file": _same_file, "small_batch_norm": _small_batch_norm, "evaluates_alone": _evaluates_alone,
-    "rate_not_scaled": _rate_not_scaled, "read_each_step": _read_each_step,
+    "rate_not_scaled": _rate_not_scaled,
 }  # fmt: skip
 _RULES_AT_END: Mapping[str, Callable[[Review], Found]] = {
     "shown_loss": _shown_loss,

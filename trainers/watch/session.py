@@ -94,7 +94,7 @@ class Watched:
             text = "".join(traceback.format_exception(error))
             end(
                 spool.DONE if is_good else spool.FAILED,
-                error=f"{type(error).__name__}: {error}"[:2000],
+                error=traceback.format_exception_only(error)[-1].strip()[:2000],
                 traceback=text[-20_000:],
             )
             raise

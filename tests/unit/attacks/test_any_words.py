@@ -38,6 +38,15 @@ values: st.SearchStrategy[Any] = st.recursive(
 fields = st.sampled_from([*config_module.settings(), "schema_version", "learning rate"])
 DEEP = "[" * 100_000
 
+# Texts that have a form of their own.
+EXAMPLES = {
+    "script": "folder/train.py",
+    "script_arguments": "--lr 0.1 'two words'",
+    "script_environment": "ONE=1\nTWO=two words",
+    "script_python": "/usr/bin/python3",
+    "script_folder": "/tmp",
+}
+
 
 def outcome(action: Callable[[], Any], kind: type[ValueError]) -> Any:
     """Return what an action gives, or the error of the one kind it may raise."""
@@ -60,6 +69,8 @@ def valid(name: str) -> st.SearchStrategy[Any]:
             return st.sampled_from(
                 ["", '{"header": true, "missing": {"a \\u00e4": ["-"]}}', '{"leave_out_last": 1}']
             )
+        if name in EXAMPLES:
+            return st.sampled_from(["", EXAMPLES[name]])
         letters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
         return st.text(letters, max_size=min(about.max_length, 50))
     low = about.minimum if about.above is None else math.nextafter(about.above, math.inf)

@@ -11,6 +11,7 @@ LAYERS = (
     ("",),
     ("learn",),
     ("machine", "queue", "run", "train"),
+    ("code",),
     ("runs", "script"),
     ("auth", "charts"),
     ("shared",),

@@ -20,6 +20,8 @@ from trainers.engines.local.torchrun import STORE, torchrun_options
 from trainers.files import plain_files
 from trainers.files.json_files import read_json
 from trainers.files.plain_files import REPOSITORY
+from trainers.machine import environment
+from trainers.machine.os_errors import explain
 
 PROGRAM = "bwrap"
 # In the run's folder: which folders its script may read. Its presence means that the script is confined.
@@ -47,9 +49,10 @@ def obstacle() -> str | None:
             text=True,
             timeout=TRY_TIMEOUT_S,
             check=False,
+            env=environment.for_a_child(),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"bubblewrap cannot be started here: {error}"
+        return f"bubblewrap cannot be started here: {explain(error)}"
     if tried.returncode != 0:
         return f"bubblewrap cannot make a sandbox here: {tried.stderr.strip()[:200]}"
     return None

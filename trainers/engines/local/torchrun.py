@@ -17,6 +17,7 @@ from typing import BinaryIO
 
 from trainers.contract.config import Config
 from trainers.files.plain_files import REPOSITORY
+from trainers.machine import environment
 from trainers.machine.host import MemoryFile
 
 # Environment variable with the path of the ranks' store on one machine.
@@ -91,7 +92,7 @@ def start_module(
     Args:
         command: The module's name and its arguments.
         output: File for stdout and stderr.
-        variables: Its environment.
+        variables: Added to this process's environment without secrets.
 
     Raises:
         OSError: If it cannot be started.
@@ -99,7 +100,7 @@ def start_module(
     return subprocess.Popen(
         [sys.executable, "-u", "-m", *command],
         cwd=REPOSITORY,
-        env=dict(variables),
+        env=environment.for_a_child(variables),
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,

@@ -78,15 +78,6 @@ def test_replicas_in_ddp_are_judged_after_a_further_step() -> None:
     assert finding["code"] == "replicas_differ" and "used outside" in finding["message"]
 
 
-def test_reads_of_the_loss_are_a_remark_where_they_cost_something() -> None:
-    note = {"num_reads": 49, "num_steps": 49, "waited_s": 0.9, "idle_s": 0.1, "elapsed_s": 1.0, "line": 7}
-    (finding,) = review_of(1, reads=[note]).found()
-    assert finding["code"] == "read_each_step" and "2.0 ms, 10% of a step" in finding["message"]
-    assert codes(review_of(1, reads=[note | {"num_steps": 490}])) == [], "every tenth step"
-    assert codes(review_of(1, reads=[note | {"waited_s": 0.01}])) == [], "the GPU is not behind"
-    assert codes(review_of(1, reads=[note | {"idle_s": 0.01}])) == [], "the next work comes at once"
-
-
 def test_unused_parameters_are_named() -> None:
     ends = [{"status": 2, "unused": [f"head.{number}" for number in range(7)]}]
     review = review_of(2, model=[MODEL | {"line": 3}] * 2, end=ends)
