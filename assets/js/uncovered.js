@@ -18,7 +18,7 @@ export function beginUncovering() {
 /**
  * Scrolls an element out from under a bar; shows the start of an element that does not fit.
  *
- * An element in a sticky column stays where it is until its column ends, so one step may not be enough. The
+ * An element in a sticky column does not move until the column ends, so one step may not be enough. The
  * number of steps is limited, because a tall element may lie below two bars at once.
  * @param {Element} element
  */

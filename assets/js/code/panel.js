@@ -73,7 +73,7 @@ export class CodePanel {
     this.update({ reason: message, lines: [], num_ranks: 1 });
   }
 
-  /** Shows the button for the editor to those who may run scripts here. */
+  /** Shows the button for the editor to users who may run scripts. */
   async askWhetherScriptsRun() {
     try {
       const { refused } = await callEndpoint("script_page");

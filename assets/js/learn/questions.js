@@ -81,7 +81,7 @@ export class Question {
     if (this.start && !this.start.dataset.busy) this.start.disabled = runs.some(({ isOver }) => !isOver);
   }
 
-  /** Shows the given answer and, once the runs were compared, the one that they showed. */
+  /** Shows the given answer and, after the runs are compared, the measured one. */
   reveal() {
     const { outcome } = this;
     const answer = this.progress.answers[this.number];

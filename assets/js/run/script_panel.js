@@ -116,7 +116,7 @@ export class ScriptPanel {
   }
 }
 
-/** The last line of a traceback that is in a file of the script; null if there is none. */
+/** Returns the last line of a traceback in a file of the script, or null. */
 export function errorLine(traceback, file) {
   const escaped = file.replaceAll(/[.*+?^${}()|[\]\\]/g, "\\$&");
   const found = [...(traceback ?? "").matchAll(new RegExp(`/code/${escaped}", line (\\d+)`, "g"))];

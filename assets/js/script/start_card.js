@@ -122,7 +122,7 @@ export class StartCard {
     );
   }
 
-  /** Takes what was read from the script, without overriding what the user has chosen. */
+  /** Applies the settings found in the script, except those that the user has chosen. */
   take({ start, why, num_ranks: numRanks, options, marks, problem }) {
     setText(this.why, problem ?? why);
     this.options.show(options);

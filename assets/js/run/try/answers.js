@@ -1,4 +1,4 @@
-// What a trained model answers: probabilities as bars, what it saw, and the most similar validation samples.
+// The answer of a trained model: probabilities as bars, the preprocessed input, and the most similar validation samples.
 
 import { el, setText, show } from "../../shared/dom.js";
 import { count, number, percent } from "../../shared/format.js";

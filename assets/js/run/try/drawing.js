@@ -213,7 +213,7 @@ export class DrawingInput {
       height: Math.max(1, Math.round(picture.height * scale)),
     });
     const paper = small.getContext("2d");
-    paper.fillStyle = "#fff"; // what is transparent is white for training, too
+    paper.fillStyle = "#fff"; // training converts transparent pixels to white, too
     paper.fillRect(0, 0, small.width, small.height);
     paper.drawImage(picture, 0, 0, small.width, small.height);
     this.wipe();

@@ -195,7 +195,7 @@ export class TextInput {
   }
 }
 
-/** What the tokens of a model are, as text. */
+/** The tokens of a model, as text. */
 export function unit({ input }) {
   if (input.tokenizer.kind === "words") return "words and marks";
   return input.tokenizer.kind === "pretrained" ? "tokens (pieces of words)" : "characters";

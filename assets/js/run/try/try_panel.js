@@ -36,7 +36,7 @@ export class TryPanel {
     this.caption = el("p", { class: "ddp-caption" }, CAPTION);
     this.element = section("Try it", "try", this.caption, this.words, this.button, this.failure, this.body);
     this.buildSteps();
-    // Opened as soon as somebody comes near; next to training only on request.
+    // Opened when it is about to be visible; during training only on request.
     this.watcher = new IntersectionObserver((entries) => {
       if (entries.some((entry) => entry.isIntersecting) && !this.isLive && this.steps.length > 0) this.open();
     });
@@ -126,7 +126,7 @@ export class TryPanel {
     setText(this.stepWords, this.nameOf(this.step));
     show(this.otherRow, this.steps.length > 1);
     const names = ["no other checkpoint", ...this.steps.map((step) => this.nameOf(step))];
-    // A list that is open closes when it is filled again.
+    // An open list closes when its options are replaced.
     if (names.join() === [...this.otherChoice.options].map(({ text }) => text).join()) return;
     const compared = this.otherChoice.value;
     const values = ["", ...this.steps.map(String)];
@@ -255,7 +255,7 @@ export class TryPanel {
       try {
         this.answers.set(next, await this.model.predict(inputs, next));
       } catch {
-        return; // it was deleted meanwhile: the list of checkpoints will say so
+        return; // deleted since: the list of checkpoints shows it
       }
       if (question !== this.question) return;
       this.history.update(this.answers, this.compared(), this.step);
