@@ -1,10 +1,11 @@
 """Make the README's pictures from a real run on a real page.
 
-    python -m tools.screenshots [FOLDER] [--lessons] [--own-data]
+    python -m tools.screenshots [FOLDER] [--lessons] [--own-data] [--code]
 
 Without a folder the pictures in docs/images are replaced. The run is the default one, photographed
 while it trains; further pictures show the language model, the phone and dark mode. With --lessons only the
-lessons of LESSONS are run, and photographed with their lab report; with --own-data only a table is inspected.
+lessons of LESSONS are run, and photographed with their lab report; with --own-data only a table is inspected;
+with --code a model is tried, and its run is opened as a script and started.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ TEXT_AFTER_MS = 45_000
 MEASURING_MS = 25_000
 LESSONS = {2: "who-sees-what", 4: "global-batch", 9: "speed-up"}
 A4_WIDTH_PX = 720  # what is left of 210 mm between the margins
+# The strokes of a 7, as shares of the drawing's size.
+SEVEN = ((0.25, 0.2), (0.75, 0.2), (0.45, 0.85))
 SCROLL_TO_THEATRE = "() => document.querySelector('#closer-step-theatre').scrollIntoView()"
 SCROLL_TO_CHECK = """() => {
   const headings = [...document.querySelectorAll("h2")];
@@ -47,6 +50,7 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, default=REPOSITORY / "docs" / "images")
     parser.add_argument("--lessons", action="store_true")
     parser.add_argument("--own-data", action="store_true")
+    parser.add_argument("--code", action="store_true")
     options = parser.parse_args()
     folder: Path = options.folder
     folder.mkdir(parents=True, exist_ok=True)
@@ -55,6 +59,9 @@ def main() -> None:
         return
     if options.own_data:
         _photograph_own_data(folder)
+        return
+    if options.code:
+        _photograph_code(folder)
         return
     # Inside the checkout, so that the command on the page is as short as a user's.
     with (
@@ -115,6 +122,45 @@ def main() -> None:
         page.goto(f"{server.address}/learn")
         page.get_by_role("link", name="What a rank is").wait_for()
         _photograph(page, folder / "learn.png")
+
+
+def _photograph_code(folder: Path) -> None:
+    """Photograph a drawing that a trained model names, and the run's script in the editor and started."""
+    with (
+        tempfile.TemporaryDirectory() as runs,
+        page_driver.serve(Path(runs) / "runs", page_driver.NO_STANDBY) as server,
+        page_driver.open_browser() as browser,
+    ):
+        client = Client(server.address, verbose=False)
+        settings = {"dataset": "digits", "model": "cnn", "num_epochs": 20, "nproc_per_node": 2}
+        run_id = client.predict(settings, api_name="/start_run")["run_id"]
+        while client.predict(run_id, api_name="/run_status")["state"] in events.LIVE_STATES:
+            time.sleep(0.5)
+        page = page_driver.open_page(browser, f"{server.address}/run?id={run_id}")
+        page.get_by_role("heading", name="Try it").scroll_into_view_if_needed()
+        drawing = page.locator(".ddp-try-canvas")
+        drawing.wait_for()
+        drawing.evaluate("(canvas) => canvas.closest('section').scrollIntoView()")
+        box = drawing.bounding_box()
+        assert box is not None
+        for number, (x, y) in enumerate(SEVEN):
+            page.mouse.move(box["x"] + x * box["width"], box["y"] + y * box["height"], steps=10)
+            if number == 0:
+                page.mouse.down()
+        page.mouse.up()
+        page.get_by_text("The model says").wait_for()
+        page.wait_for_timeout(2_000)
+        page.screenshot(path=folder / "try.png")
+        page.get_by_text("Show train.py").click()
+        page.get_by_role("button", name="Open in the editor").click()
+        page.wait_for_url("**/script")
+        page.locator(".cm-content").get_by_text("train.py").first.wait_for()
+        page.wait_for_timeout(1_000)
+        page.screenshot(path=folder / "script.png")
+        page.get_by_role("button", name="Start", exact=True).click()
+        page.wait_for_url("**/run?id=*")
+        page.wait_for_function(POINTS, arg=20, timeout=120_000)
+        _photograph(page, folder / "script-run.png")
 
 
 def _photograph_own_data(folder: Path) -> None:
