@@ -26,6 +26,13 @@ IN_SIGHT = """() => {
   window.cardsInSight = cards.filter((card) => isInSight(card.getBoundingClientRect()));
   return window.cardsInSight.map((card) => card.getBoundingClientRect().top);
 }"""
+# True if no card has moved since the previous call.
+IS_STILL = """() => {
+  const tops = [...document.querySelectorAll(".ddp-card")].map((card) => card.getBoundingClientRect().top).join();
+  const isSame = tops === window.topsBefore;
+  window.topsBefore = tops;
+  return isSame;
+}"""
 LOOKS = {"light": (1440, False), "dark": (1440, True), "phone": (390, False), "phone, dark": (390, True)}
 
 
@@ -106,6 +113,7 @@ def test_opening_it_moves_nothing_above_it(site: tuple[Server, str], watched: Wa
     fold = page.locator(".ddp-elsewhere > summary")
     fold.scroll_into_view_if_needed()
     page.wait_for_function(HAS_ALL)
+    page.wait_for_function(IS_STILL, polling=500)
     before = page.evaluate(IN_SIGHT)
     assert before
     fold.click()
