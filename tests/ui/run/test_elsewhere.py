@@ -28,7 +28,8 @@ IN_SIGHT = """() => {
 }"""
 # True if no card has moved since the previous call.
 IS_STILL = """() => {
-  const tops = [...document.querySelectorAll(".ddp-card")].map((card) => card.getBoundingClientRect().top).join();
+  const cards = [...document.querySelectorAll(".ddp-card")];
+  const tops = cards.map((card) => card.getBoundingClientRect().top).join();
   const isSame = tops === window.topsBefore;
   window.topsBefore = tops;
   return isSame;
