@@ -152,8 +152,9 @@ class ScriptPage {
 
   async read() {
     try {
-      this.reading = await callEndpoint("read_script", textOf(this.files[this.entry] ?? ""));
-      this.card.take(this.reading);
+      const text = textOf(this.files[this.entry] ?? "");
+      this.reading = await callEndpoint("read_script", text);
+      this.card.take(this.reading, text.trim() === "");
       this.showNotes();
     } catch (error) {
       complain(error.message);

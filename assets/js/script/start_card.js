@@ -18,6 +18,8 @@ const STARTS = {
   python: "python: the script starts its ranks",
 };
 
+const EMPTY = "Nothing to start yet: paste, drop or open a script.";
+
 export class StartCard {
   /** `code()` returns files and entry; `onEntry(name)` and `onCpu()` are called after a choice. */
   constructor(about, { code, onEntry, onCpu }) {
@@ -123,8 +125,9 @@ export class StartCard {
   }
 
   /** Applies the settings found in the script, except those that the user has chosen. */
-  take({ start, why, num_ranks: numRanks, options, marks, problem }) {
-    setText(this.why, problem ?? why);
+  take({ start, why, num_ranks: numRanks, options, marks, problem }, isEmpty) {
+    setText(this.why, isEmpty ? EMPTY : (problem ?? why));
+    this.button.disabled = isEmpty || this.about.refused !== null;
     this.options.show(options);
     if (!this.chosen.has("start") && !problem) this.start.value = start;
     if (!this.chosen.has("ranks")) {

@@ -74,6 +74,9 @@ def test_a_pasted_listing_becomes_a_watched_run(
     page = open_page(watched, server)
     expect(page.locator("#ddp-script-ranks")).to_have_value("1")
     expect(page.locator(".cm-placeholder")).to_contain_text("Paste your script here")
+    start = page.get_by_role("button", name="Start", exact=True)
+    expect(start).to_be_disabled()
+    expect(page.locator(".ddp-script-start .ddp-hint")).to_contain_text("Nothing to start yet")
     paste(page, LISTING, replace=False)
     notes = page.locator(".ddp-script-notes")
     expect(notes).to_contain_text("There is no GPU here")
@@ -88,7 +91,7 @@ def test_a_pasted_listing_becomes_a_watched_run(
     notes.get_by_role("button", name="Add these lines").click()
     expect(page.locator(".cm-line.marked-added").first).to_contain_text("# added")
     expect(notes).not_to_contain_text("Something is missing")
-    page.get_by_role("button", name="Start", exact=True).click()
+    start.click()
     page.wait_for_url("**/run?id=*")
     run_id = page.url.partition("id=")[2]
     assert end_of(runs_dir, run_id) == "finished"
