@@ -1,4 +1,4 @@
-# `make check` and `make quick` only look; `make format` mends. Uses .venv where there is one.
+# `make check` and `make quick` change nothing; `make format` applies fixes. Uses .venv if it exists.
 BIN := $(if $(wildcard .venv/bin/python),.venv/bin/,)
 
 .PHONY: check quick format test paper-gpu screenshots bench audit fuzz-routes
@@ -6,7 +6,7 @@ BIN := $(if $(wildcard .venv/bin/python),.venv/bin/,)
 check:
 	BIN=$(BIN) tools/check.sh
 
-# Before each commit: what costs little. A test that has become slow fails here until it is marked so.
+# Before each commit: fast tests only. A test that has become slow fails here until it is marked as slow.
 quick: check
 	$(BIN)python -m pytest -q tests/unit -m "not slow" --most-cpu-s 3 --numprocesses 2
 
@@ -18,11 +18,11 @@ format:
 test:
 	./test.sh --all
 
-# Downloads torch's CUDA build the first time, or uses the environment that PAPER_VENV names. docs/paper-gpu.md
+# Downloads torch's CUDA build the first time, or uses the environment PAPER_VENV. See docs/paper-gpu.md.
 paper-gpu:
 	tools/paper_gpu.sh
 
-# Needs pip-audit, and a network: the advisories are asked of PyPI and OSV.
+# Needs pip-audit and network access: advisories come from PyPI and OSV.
 audit:
 	pip-audit --requirement requirements.txt --no-deps --disable-pip
 	pip-audit --requirement requirements.txt --no-deps --disable-pip --vulnerability-service osv
@@ -34,6 +34,6 @@ fuzz-routes:
 screenshots:
 	$(BIN)python -m tools.screenshots
 
-# All of them; one: python -m benchmarks --only compare,startup
+# All benchmarks. To run some: python -m benchmarks --only compare,startup
 bench:
 	$(BIN)python -m benchmarks

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks the project, then runs the tests that the changes of the working tree can affect and a smoke test of
-# each other area; everything if nothing has changed. --all: everything. Other options go to pytest.
-# Installs what it needs the first time.
+# Checks the project, then runs the tests that changes of the working tree can affect and a smoke test of each
+# other area; all tests if nothing has changed. --all: all tests. Other options are passed to pytest.
+# Installs its requirements the first time.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 source tools/venv.sh
@@ -26,12 +26,12 @@ has_bwrap() {
     command -v bwrap
 } >/dev/null 2>&1
 
-# Some containers allow no sandbox inside them.
+# Some containers do not allow sandboxes.
 can_confine() {
     has_bwrap && bwrap --unshare-net --ro-bind / / true
 } >/dev/null 2>&1
 
-# What packages, and what for.
+# install_packages PURPOSE PACKAGE…
 install_packages() {
     local what_for="$1" as_root=()
     shift
@@ -45,37 +45,37 @@ install_packages() {
     "${as_root[@]}" apt-get install -y -qq --no-install-recommends "$@" </dev/null >/dev/null
 }
 
-# Each of the many processes would compile the project for itself.
+# Without cached bytecode each of the many processes would compile the project.
 unset PYTHONDONTWRITEBYTECODE
 
 make_venv requirements.txt requirements-dev.txt
 has_browser || install_packages "the tests of the page" chromium || true
 has_slurm || install_packages "the tests on a cluster" slurm-wlm munge iproute2 || true
 
-# On a person's own machine it would begin to listen for everybody.
+# Only in CI: on a user's machine the installed sshd would accept connections from the network.
 [ -z "${CI:-}" ] || has_sshd || install_packages "the tests by SSH" openssh-server openssh-client rsync iproute2 || true
 has_ruby || install_packages "the test of the app for Open OnDemand" ruby || true
 has_bwrap || install_packages "the tests of the sandbox for scripts" bubblewrap || true
 
-# The selected arguments for pytest that begin with this, one per line.
+# Print the selected arguments for pytest with this prefix, one per line.
 selected_in() {
     grep "^$1" <<<"$selected" || true
 }
 
-# What is broken on purpose comes by itself, two at a time: whole runs that train at full speed would be in its way.
+# tests/faults runs separately with two workers, because runs that train at full speed would disturb it.
 run_selected() {
     local status=0 selected="$1" faults gpu others
     [ "$selected" != tests ] || selected=$(find tests -mindepth 1 -maxdepth 1 -type d)
     mapfile -t faults < <(selected_in tests/faults)
     mapfile -t gpu < <(selected_in tests/gpu)
     mapfile -t others < <(selected_in tests/ | grep -v -e ^tests/faults -e ^tests/gpu -e ^tests/paper_gpu)
-    # As they were sorted: the long ones first.
+    # Keeps the sorted order, in which long tests come first.
     [ ${#others[@]} = 0 ] || "$PYTHON" -m pytest "${others[@]}" --numprocesses auto --maxprocesses 4 --dist loadfile \
         --no-loadscope-reorder --durations=60 --durations-min=3 || status=$?
     [ ${#faults[@]} = 0 ] || "$PYTHON" -m pytest "${faults[@]}" --numprocesses 2 || status=$?
-    # Alone, one at a time: they look at who is on the GPUs, and at how fast those are.
+    # Separately and one at a time: these tests check which processes are on the GPUs, and measure speed.
     [ ${#gpu[@]} = 0 ] || "$PYTHON" -m pytest "${gpu[@]}" || status=$?
-    # Only where `make paper-gpu` has made its environment, of several GB.
+    # Only if `make paper-gpu` has created its environment, which takes several GB.
     [ -z "$(selected_in tests/paper_gpu)" ] || [ ! -x "${PAPER_VENV:-.venv-paper}/bin/python" ] ||
         tools/paper_gpu.sh || status=$?
     return "$status"

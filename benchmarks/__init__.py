@@ -1,1 +1,1 @@
-"""Every number in the README and in a note comes from a script here."""
+"""Scripts that produce every figure in the README and the notes."""

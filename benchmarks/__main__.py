@@ -1,10 +1,10 @@
-"""All benchmarks in one go, their figures in one file, and the table of the README: `make bench`.
+"""Run all benchmarks, store their figures in one file, and print the README's table: `make bench`.
 
     python -m benchmarks [--only compare,startup] [--but classroom] [--into benchmarks/figures.json] [--table]
 
-Each script runs by itself, one after the other; what it finds takes the place of what the file held of it.
-`--only` measures again what a change may have touched. `--table` prints
-the table from the file and measures nothing. A script that fails is named at the end; its old figures stay.
+The scripts run one after the other; the figures of each replace its previous ones in the file. `--only`
+repeats the measurements that a change may have affected. `--table` prints the table from the file without
+measuring. Scripts that fail are listed at the end and keep their previous figures.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from benchmarks.readme_table import table
 from tools.page_driver import REPOSITORY
 
 FIGURES = REPOSITORY / "benchmarks" / "figures.json"
-# Where Accelerate and Lightning are: requirements.txt and requirements-bench.txt.
+# The environment with Accelerate and Lightning: requirements.txt and requirements-bench.txt.
 RIVALS_PYTHON = REPOSITORY / ".venv-bench" / "bin" / "python"
 OTHER_CASES = ",".join(name for name in CASES if name not in COMPARED_WITH_ALL)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
-    """A module of this package, how it is called, and whether it writes JSON beside what it prints."""
+    """A module of this package, its arguments, and whether it writes JSON in addition to its output."""
 
     module: str
     arguments: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ SCRIPTS = {
 
 
 def main() -> None:
-    """Run what was asked for, keep the figures, print the table."""
+    """Run the selected scripts, store the figures, print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def measure(name: str, into: Path) -> bool:
-    """Run a script, show what it prints, and keep what it found; tell whether it worked."""
+    """Run a script, print its output and store its figures. Return True if it succeeded."""
     script = SCRIPTS[name]
     with tempfile.TemporaryDirectory() as folder:
         written = Path(folder) / "figures.json"
@@ -95,7 +95,7 @@ def measure(name: str, into: Path) -> bool:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return what was measured before."""
+    """Return the stored figures."""
     held: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return held
 

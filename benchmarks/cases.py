@@ -1,4 +1,4 @@
-"""What is trained where this project's job is compared with others: each model of the catalogue."""
+"""Training configurations for comparisons with other frameworks: each model of the catalogue."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What is trained, and for how many steps."""
+    """A model, its data, and the number of steps."""
 
     model: str
     dataset: str
@@ -16,7 +16,7 @@ class Case:
     size: str = ""
 
 
-# The steps of each take some ten seconds on two cores.
+# Each takes some ten seconds on two cores.
 CASES = {
     "mlp": Case(model="mlp", dataset="fashion_mnist", batch_size=64, num_steps=1500),
     "cnn": Case(model="cnn", dataset="fashion_mnist", batch_size=64, num_steps=600),
@@ -30,5 +30,5 @@ CASES = {
     "gpt_moe": Case(model="gpt_moe", dataset="austen", batch_size=64, num_steps=120),
     "tabular_mlp": Case(model="tabular_mlp", dataset="spirals", batch_size=64, num_steps=3000),
 }
-# The others are compared with the bare script only.
+# The other models are compared only with the bare script.
 COMPARED_WITH_ALL = ("mlp", "cnn")

@@ -1,14 +1,14 @@
-"""Steps per second of this project's job, page and all, against what a person would have written or picked.
+"""Steps per second of this project's job, including the page, compared with common alternatives.
 
     python -m benchmarks.compare [--rounds 7] [--cases mlp,cnn] [--rivals bare,accelerate,lightning]
                                  [--rivals-python .venv-bench/bin/python] [--json FILE]
 
-In each round every contender trains the same model on the same data with the same batch, optimizer and
-seed on two CPU ranks of one thread, one contender after the other, each time another one first. Ours is
-started on a served page and watched in a real Chromium; the rivals are started by torchrun. Counted are the
-steps of the last three quarters, by the clock on the wall. A ratio is of two contenders of one round.
+In each round every contender trains the same model with the same data, batch, optimizer and seed on two CPU
+ranks of one thread. Contenders run one after the other, in an order that rotates between rounds. Ours is
+started on a served page and watched in a real Chromium; the rivals are started by torchrun. Rates are
+wall-clock rates over the last three quarters of the steps. A ratio compares two contenders of one round.
 
-Accelerate and Lightning need an environment of their own: requirements.txt and requirements-bench.txt.
+Accelerate and Lightning need a separate environment: requirements.txt and requirements-bench.txt.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NUM_RANKS = 2
 LEARNING_RATE = 1e-3
 SEED = 0
 NEVER = 10**9
-# Rounding differs by the order of sums, and grows from step to step: what is compared of losses.
+# Rounding errors depend on the order of sums and grow with each step, so only these losses are compared.
 COMPARED_STEPS = 100
 JOB_TIMEOUT_S = 600.0
 OURS = "ours"
@@ -55,7 +55,7 @@ RIVALS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What one contender did in one round."""
+    """The result of one contender in one round."""
 
     steps_per_s: float
     first_step_unix_s: float
@@ -65,7 +65,7 @@ class Outcome:
 
 
 def main() -> None:
-    """Measure the rounds asked for, print the tables, write the JSON."""
+    """Measure all rounds, print the tables, write the JSON."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def play(case: Case, rivals: Sequence[str], python: str, number: int) -> dict[str, Outcome]:
-    """Let every contender train once; `number` decides who is first."""
+    """Let every contender train once. `number` rotates the order."""
     contenders = [OURS, *rivals]
     first = number % len(contenders)
     outcomes = {}
@@ -108,7 +108,7 @@ def play(case: Case, rivals: Sequence[str], python: str, number: int) -> dict[st
 
 
 def play_ours(case: Case, runs_dir: Path) -> Outcome:
-    """Start the run on a served page, watch it in a browser to its end, and read its events."""
+    """Start the run on a served page, watch it in a browser until its end, and read its events."""
     config = {
         "model": case.model,
         "model_size": case.size,
@@ -142,7 +142,7 @@ def play_ours(case: Case, runs_dir: Path) -> Outcome:
         [(event["step"], event["time_unix_s"]) for event in steps],
         {event["step"]: event["loss"] for event in steps},
     )
-    # With the evaluation and the checkpoint at the end, which no rival makes.
+    # Includes the evaluation and the checkpoint at the end, which the rivals do not have.
     over = steps[-1]["time_unix_s"]
     return replace(
         outcome,
@@ -162,7 +162,7 @@ def wait_for_end(run: RunDirectory) -> None:
     """Wait until a run has ended.
 
     Raises:
-        TimeoutError: when it takes far too long.
+        TimeoutError: it takes longer than JOB_TIMEOUT_S.
     """
     deadline = time.monotonic() + JOB_TIMEOUT_S
     while not run.status.exists() or liveness.read_status(run).state in events.LIVE_STATES:
@@ -172,7 +172,7 @@ def wait_for_end(run: RunDirectory) -> None:
 
 
 def play_rival(case: Case, module: str, python: str, folder: Path, num_steps: int | None = None) -> Outcome:
-    """Start a rival by torchrun and read what it noted."""
+    """Start a rival by torchrun and read its measurements."""
     out = folder / "noted.json"
     command = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(NUM_RANKS)]
     command += ["-m", module, "--out", str(out), "--model", case.model, "--model-size", case.size]
@@ -190,7 +190,7 @@ def play_rival(case: Case, module: str, python: str, folder: Path, num_steps: in
     if not out.exists():
         raise RuntimeError(f"{module} ended with {job.returncode}: {job.stderr[-3000:]}")
     if job.returncode:
-        # A finished gloo rank may abort at its exit, as lessons are written; its steps count all the same.
+        # A finished gloo rank may abort at exit, as in many tutorials; its steps still count.
         print(f"{module} was done, then ended with {job.returncode}", file=sys.stderr)
     noted = json.loads(out.read_text())
     return outcome_of(
@@ -199,7 +199,7 @@ def play_rival(case: Case, module: str, python: str, folder: Path, num_steps: in
 
 
 def outcome_of(steps: list[tuple[int, float]], losses: dict[int, float]) -> Outcome:
-    """Return the rate after the warm-up; steps that were reported together ended when the last one did."""
+    """Return the rate after the warm-up. Steps that were reported together end with the last of them."""
     ended: dict[float, int] = {}
     for step, moment in steps:
         ended[moment] = max(step, ended.get(moment, 0))
@@ -210,7 +210,7 @@ def outcome_of(steps: list[tuple[int, float]], losses: dict[int, float]) -> Outc
 
 
 def figures(rounds: list[dict[str, Outcome]], rivals: Sequence[str]) -> dict[str, Any]:
-    """Return each contender's rates, the ratios to the rivals, and how far ours is from the bare losses."""
+    """Return the contenders' rates, the ratios to the rivals, and differences from the bare losses."""
     found: dict[str, Any] = {
         "steps_per_s": {
             name: summary([played[name].steps_per_s for played in rounds]) for name in [OURS, *rivals]

@@ -1,16 +1,16 @@
-"""Distance to the limit: this project's steps per second against the bare minimum of the same model.
+"""Distance to the limit: this project's steps per second compared with the bare minimum of the same model.
 
     python -m benchmarks.limit [--rounds 5] [--cases mlp,cnn] [--ways watched,unwatched] [--scale 1]
                                [--json FILE]
 
 The bare minimum is forward, backward and a fused optimizer step, in one process per rank: no data loading, no
 averaging of gradients, no evaluation. Its memory format, allocator settings and threads are those of a rank,
-and all processes compute at the same time, as ranks do. In turns with it, the same training on two CPU ranks:
-on a served page that a real Chromium shows (watched), and by torchrun alone (`benchmarks/unwatched_worker`).
+and all processes compute simultaneously, as ranks do. It alternates with the same training on two CPU ranks:
+on a served page shown in a real Chromium (watched), and by torchrun alone (`benchmarks/unwatched_worker`).
 
-Counted are the steps of the last three quarters, by the clock on the wall; a ratio is of one round. For the
-unwatched job the processor time of a step is compared, too, which other programs disturb less. `--scale`
-multiplies the number of steps.
+Rates are wall-clock rates over the last three quarters of the steps; a ratio compares ways of one round. For
+the unwatched job the processor time per step is compared too, because other programs affect it less.
+`--scale` multiplies the number of steps.
 """
 
 from __future__ import annotations
@@ -39,14 +39,15 @@ from trainers.parallel import devices
 
 BARE = "bare minimum"
 WAYS: dict[str, Callable[[Namespace], Figures]] = {"watched": watched, "unwatched": unwatched}
-# Made beforehand, and several: on one alone gradients would vanish into subnormal numbers, which are slow.
+# Created in advance, and several: with a single batch gradients would become subnormal numbers, which are
+# slow.
 NUM_BATCHES = 32
 
 _barrier: Barrier | None = None
 
 
 def main() -> None:
-    """Measure each case in turns, print a table, write the JSON."""
+    """Measure each case alternately, print a table, write the JSON."""
     parser = pairs.parser_of(__doc__, num_rounds=5)
     parser.add_argument("--cases", default=",".join(CASES), help="of: " + ", ".join(CASES))
     parser.add_argument("--ways", default=",".join(WAYS))
@@ -95,7 +96,7 @@ def measure(case: Case, names: list[str], num_rounds: int, scale: float) -> dict
 
 
 def bare_minimum(case: Case, num_steps: int) -> Figures:
-    """Train in one process per rank, all at the same time; return the mean of their rates."""
+    """Train in one process per rank, all simultaneously. Return the mean of their rates."""
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(NUM_RANKS, timeout=JOB_TIMEOUT_S)
     with ProcessPoolExecutor(NUM_RANKS, context, _keep_barrier, (barrier,)) as pool:
@@ -104,12 +105,12 @@ def bare_minimum(case: Case, num_steps: int) -> Figures:
 
 
 def _keep_barrier(barrier: Barrier) -> None:
-    global _barrier  # a barrier reaches another process only while that is started
+    global _barrier  # a barrier can be passed to another process only at its start
     _barrier = barrier
 
 
 def _train(case: Case, num_steps: int) -> Figures:
-    """Train the model of a case as one process."""
+    """Train the model of a case in one process."""
     device = torch.device("cpu")
     torch.set_num_threads(threads.choose(NUM_RANKS, host.num_cores()))
     devices.keep_what_is_freed()

@@ -1,16 +1,17 @@
-"""Folders of images against the decoder alone: images a second while they are prepared, and once they are.
+"""Folders of images compared with the decoder alone: images per second during and after preparation.
 
     python -m benchmarks.loading [--rounds 7] [--images 6000] [--json FILE]
 
-Makes a folder of JPEG files of 256 × 256 pixels. In turns, in this process and on as many threads:
+Creates a folder of JPEG files of 256 × 256 pixels. Alternates, in this process and with the same number of
+threads:
 
-- decoder: Pillow opens, decodes, scales and cuts each file to what training gets, and nothing else;
-- preparing: our first reading of the folder, from the path to the prepared data whole on the disk;
-- prepared: ten epochs of training batches as two CPU ranks get them, each a process of one thread.
+- decoder: Pillow opens, decodes, scales and crops each file to the training size, and nothing else;
+- preparing: our first reading of the folder, from the path to the complete prepared data on the disk;
+- prepared: ten epochs of training batches for two CPU ranks, each a process with one thread.
 
-A preparation begins with an empty cache: what the one before has written is deleted. Times are by the clock
-on the wall; beside them is the processor's, which says more where others use the machine. The files were
-written a moment ago, so nobody waits for the disk to read them.
+Each preparation begins with an empty cache: the files of the previous one are deleted. Times are wall-clock
+times; processor times are reported too, because they are more reliable on a shared machine. The files were
+written recently, so reading them does not wait for the disk.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ FILES_AT_ONCE = 16
 
 
 def main() -> None:
-    """Measure in turns and print the table; as a rank, be one."""
+    """Measure alternately and print the table; with --be-rank, run as a rank."""
     parser = pairs.parser_of(__doc__)
     parser.add_argument("--images", type=int, default=6000)
     parser.add_argument(
@@ -75,7 +76,10 @@ def main() -> None:
 
 
 def ways(folder: Path, files: Sequence[Path], scratch: Path) -> dict[str, Callable[[], Figures]]:
-    """Return what is measured; each preparation begins with an empty cache, and the last one is read."""
+    """Return the measured functions.
+
+    Each preparation begins with an empty cache; the last one is then read.
+    """
 
     def preparing() -> Figures:
         os.environ[cache.CACHE_VARIABLE] = str(scratch / "cache")
@@ -87,7 +91,7 @@ def ways(folder: Path, files: Sequence[Path], scratch: Path) -> dict[str, Callab
             preparing()
         return read_by_ranks(folder)
 
-    shape = (128, 128)  # what files of this size come to
+    shape = (128, 128)  # the size to which these files are scaled
     return {
         "decoder": lambda: timed(len(files), lambda: decode_all(files, shape)),
         "preparing": preparing,
@@ -96,7 +100,7 @@ def ways(folder: Path, files: Sequence[Path], scratch: Path) -> dict[str, Callab
 
 
 def timed(count: int, work: Callable[[], object]) -> Figures:
-    """Do it; return images a second and the processor's time an image, also of processes that it started."""
+    """Return images per second and processor time per image of `work`, including child processes."""
     began, began_cpu = time.perf_counter(), sum(os.times()[:4])
     work()
     took_s, cpu_s = time.perf_counter() - began, sum(os.times()[:4]) - began_cpu
@@ -120,7 +124,7 @@ def decode_all(files: Sequence[Path], shape: tuple[int, int]) -> None:
 
 
 def read_by_ranks(folder: Path) -> Figures:
-    """Read an epoch in as many processes as ranks; return the images a second of all together."""
+    """Read ten epochs in one process per rank. Return the total images per second."""
     command = [sys.executable, "-m", "benchmarks.loading", "--folder", str(folder), "--be-rank"]
     ranks = [
         subprocess.Popen(
@@ -130,20 +134,20 @@ def read_by_ranks(folder: Path) -> Figures:
     ]
     for rank in ranks:
         assert rank.stdout is not None
-        rank.stdout.readline()  # all are ready
+        rank.stdout.readline()  # wait until all are ready
     answers = [json.loads(output) for output in tell_all(ranks, "go\n")]
     took_s = max(answer["ended_s"] for answer in answers) - min(answer["began_s"] for answer in answers)
     return {"images_per_s": sum(answer["num_images"] for answer in answers) / took_s}
 
 
 def tell_all(ranks: Sequence[subprocess.Popen[str]], word: str) -> list[str]:
-    """Say a word to every process, at once, and return what each answers to its end."""
+    """Send a line to every process simultaneously. Return the remaining output of each."""
     with ThreadPoolExecutor(len(ranks)) as threads:
         return [output for output, _ in threads.map(lambda rank: rank.communicate(word), ranks)]
 
 
 def be_a_rank(folder: Path, rank: int) -> None:
-    """Read this rank's batches of an epoch and print when and how many."""
+    """Read this rank's batches and print the times and the number of images."""
     torch.set_num_threads(1)
     config = config_module.parse({"batch_size": BATCH_SIZE, "device": "cpu"})
     device = torch.device("cpu")
@@ -151,10 +155,10 @@ def be_a_rank(folder: Path, rank: int) -> None:
     batches = ShardedBatches(len(train), BATCH_SIZE, seed=0, replica=rank, num_replicas=NUM_RANKS)
     loader = Loader(train, batches, config, device)
     loader.set_epoch(0)
-    next(loader.starting_at(0))  # the first batch pays for what is made once
+    next(loader.starting_at(0))  # the first batch includes one-time initialization
     print("ready", flush=True)
     sys.stdin.readline()
-    # The same clock in all processes.
+    # This clock is the same in all processes.
     began_s = time.clock_gettime(time.CLOCK_MONOTONIC)
     num_images = 0
     for epoch in range(1, 1 + NUM_EPOCHS):
@@ -165,7 +169,7 @@ def be_a_rank(folder: Path, rank: int) -> None:
 
 
 def make_images(folder: Path, count: int) -> list[Path]:
-    """Write soft pictures with a few shapes, each another one, in class folders."""
+    """Write distinct smooth pictures with a few shapes, in class folders."""
     files = [folder / f"class_{number % NUM_CLASSES}" / f"{number:06}.jpg" for number in range(count)]
     for file in files[:NUM_CLASSES]:
         file.parent.mkdir(parents=True, exist_ok=True)

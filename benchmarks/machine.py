@@ -1,4 +1,4 @@
-"""How quiet the machine is, and what a process and its children use, from /proc."""
+"""Load of the machine, and processor time of a process, from /proc."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Conditions:
-    """The machine before and after a measurement; `report` says whether it was quiet before."""
+    """The machine's load before and after a measurement, and whether it was idle before."""
 
     began_load: tuple[float, float, float] = field(default_factory=os.getloadavg)
 
     @classmethod
     def note(cls) -> Conditions:
-        """Look at the machine now and warn on stderr when others use it."""
+        """Record the machine's load, and warn on stderr if other programs use it."""
         conditions = cls()
         if not conditions.was_quiet:
             print(
@@ -36,11 +36,11 @@ class Conditions:
 
     @property
     def was_quiet(self) -> bool:
-        """Whether next to nothing ran in the minute before."""
+        """True if the machine was almost idle in the preceding minute."""
         return self.began_load[0] <= QUIET_LOAD_PER_CORE * (os.cpu_count() or 1)
 
     def report(self) -> dict[str, Any]:
-        """Return what belongs beside every figure."""
+        """Return the conditions that are reported with every figure."""
         return {
             "cores": os.cpu_count(),
             "load_average_before": [round(value, 2) for value in self.began_load],
@@ -50,7 +50,7 @@ class Conditions:
 
 
 class CpuMeter:
-    """The processor time of one process from one look to the next, its ended children not counted."""
+    """The processor time of one process between two calls, without its terminated children."""
 
     def __init__(self, pid: int) -> None:
         self._stat = Path(f"/proc/{pid}/stat")
@@ -58,12 +58,12 @@ class CpuMeter:
         self._began_cpu_s = self._cpu_s()
 
     def percent(self) -> float:
-        """Return the share of one core since the meter was made."""
+        """Return the share of one core since the meter was created."""
         used_s = self._cpu_s() - self._began_cpu_s
         return round(100 * used_s / (time.monotonic() - self._began_s), 2)
 
     def _cpu_s(self) -> float:
-        # The second field is the name in brackets and may hold blanks.
+        # The second field is the name in parentheses and may contain spaces.
         fields = self._stat.read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
@@ -75,7 +75,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def spread(values: Sequence[float], digits: int = 1) -> dict[str, float | int]:
-    """Return how many there are, the median, the 95th percentile and the largest."""
+    """Return the number of values, the median, the 95th percentile and the largest."""
     return {
         "n": len(values),
         "p50": round(percentile(values, 0.5), digits),
@@ -85,7 +85,7 @@ def spread(values: Sequence[float], digits: int = 1) -> dict[str, float | int]:
 
 
 def summary(values: Sequence[float], digits: int = 3) -> dict[str, float | int]:
-    """Return how many there are, the median, the smallest and the largest."""
+    """Return the number of values, the median, the smallest and the largest."""
     return {
         "n": len(values),
         "median": round(statistics.median(values), digits),

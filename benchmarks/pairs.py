@@ -1,4 +1,4 @@
-"""Ways of doing one thing, measured in turns, and how what was found is told: median and spread."""
+"""Alternating measurements of several ways to do the same, and the report of median and spread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Figures = dict[str, float]
 
 
 def parser_of(text: str | None, num_rounds: int = 7) -> ArgumentParser:
-    """Return a parser that knows --rounds and --json; `text` is the docstring of the script."""
+    """Return a parser with --rounds and --json; `text` is the docstring of the script."""
     parser = ArgumentParser(description=text, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=num_rounds)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
@@ -22,7 +22,7 @@ def parser_of(text: str | None, num_rounds: int = 7) -> ArgumentParser:
 
 
 def in_turns(ways: Mapping[str, Callable[[], Figures]], num_rounds: int) -> dict[str, list[Figures]]:
-    """Measure each way once a round, each round another one first; return what each round found, by way."""
+    """Measure each way once per round, in a rotating order. Return the figures of each round, by way."""
     found: dict[str, list[Figures]] = {name: [] for name in ways}
     names = list(ways)
     for number in range(num_rounds):
@@ -39,7 +39,7 @@ def column(rounds: Sequence[Figures], name: str) -> list[float]:
 
 
 def ratios(above: Sequence[float], below: Sequence[float]) -> list[float]:
-    """Return the ratio of each round: whatever else the machine did met both alike."""
+    """Return the ratio of each round; other load on the machine affects both values."""
     return [one / other for one, other in zip(above, below, strict=True)]
 
 

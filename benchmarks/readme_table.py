@@ -1,4 +1,4 @@
-"""The README's table of figures, from what the benchmarks found."""
+"""The README's table of figures, from the results of the benchmarks."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ Figures = dict[str, Any]
 
 
 class Spread(dict[str, float]):
-    """A median with the smallest and the largest, written by `{name:2 ms}`: digits and unit."""
+    """A median with minimum and maximum, formatted by `{name:2 ms}`: digits and unit."""
 
     def __format__(self, digits_and_unit: str) -> str:
-        """Write the median, and the spread in brackets."""
+        """Format the median, and the spread in parentheses."""
         digits, _, unit = digits_and_unit.partition(" ")
         low, middle, high = (f"{self[name]:,.{digits}f}" for name in ("min", "median", "max"))
         return f"{middle}{unit and f' {unit}'} ({low}–{high})"
 
 
 def written(template: str) -> Callable[[Figures], str]:
-    """Return what fills figures into a template."""
+    """Return a function that inserts figures into a template."""
 
     def fill(found: Figures) -> str:
         is_spread = {name: isinstance(value, dict) and "median" in value for name, value in found.items()}
@@ -33,21 +33,21 @@ def written(template: str) -> Callable[[Figures], str]:
 
 
 def case(name: str) -> Callable[[Figures], str]:
-    """Return what writes a model's steps a second against each of its rivals'."""
+    """Return a function that formats a model's ratios to each of its rivals."""
     return lambda found: " / ".join(
         f"{Spread(ratio):2 ×}" for ratio in found["cases"][name]["ratio_to"].values()
     )
 
 
 def other_models(found: Figures) -> str:
-    """Write each further model's ratio to the bare script."""
+    """Format each further model's ratio to the bare script."""
     return ", ".join(
         f"`{name}` {of['ratio_to']['bare']['median']:.2f}" for name, of in found["cases"].items()
     )
 
 
 def limits(found: Figures) -> str:
-    """Write each model's steps per second as a share of those of the bare minimum."""
+    """Format each model's steps per second as a share of those of the bare minimum."""
     return ", ".join(
         f"`{name}` " + " / ".join(f"{of['ratio'][way]['median']:.2f}" for way in ("watched", "unwatched"))
         for name, of in found["cases"].items()
@@ -55,13 +55,13 @@ def limits(found: Figures) -> str:
 
 
 def losses_apart(found: Figures) -> str:
-    """Write how far the losses are from the bare script's."""
+    """Format the largest difference from the bare script's losses."""
     apart = [of["loss_differences_from_bare"] for of in found["cases"].values()]
     return f"{max(each['largest_of_the_first_steps'] for each in apart):.1e}"
 
 
 STEPS = "steps a second, two CPU ranks, watched in a browser on the same two cores"
-# What is said, the script whose figures it takes, and how they are written.
+# Description, script with the figures, and formatter.
 ROWS: list[tuple[str, str, Callable[[Figures], str]]] = [
     *(
         (f"`{name}`: {STEPS}, against a bare DDP script / Accelerate / Lightning", "compare", case(name))
@@ -102,7 +102,7 @@ ROWS: list[tuple[str, str, Callable[[Figures], str]]] = [
 
 
 def table(held: dict[str, Any]) -> str:
-    """Return the table as Markdown; what was not measured has no row."""
+    """Return the table as Markdown, without rows that were not measured."""
     lines = ["| | median (smallest–largest) | script, day |", "|---|---|---|"]
     for words, script, write in ROWS:
         if script in held:

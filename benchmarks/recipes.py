@@ -1,13 +1,13 @@
-"""The form's default values on every data set and model of the catalogue, next to scikit-learn.
+"""The form's default values on every data set and model of the catalogue, compared with scikit-learn.
 
     python -m benchmarks.recipes [--only iris,digits:vit] [--seeds 3] [--ranks 2] [--into FILE] [--table]
 
-Trains each pair through the real engine on CPU ranks with the values of `ddp_gui/plan/recipe.py`, and a plain
-baseline on the same split: logistic regression on standardised columns or pixels, least squares, logistic
-regression on a bag of words (TF-IDF; for names of people, of characters), a trigram model of characters.
-Rows that are measured replace those of the file, from which the form takes what it states, and the table of
-docs/recipes.md. `--table` writes the table and measures nothing. Seconds are CPU seconds divided by the
-ranks, because the clock on the wall measures what else the machine does.
+Trains each pair through the real engine on CPU ranks with the values of `ddp_gui/plan/recipe.py`, and a
+simple baseline on the same split: logistic regression on standardised columns or pixels, least squares,
+logistic regression on a bag of words (TF-IDF; for names of people, of characters), a trigram model of
+characters. Measured rows replace those of the file, from which the form takes its figures, and the table of
+docs/recipes.md. `--table` writes the table without measuring. Seconds are CPU seconds divided by the number
+of ranks, because wall-clock time includes other load on the machine.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Row = dict[str, Any]
 
 
 def main() -> None:
-    """Measure the pairs that are asked for, keep them, print the table."""
+    """Measure the selected pairs, store them, print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -89,7 +89,7 @@ def write_table(made: str) -> None:
 
 
 def pairs(catalogue: Catalogue, asked: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield data set and model; models that start from a folder or need a package are left out."""
+    """Yield data set and model, without models that start from a folder or need a package."""
     for dataset in catalogue.datasets:
         for model in catalogue.models_for(dataset):
             is_asked = not asked or dataset in asked or f"{dataset}:{model.name}" in asked
@@ -105,10 +105,10 @@ def measure(
     num_ranks: int,
     known: dict[tuple[str, bool], tuple[float, float, str]],
 ) -> Row:
-    """Train a pair over the seeds and return its row.
+    """Train a pair with each seed and return its row.
 
     Args:
-        known: baselines that were computed before, by data set and whether the model ignores order.
+        known: baselines computed before, by data set and whether the model ignores order.
     """
     values, seconds = [], []
     about = catalogue.datasets[dataset]
@@ -142,7 +142,7 @@ def measure(
 
 
 def train(config: Any, task: str) -> tuple[float, float]:
-    """Run a configuration to its end; return its last evaluation's metric and the CPU seconds it took."""
+    """Run a configuration to its end. Return the metric of its last evaluation and its CPU seconds."""
     with tempfile.TemporaryDirectory() as folder:
         launcher = Launcher(Path(folder))
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -162,7 +162,7 @@ def train(config: Any, task: str) -> tuple[float, float]:
 
 
 def baseline(name: str, *, is_bag: bool) -> tuple[float, float, str]:
-    """Return what a plain model reaches on the data set's split, the standard error of that, and its name."""
+    """Return a simple model's result on the data set's split, its standard error, and the model's name."""
     dataset: Any = registry.datasets()[name].create(DataOptions())
     spec, (train_split, held) = dataset.spec(), dataset.load(torch.device("cpu"))
     if spec.task == LANGUAGE_MODELLING:

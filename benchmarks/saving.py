@@ -1,14 +1,14 @@
-"""Saving beside training, 11 million weights: how long training stands still, how fast the disk gets them.
+"""Checkpoints of 11 million weights during training: pause of training, and write speed.
 
     python -m benchmarks.saving [--rounds 7] [--model resnet] [--size 18] [--folder .] [--json FILE]
 
-Two CPU ranks train; each round asks for a checkpoint as the button does and waits until it is whole. Then
-training pauses and this process writes the very bytes of that checkpoint again, into files of the same sizes,
-each brought to the disk in the same way: the disk's own speed. A checkpoint's time counts from the moment
-training stops for it until it has its name, with copying the state, its sums and the ranks' agreement in it,
-beside training that goes on; `stall_ms` is how long training stood still.
+Two CPU ranks train; each round requests a checkpoint as the button does and waits until it is complete. Then
+training pauses, and this process writes the same bytes into files of the same sizes with the same syncs: the
+speed of the disk. The time of a checkpoint is from the moment training stops for it until it has its final
+name, including the copy of the state, the checksums and the ranks' agreement, while training continues;
+`stall_ms` is the time for which training was blocked.
 
-The files lie in a scratch folder below FOLDER: where there is no disk behind it, there is nothing to measure.
+The files are in a temporary folder below FOLDER, which must be on a disk.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def measure(live: LiveRun) -> Figures:
-    """Save once beside training, then write the same once alone, while training is paused."""
+    """Save once during training, then write the same bytes once while training is paused."""
     newest = max(live.losses(), default=0)
     live.wait_for("step", lambda event: event["step"] >= newest + STEPS_BETWEEN, timeout_s=SAVE_TIMEOUT_S)
     step = live.ask("checkpoint")["step"]
@@ -88,7 +88,7 @@ def measure(live: LiveRun) -> Figures:
 
 
 def write_alone(folder: Path, contents: Mapping[str, bytes]) -> float:
-    """Write files and bring each to the disk; return the seconds, and leave nothing of them."""
+    """Write and sync files, then delete them. Return the seconds of writing."""
     folder.mkdir()
     began = time.perf_counter()
     for name, content in contents.items():

@@ -1,11 +1,11 @@
-"""From the click on Start to the first point on the chart, against torchrun from command to first step.
+"""Time from the click on Start to the first point on the chart, compared with torchrun's first step.
 
     python -m benchmarks.startup [--rounds 7] [--json FILE]
 
-In each round, one after the other: Start on the page whose ranks stand by, Start on a page that keeps none,
-and `torchrun` of the bare script of `benchmarks/rivals`, with the same model, data and number of ranks. A
-click is one in a real Chromium, a point is there in the animation frame after the chart was drawn. A person
-needs seconds to read the form: the click comes when the ranks that stand by are ready.
+Each round measures, one after the other: Start on a page with standby ranks, Start on a page without, and
+`torchrun` of the bare script of `benchmarks/rivals`, with the same model, data and number of ranks. Clicks
+happen in a real Chromium; a point counts as visible in the animation frame after the chart was drawn. Users
+need seconds to read the form, so the click happens when the standby ranks are ready.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WAYS = ("standing by", "cold", "bare torchrun")
 
 
 def main() -> None:
-    """Measure the rounds asked for and print the table."""
+    """Measure all rounds and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def play(number: int) -> dict[str, float]:
-    """Start once in each way; `number` decides which is first."""
+    """Start once in each way. `number` rotates the order."""
     took = {}
     ways = WAYS[number % len(WAYS) :] + WAYS[: number % len(WAYS)]
     for way in ways:
@@ -83,7 +83,7 @@ def bare(folder: Path) -> float:
 
 
 def click(runs_dir: Path, options: list[str]) -> float:
-    """Return the seconds from the click on Start, with the form as it is, to the first point."""
+    """Return the seconds from the click on Start, with the default form, to the first point."""
     with page_driver.serve(runs_dir, *options) as server, page_driver.open_browser() as browser:
         page = page_driver.open_page(browser, server.address, times_frames=True)
         page.wait_for_function("() => document.querySelector('.ddp-equation') !== null")
@@ -101,10 +101,10 @@ def click(runs_dir: Path, options: list[str]) -> float:
 
 
 def wait_until_ready(server: Server) -> None:
-    """Wait until ranks stand by and do nothing any more.
+    """Wait until the standby ranks are idle.
 
     Raises:
-        TimeoutError: when they never do.
+        TimeoutError: they are not idle after READY_WITHIN_S.
     """
     deadline = time.monotonic() + READY_WITHIN_S
     while time.monotonic() < deadline:

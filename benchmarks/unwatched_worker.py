@@ -1,7 +1,7 @@
-"""Started by torchrun from `benchmarks/watching`: the usual worker, with all that watches it left out.
+"""The usual worker without any watching, started by torchrun from `benchmarks/watching`.
 
-No event is written, no rank is sampled, no step is timed, no loss is averaged over the ranks. Rank 0 notes
-when some of its steps ended and leaves that in the run's directory.
+It writes no events, samples no telemetry, times no steps and averages no losses over the ranks. Rank 0
+records the end times of some steps in the run's directory.
 """
 
 from __future__ import annotations
@@ -30,41 +30,41 @@ WARM_UP_SHARE = 0.25
 
 
 class SilentMeter(StepMeter):
-    """Notes the time now and then, and reports nothing."""
+    """Records the time at intervals, and reports nothing."""
 
-    # Step, time and processor time, oldest first; a process is one rank of one run.
+    # Step, time and processor time, in order. Shared by the class, because a process is one rank of one run.
     moments: list[tuple[int, float, float]] = []  # noqa: RUF012
 
     def is_report_due(self) -> bool:
-        """Never."""
+        """Return False."""
         return False
 
     def add_loss(self, share: Tensor) -> None:
-        """It is reported to nobody."""
+        """Ignore the loss."""
 
     def step_done(self, *, step: int, **others: Any) -> Command | None:  # noqa: ARG002
-        """Note when a step ended, now and then."""
+        """Record the end time of every NOTE_EVERY-th step."""
         if step % NOTE_EVERY == 0:
             self.moments.append((step, time.time(), time.process_time()))
         return None
 
     def flush(self) -> None:
-        """There is nothing to report."""
+        """Do nothing."""
 
     def report(self) -> Command | None:
-        """There is nothing to report, and nobody to ask for anything."""
+        """Report nothing and receive no command."""
         return None
 
 
 def cpu_ms_per_step(moments: Sequence[tuple[int, float, float]]) -> float:
-    """Return the milliseconds of processor time that a step took after the first quarter of the run."""
+    """Return the milliseconds of processor time per step after the first quarter of the run."""
     counted = [moment for moment in moments if moment[0] >= WARM_UP_SHARE * moments[-1][0]]
     (first, _, before_s), (last, _, after_s) = counted[0], counted[-1]
     return 1000 * (after_s - before_s) / (last - first)
 
 
 def main() -> None:
-    """Train, and leave the moments behind."""
+    """Train, and write the recorded times."""
 
     def nobody(*_: Any, **__: Any) -> NullReporter:
         return NullReporter()

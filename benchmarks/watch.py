@@ -1,10 +1,10 @@
-"""What a person waits for: click to first point, event to pixel, bytes per update, and the result.
+"""Delays that a user sees: click to first point, event to pixel, bytes per update, and the result.
 
     python -m benchmarks.watch [--seconds 60] [--config '{"dataset": "austen", "model": "gpt"}']
 
-Presses Start in a real Chromium, watches for the given time and prints one JSON object. An event's
-latency is counted for every step event, not only for the newest of an update: from its `time_unix_s`
-to the animation frame after the chart with it was drawn.
+Presses Start in a real Chromium, watches for the given time and prints one JSON object. Latency is measured
+for every step event, not only for the latest of an update: from its `time_unix_s` to the animation frame
+after the chart with it was drawn.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def watch(runs_dir: Path, config: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Start a run by a click (by the endpoint where `config` is not the default) and watch it."""
+    """Start a run by a click, or by the endpoint if `config` is not the default, and watch it."""
     with page_driver.serve(runs_dir) as server, page_driver.open_browser() as browser:
         page = page_driver.open_page(browser, server.address, times_frames=True)
         page.get_by_role("button", name="Start").wait_for()
@@ -97,7 +97,7 @@ def _figures(run: RunDirectory, page: Page, clicked: float, seconds: float) -> d
 
 
 def _latencies_ms(steps: list[events.Event], log: list[dict[str, Any]]) -> list[float]:
-    """Return the delay of each step event that came after the page had its snapshot."""
+    """Return the delay of each step event after the page's snapshot."""
     latencies: list[float] = []
     draws = iter(log)
     draw = next(draws)

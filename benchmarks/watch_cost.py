@@ -1,9 +1,9 @@
-"""What watching costs a script: processor time of steps with and without the hooks, in alternating blocks.
+"""Cost of watching a script: processor time of steps with and without the hooks, in alternating blocks.
 
     torchrun --nproc-per-node 2 -m benchmarks.watch_cost --width 256 --blocks 60 --steps 250
 
-Pairs of processes differ by several percent; blocks of one process are compared instead. The recorder's
-thread runs in both, and writes what the watched blocks have left.
+Blocks of one process are compared, because pairs of processes differ by several percent. The recorder's
+thread runs in both, and writes the remaining records of the watched blocks.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Switch:
 
 
 def endless(loader: DataLoader[Any]) -> Iterator[Any]:
-    """Yield batches of one pass after the other."""
+    """Yield the batches of repeated passes."""
     while True:
         yield from loader
 

@@ -1,15 +1,15 @@
-"""What watching costs training: telemetry, events, a page and its viewers, against a job without any of them.
+"""Cost of watching a run: telemetry, events, a page and its viewers, compared with a job without them.
 
     python -m benchmarks.watching [--rounds 7] [--model mlp] [--size ''] [--steps 4000] [--viewers 5]
                                   [--browser] [--json FILE]
 
-In turns, the same training on two CPU ranks: once started on a served page and followed by so many viewers,
-once by torchrun with no page, no supervisor, no events, no telemetry and no losses averaged
-(`benchmarks/unwatched_worker`). Counted are the steps of the last three quarters, by the clock on the wall.
+Alternates the same training on two CPU ranks: started on a served page and followed by the viewers, and
+started by torchrun without page, supervisor, events, telemetry and averaged losses
+(`benchmarks/unwatched_worker`). Rates are wall-clock rates over the last three quarters of the steps.
 
-The viewers are clients that read the run's live stream as a browser does, on the same cores as training;
-each has to have seen the last step. Browsers would draw on these cores too, and the measure would be of
-them: with --browser one of them is a real Chromium that shows the run's page.
+The viewers are clients that read the run's live stream as a browser does, on the same cores as training; each
+must receive the last step. Browsers would also draw on these cores and dominate the measurement: with
+--browser one of the viewers is a real Chromium that shows the run's page.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Seen = list[tuple[int, float]]
 
 
 def main() -> None:
-    """Measure in turns and print the table."""
+    """Measure alternately and print the table."""
     parser = pairs.parser_of(__doc__)
     parser.add_argument("--model", default="mlp")
     parser.add_argument("--size", default="")
@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def configuration(options: Namespace) -> dict[str, Any]:
-    """Return what both jobs train."""
+    """Return the configuration of both jobs."""
     return {
         "model": options.model,
         "model_size": options.size,
@@ -92,10 +92,10 @@ def configuration(options: Namespace) -> dict[str, Any]:
 
 
 def unwatched(options: Namespace) -> Figures:
-    """Train without anything that watches.
+    """Train without any watching.
 
     Raises:
-        RuntimeError: when the job failed.
+        RuntimeError: the job failed.
     """
     with tempfile.TemporaryDirectory() as folder:
         run = rundir.create(Path(folder), config_module.parse(configuration(options)))
@@ -112,10 +112,10 @@ def unwatched(options: Namespace) -> Figures:
 
 
 def watched(options: Namespace) -> Figures:
-    """Train on a served page, with its viewers.
+    """Train on a served page, with viewers.
 
     Raises:
-        RuntimeError: when the run did not finish, or a viewer has not seen all of it.
+        RuntimeError: the run did not finish, or a viewer did not receive all of its events.
     """
     num_clients = options.viewers - options.browser
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
@@ -145,7 +145,7 @@ def watched(options: Namespace) -> Figures:
 
 
 async def read_stream(client: httpx.AsyncClient, address: str, seen: Seen) -> None:
-    """Read a run's stream until it is cancelled; append each message's cursor and time of arrival."""
+    """Read a run's stream until cancelled. Append each message's cursor and time of arrival."""
     async with client.stream("GET", address) as response:
         response.raise_for_status()
         cursor = -1
@@ -158,7 +158,7 @@ async def read_stream(client: httpx.AsyncClient, address: str, seen: Seen) -> No
 
 @contextlib.contextmanager
 def viewers(address: str, count: int) -> Iterator[list[Seen]]:
-    """Read a stream with so many clients until the block ends; gives what each has seen so far."""
+    """Read a stream with this number of clients until the block ends. Yield what each has received so far."""
     seen_by_each: list[Seen] = [[] for _ in range(count)]
     is_over = threading.Event()
 
@@ -180,10 +180,10 @@ def viewers(address: str, count: int) -> Iterator[list[Seen]]:
 
 
 def wait_until_seen(seen_by_each: list[Seen], num_events: int) -> None:
-    """Wait until every viewer has seen a run's last event.
+    """Wait until every viewer has received a run's last event.
 
     Raises:
-        RuntimeError: when one has not.
+        RuntimeError: a viewer has not received it after CATCH_UP_S.
     """
     deadline = time.monotonic() + CATCH_UP_S
     while not all(seen and seen[-1][0] >= num_events for seen in seen_by_each):

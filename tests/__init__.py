@@ -1,1 +1,1 @@
-"""Tests, split by what they cost: unit, integration (real torchrun), faults, ui, gpu."""
+"""Tests, split by cost: unit, integration (real torchrun), faults, ui, gpu."""

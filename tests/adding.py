@@ -1,4 +1,4 @@
-"""The examples of docs/adding.md, put into a copy of the repository as a reader would put them."""
+"""Apply the examples of docs/adding.md to a copy of the repository."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ CHARTS = "ddp_gui/events/tables.py"
 INSIGHTS = "ddp_gui/events/analysis/insights.py"
 COMMANDS = "trainers/contract/commands.py"
 HANDLERS = "trainers/control.py"
-# Where an entry goes, by file; a function goes to the end.
+# Insertion point of an entry, by file. Functions are appended at the end of the file.
 ENDS = {CHARTS: "\n)\n\n\ndef chart_columns(", COMMANDS: "\n}\nCOMMAND_NAMES"}
 
 
 def examples() -> dict[str, str]:
-    """Return the code of each example by the path that was named last before it."""
+    """Return the code of each example, keyed by the path mentioned last before it."""
     found: dict[str, str] = {}
     path = ""
     for part in re.split(r"(?m)^```python\n(.*?)^```\n", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL):
@@ -32,12 +32,12 @@ def examples() -> dict[str, str]:
 
 
 def new_files() -> list[str]:
-    """Return the paths of the examples that are files of their own."""
+    """Return the paths of the examples that are new files."""
     return [path for path in examples() if path not in (*ENDS, INSIGHTS, HANDLERS)]
 
 
 def add_to(root: Path) -> None:
-    """Put every example into a copy of the repository."""
+    """Add every example to a copy of the repository."""
     for path, code in examples().items():
         place = root / path
         if path in ENDS:
@@ -53,7 +53,7 @@ def add_to(root: Path) -> None:
 
 
 def copy_with_examples(root: Path) -> Path:
-    """Copy what runs of the repository, add the examples, and return the copy."""
+    """Copy the runnable part of the repository, add the examples, and return the path of the copy."""
     for folder in ("trainers", "ddp_gui", "assets"):
         shutil.copytree(REPOSITORY / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for file in (REPOSITORY / "app.py", *REPOSITORY.glob("docs/glossary.md")):

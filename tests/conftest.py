@@ -1,4 +1,4 @@
-"""Fixtures and markers for all tests; each folder is a marker of its own."""
+"""Fixtures and markers for all tests. Each folder has its own marker."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from tests.cluster.ssh_hosts import SshHosts
 from tests.harness import REPOSITORY, Launcher
 from trainers.contract.rundir import RunDirectory
 
-# Always the same examples, so that a failure is the change's; `--hypothesis-profile=long` tries new ones.
-# How long examples take to be made and tried says how busy the machine is, not whether the code is right.
+# Use the same examples in every run, so that a failure is caused by the change; `--hypothesis-profile=long`
+# tries new examples. The time per example depends on the load of the machine, so the profiles have no
+# deadline.
 ANY_SPEED: Any = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("short", derandomize=True, database=None, max_examples=30, **ANY_SPEED)
 settings.register_profile("long", max_examples=10_000, print_blob=True, **ANY_SPEED)
@@ -29,13 +30,13 @@ FOLDERS = ("unit", "integration", "faults", "gpu", "paper_gpu", "ui")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Take the limit that keeps `make quick` quick."""
+    """Add the option `--most-cpu-s`, the CPU time limit of `make quick`."""
     parser.addoption("--most-cpu-s", type=float, help="a test that takes more processor time fails")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
-    """Fail a test that costs more than it may. Processor time, not the clock: the machine may be busy."""
+    """Fail a test that exceeds its limit of CPU time. Wall time would depend on the load of the machine."""
     before_s = _cpu_s()
     yield
     cost_s, most_s = _cpu_s() - before_s, item.config.getoption("--most-cpu-s")
@@ -51,7 +52,7 @@ def _cpu_s() -> float:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark each test by the folder it lies in, so that `-m unit` picks what is cheap."""
+    """Mark each test with the name of its folder, so that `-m unit` selects the cheap tests."""
     here = Path(__file__).parent
     for item in items:
         if not item.path.is_relative_to(here):
@@ -59,7 +60,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         folder = item.path.relative_to(here).parts[0]
         if folder in FOLDERS:
             item.add_marker(folder)
-    # What is cheap first; but side by side what is long, so that no core waits for it at the end.
+    # Run cheap tests first in a single process. With xdist, start long tests first so that no core is idle at
+    # the end.
     is_worker = hasattr(config, "workerinput")
     items.sort(key=_cost, reverse=is_worker)
     if is_worker:
@@ -71,9 +73,9 @@ def _cost(item: pytest.Item) -> int:
 
 
 def _between(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Return the items with the files that mostly wait, for clusters, spread between those that compute.
+    """Return the items with files that mostly wait for clusters interleaved with files that compute.
 
-    Workers take file by file: so one seldom waits while another does, and no core is idle.
+    xdist workers take one file at a time, so interleaving keeps workers from waiting at the same time.
     """
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
@@ -104,8 +106,8 @@ def run(tmp_path: Path) -> RunDirectory:
 
 @pytest.fixture
 def launcher(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Launcher]:
-    """Start runs in the test's own folder; afterwards none of their processes is left."""
-    is_literal = "faults" in request.node.keywords  # what goes wrong, goes wrong with what users run
+    """Start runs in the test's own folder, and kill all their processes afterwards."""
+    is_literal = "faults" in request.node.keywords  # fault tests execute exactly what users run
     started = Launcher(tmp_path / "runs", REPOSITORY if is_literal else None)
     yield started
     started.close()
@@ -113,7 +115,7 @@ def launcher(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Launche
 
 @pytest.fixture(scope="session")
 def shared_launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
-    """Start runs that several tests look at."""
+    """Start runs that several tests share."""
     started = Launcher(tmp_path_factory.mktemp("shared") / "runs")
     yield started
     started.close()
@@ -121,7 +123,7 @@ def shared_launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launch
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
-    """Start a real Slurm cluster of two nodes; in CI its absence is a failure."""
+    """Start a real Slurm cluster of two nodes. A missing Slurm installation is a failure in CI."""
     if missing := what_is_missing():
         (pytest.fail if "CI" in os.environ else pytest.skip)(f"NOT RUN: {missing}")
     with slurm_cluster(tmp_path_factory.mktemp("slurm")) as cluster:
@@ -130,7 +132,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
 
 @pytest.fixture(scope="module")
 def slurm_with_gpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
-    """Start a real Slurm cluster with two partitions, one of which has GPUs as far as Slurm knows."""
+    """Start a real Slurm cluster with two partitions, one of which has GPUs in Slurm's configuration."""
     if missing := what_is_missing():
         (pytest.fail if "CI" in os.environ else pytest.skip)(f"NOT RUN: {missing}")
     with slurm_cluster(tmp_path_factory.mktemp("slurm"), WITH_GPUS) as cluster:
@@ -139,7 +141,7 @@ def slurm_with_gpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmC
 
 @pytest.fixture(scope="module")
 def slurm_with_accounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
-    """Start a real Slurm cluster with accounting, QOS and preemption; the database is the test's own."""
+    """Start a real Slurm cluster with accounting (a private database), QOS and preemption."""
     if missing := what_is_missing(has_accounting=True):
         (pytest.fail if "CI" in os.environ else pytest.skip)(f"NOT RUN: {missing}")
     with slurm_cluster(tmp_path_factory.mktemp("slurm"), WITH_ACCOUNTS) as cluster:
@@ -148,7 +150,7 @@ def slurm_with_accounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sl
 
 @pytest.fixture(scope="module")
 def ssh_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHosts]:
-    """Start two hosts that are reached by SSH; in CI their absence is a failure."""
+    """Start two hosts that are reached by SSH. Missing requirements are a failure in CI."""
     if missing := ssh_hosts_module.what_is_missing():
         (pytest.fail if "CI" in os.environ else pytest.skip)(f"NOT RUN: {missing}")
     with ssh_hosts_module.ssh_hosts(tmp_path_factory.mktemp("ssh")) as hosts:
@@ -157,7 +159,7 @@ def ssh_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHosts]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Return a folder on a file system of 48 MiB; the test is skipped where none can be mounted."""
+    """Return a folder on a file system of 48 MiB. Skip the test if it cannot be mounted."""
     folder = tmp_path / "small_disk"
     folder.mkdir()
     if os.geteuid() != 0:

@@ -1,4 +1,4 @@
-"""Starts real runs for the tests, waits for what they say, and leaves no process behind."""
+"""Start real runs for tests, wait for their events, and clean up all their processes."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from trainers.machine import processes
 REPOSITORY = Path(__file__).resolve().parent.parent
 POLL_S = 0.02
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
-# Only what fails waits so long: a machine that others use as well is many times slower.
+# Upper bounds that only failing tests reach. A shared machine can be many times slower than an idle one.
 START_TIMEOUT_S = 180.0
 END_TIMEOUT_S = 180.0
 ANSWER_TIMEOUT_S = 180.0
 A_LITTLE_S = 0.1
-# Every time that a test waits is multiplied by it, on a machine that is busy with other work.
+# Factor for all timeouts, for machines that are busy with other work.
 TIMEOUT_SCALE = float(os.environ.get("TESTS_TIMEOUT_SCALE", "1"))
 
-# Small enough for seconds on two cores, and on the CPU also where there is a GPU.
+# Takes seconds on two cores, and uses the CPU even on a machine with a GPU.
 SMALL = {
     "dataset": "digits",
     "model": "mlp",
@@ -46,7 +46,7 @@ SMALL = {
 
 
 def wait_until(what: str, is_true: Callable[[], Any], timeout_s: float) -> Any:
-    """Poll until `is_true` gives something true and return it; fail naming `what` at the deadline."""
+    """Poll until `is_true` returns a truthy value and return it. The error on timeout contains `what`."""
     timeout_s *= TIMEOUT_SCALE
     deadline = time.monotonic() + timeout_s
     while True:
@@ -61,10 +61,10 @@ def wait_until(what: str, is_true: Callable[[], Any], timeout_s: float) -> Any:
 def run_to_end(
     command: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
-    """Run a program in the repository; return its exit code, and what it said on both outputs.
+    """Run a program in the repository and return its exit code and its combined output.
 
     Raises:
-        TimeoutExpired: after its time; then it is killed with everything that it has started.
+        TimeoutExpired: on timeout, after the program and all its descendants were killed.
     """
     with subprocess.Popen(
         command,
@@ -87,12 +87,12 @@ def run_to_end(
 
 
 def create_run(runs_dir: Path, **values: Any) -> RunDirectory:
-    """Make a run directory with the small configuration, changed by `values`."""
+    """Create a run directory with the small configuration, changed by `values`."""
     return rundir.create(runs_dir, config.parse(SMALL | values))
 
 
 def processes_of(run: RunDirectory) -> list[psutil.Process]:
-    """Return every living process with the run's directory on its command line, or its output in its logs."""
+    """Return the live processes that belong to the run."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -104,14 +104,14 @@ def processes_of(run: RunDirectory) -> list[psutil.Process]:
 
 
 def belongs_to(process: psutil.Process, run: RunDirectory) -> bool:
-    """Tell whether a process has the run's directory on its command line, or its output in the run's logs."""
+    """Return True if the process has the run directory on its command line or writes to the run's logs."""
     output = processes.output_of(process.pid)
     is_output = output is not None and (output.parent == run.logs or output == supervisor_output(run))
     return is_output or str(run.path) in process.cmdline()
 
 
 def supervisor_output(run: RunDirectory) -> Path:
-    """Return the file to which `LiveRun` sends what the supervisor prints."""
+    """Return the file that receives the supervisor's output."""
     return run.path.parent / f"{run.run_id}.supervisor.log"
 
 
@@ -119,13 +119,13 @@ def _started_unix_s(process: psutil.Process) -> float:
     try:
         return process.create_time()
     except psutil.NoSuchProcess:
-        return math.inf  # it has ended meanwhile
+        return math.inf  # the process has ended
 
 
 def let_go_on_until(process: psutil.Process, what: str, is_true: Callable[[], Any], timeout_s: float) -> Any:
-    """Let a process go on a little at a time until something is true, and leave it standing still.
+    """Run a process in short slices until `is_true` returns a truthy value; leave the process suspended.
 
-    So what it does cannot be over before it is looked at, however late that is.
+    The process cannot finish its work before the caller inspects it, however slow the caller is.
     """
 
     def is_true_after_a_little() -> Any:
@@ -139,12 +139,12 @@ def let_go_on_until(process: psutil.Process, what: str, is_true: Callable[[], An
 
 
 def ranks_below(torchrun: psutil.Process) -> list[psutil.Process]:
-    """Return the ranks torchrun has started, by rank: it starts one after the other."""
+    """Return torchrun's child processes in rank order, which is the order of their creation."""
     return sorted(torchrun.children(), key=lambda process: (process.create_time(), process.pid))
 
 
 def ranks_of(run: RunDirectory) -> dict[int, int]:
-    """Return the process of each rank of a run: the first one whose output goes to its log."""
+    """Return the PID of each rank of a run: the oldest process whose output is the rank's log."""
     logs = {run.rank_log(rank): rank for rank in range(run.read_config().nproc_per_node)}
     youngest_first = sorted(processes_of(run), key=_started_unix_s, reverse=True)
     outputs = {processes.output_of(process.pid): process.pid for process in youngest_first}
@@ -152,7 +152,7 @@ def ranks_of(run: RunDirectory) -> dict[int, int]:
 
 
 def torchrun_by_hand(run: RunDirectory, *extra: str) -> list[str]:
-    """Return the literal command of the page, with this interpreter's torchrun."""
+    """Return the command that the page shows, with this interpreter's torchrun."""
     return torchrun.literal_command(
         [*torchrun.worker_arguments(run.read_config(), run.path), *extra], TORCHRUN
     )
@@ -164,7 +164,7 @@ def torchrun_of(num_ranks: int, module: str, *arguments: str) -> list[str]:
 
 
 def torchrun_that_forks(arguments: list[str]) -> list[str]:
-    """Return the command of a torchrun that imports torch once for all its ranks, where that can be done."""
+    """Return the command of a torchrun that imports torch once for all its ranks, if forking is supported."""
     if not fork_server.can_fork():
         return torchrun.literal_command(arguments, TORCHRUN)
     program = (sys.executable, "-m", fork_server.__name__, str(os.getpid()))
@@ -172,11 +172,12 @@ def torchrun_that_forks(arguments: list[str]) -> list[str]:
 
 
 class LiveRun:
-    """One run that was started under a supervisor, seen from outside: by its files and processes.
+    """A run under a supervisor, observed from outside through its files and processes.
 
     Args:
-        repository: Where the supervisor is executed as a user's is; None: forked, see `torch_template`.
-        environment: Further variables, with which it is always executed.
+        repository: Folder in which the supervisor is executed as for a user. If None, the supervisor is
+            forked, see `torch_template`.
+        environment: Additional variables. If there are any, the supervisor is always executed.
     """
 
     def __init__(
@@ -188,7 +189,7 @@ class LiveRun:
     ) -> None:
         self.run = run
         self.environment = dict(environment or {})
-        # Read on from where the file ended: whoever waits looks fifty times a second.
+        # Skip the events of earlier starts, then read incrementally: waiting polls fifty times a second.
         self._events: list[Event] = []
         self._events_offset = 0
         self._read_events()
@@ -213,7 +214,7 @@ class LiveRun:
                 )
 
     def events(self, kind: str | None = None) -> list[Event]:
-        """Return the events of this start of the run, of one kind or all."""
+        """Return the events since this start of the run, of one kind or all."""
         self._read_events()
         return [event for event in self._events if kind is None or event["kind"] == kind]
 
@@ -225,7 +226,7 @@ class LiveRun:
             self._events += batch
 
     def states(self) -> list[str]:
-        """Return the states the run went through since this start."""
+        """Return the states of the run since this start."""
         return [event["state"] for event in self.events("state")]
 
     def losses(self) -> dict[int, float]:
@@ -239,7 +240,7 @@ class LiveRun:
         *,
         timeout_s: float = START_TIMEOUT_S,
     ) -> Event:
-        """Return the first event of this kind that fits; fail at once when the run ends without it."""
+        """Return the first event of this kind that matches. Fail as soon as the run ends without it."""
 
         def look() -> Event | None:
             ended = self.supervisor.poll() is not None
@@ -251,43 +252,43 @@ class LiveRun:
         return event
 
     def wait_for_step(self, step: int) -> None:
-        """Wait until this step was reported."""
+        """Wait until this step is reported."""
         self.wait_for("step", lambda event: event["step"] >= step)
 
     def ask(self, name: str, **arguments: Any) -> Event:
-        """Give a command and return the `command` event that answers it."""
+        """Send a command and return the `command` event that answers it."""
         asked = self.run.append_command(name, **arguments)
         return self.wait_for("command", lambda event: event["id"] == asked, timeout_s=ANSWER_TIMEOUT_S)
 
     def pause_at_start(self) -> Event:
-        """Let the run stand still as soon as it trains, and go on with `ask("resume")`; return the answer.
+        """Pause the run as soon as it trains and return the answer; `ask("resume")` continues it.
 
-        So a short run can be looked at that a fast machine would have ended by then. Nothing of what is
-        computed changes.
+        Without the pause, a short run could end on a fast machine before the test inspects it. The computed
+        numbers do not change.
         """
-        # What is asked before the supervisor reads the file is not asked of this start.
+        # A command written before the supervisor opens the file does not apply to this start.
         wait_until("the ranks being started", self.run.rank_log(0).exists, START_TIMEOUT_S)
         asked = self.run.append_command("pause")
         return self.wait_for("command", lambda event: event["id"] == asked)
 
     def wait_for_end(self, timeout_s: float = END_TIMEOUT_S) -> Status:
-        """Wait for the supervisor's end and return the final status."""
+        """Wait until the supervisor ends and return the final status."""
         wait_until("the end of the run", lambda: self.supervisor.poll() is not None, timeout_s)
         return liveness.read_status(self.run)
 
     def is_over_within(self, timeout_s: float) -> Status:
-        """Wait for the supervisor's end and for every process being gone, both within this time."""
+        """Wait until the supervisor and all processes of the run have ended, with one timeout for both."""
         began = time.monotonic()
         status = self.wait_for_end(timeout_s)
         self.wait_for_no_process(timeout_s - (time.monotonic() - began))
         return status
 
     def wait_for_no_process(self, timeout_s: float) -> None:
-        """Fail when a process of the run is left at the deadline."""
+        """Fail if a process of the run still exists at the deadline."""
         wait_until("no process of the run being left", lambda: not processes_of(self.run), timeout_s)
 
     def reap(self) -> None:
-        """Take the exit code of a supervisor that was killed, in a thread: a zombie is nobody left."""
+        """Reap a killed supervisor in a thread, so that it does not remain as a zombie."""
         threading.Thread(target=self.supervisor.wait, daemon=True).start()
 
     def torchrun(self) -> psutil.Process:
@@ -302,23 +303,25 @@ class LiveRun:
         return psutil.Process(self.ranks()[rank])
 
     def ranks(self) -> dict[int, int]:
-        """Return the process of each rank."""
+        """Return the PID of each rank."""
         return ranks_of(self.run)
 
     def story(self) -> str:
-        """Return the status and the ends of all logs, for a failure's message."""
+        """Return the status and the tail of each log, for assertion messages."""
         paths = [self._output, *sorted(self.run.logs.glob("*.log"))]
         ends = "\n".join(f"--- {path.name}\n{path.read_text(errors='replace')[-1500:]}" for path in paths)
         return f"{liveness.read_status(self.run)}\n{self.states()}\n{ends}"
 
     def kill(self) -> None:
-        """End every process of the run, whatever state it is in."""
+        """Kill every process of the run, in any state."""
         self.supervisor.kill()
         self.supervisor.wait(timeout=ANSWER_TIMEOUT_S)
         wait_until("the end of every process", lambda: not self._kill_those_there(), ANSWER_TIMEOUT_S)
 
     def _kill_those_there(self) -> list[psutil.Process]:
-        """Kill those there are now: while they are told, one may have started another."""
+        """Kill the current processes. A process may start another one during the scan, so callers repeat
+        this.
+        """
         there = processes_of(self.run)
         for process in there:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -327,10 +330,10 @@ class LiveRun:
 
 
 class Launcher:
-    """Starts runs below one directory; `close` ends whatever still lives.
+    """Start runs below one directory. `close` kills all their processes.
 
     Args:
-        repository: Where supervisors are executed; None: they are forked, see `torch_template`.
+        repository: Folder in which supervisors are executed. If None, they are forked, see `torch_template`.
     """
 
     def __init__(self, runs_dir: Path, repository: Path | None = None) -> None:
@@ -348,17 +351,17 @@ class Launcher:
         resume_step: int | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> LiveRun:
-        """Start a run that exists, from the beginning or from a checkpoint."""
+        """Start an existing run, from the beginning or from a checkpoint."""
         live = LiveRun(run, resume_step, self.repository, environment)
         self._live.append(live)
         return live
 
     def close(self) -> None:
-        """Kill what is left of every run and check that nothing is."""
+        """Kill the remaining processes of every run and check that they have ended."""
         for live in self._live:
             live.kill()
 
 
 def all_events(run: RunDirectory) -> list[Event]:
-    """Return all whole events of a run."""
+    """Return all complete events of a run."""
     return list(events.read_all(run.events))

@@ -1,11 +1,11 @@
-"""How long each route, stream and endpoint holds the event loop when its inputs are at their limits.
+"""Measure how long each route, stream and endpoint blocks the event loop with inputs at their limits.
 
     python -m tests.loop_delay [--runs 1000] [--only WORDS]
 
-Routes and endpoints are read from the app itself, so a new one is covered. The page is served in a thread of
-this process; each request is sent over a socket of its own. What counts is the processor time that the loop's
-thread spends in one callback, or that this process spends while the loop's timer is late: programs outside do
-not count. A request that exceeds the limit is repeated, and the shortest of three counts.
+Routes and endpoints are read from the app, so new ones are covered automatically. The page is served in a
+thread of this process, and each request uses its own socket. The measure is the CPU time that the loop's
+thread spends in one callback, or that this process spends while the loop's timer is late; other programs do
+not count. A request that exceeds the limit is repeated, and the minimum of three attempts counts.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from ddp_gui.options import Options
 from ddp_gui.plan.catalogue import CatalogueSource, default_cache_file
 from tests import made_up_runs
 
-# Room for the request line and the headers that every request has.
+# Leave room for the request line and the standard headers.
 QUERY_BYTES = MAX_HEADER_BYTES - 1_500
 BODY_BYTES = MAX_BODY_BYTES - 2_000
 ATTEMPTS = 3
@@ -61,7 +61,7 @@ QUEUED_S = 0.08
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One request, as it is sent."""
+    """One HTTP request as raw bytes."""
 
     target: str
     what: str
@@ -70,7 +70,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Worst:
-    """The longest time that a route held the loop, and the input that did."""
+    """The longest time that a route blocked the loop, and the input that caused it."""
 
     target: str
     seconds: float
@@ -81,13 +81,14 @@ class Worst:
 
 @dataclass
 class Page:
-    """A served page and its measured loop."""
+    """A served page and the measurement of its event loop."""
 
     app: FastAPI
     address: tuple[str, int]
     delay: LoopDelay
     run_ids: list[str]
-    # Of the account that asks, and another one to log out; empty: nobody logs in.
+    # Session cookies of the account that sends the requests, and of a second session to log out. Empty
+    # without login.
     cookie: bytes = b""
     cookie_to_end: bytes = b""
 
@@ -102,10 +103,10 @@ class Page:
 def served(
     folder: Path, num_runs: int, login: Login | None = None, form: Mapping[str, str] | None = None
 ) -> Iterator[Page]:
-    """Serve the page in a thread, over that many runs.
+    """Serve the page in a thread, with `num_runs` runs.
 
     Args:
-        form: the name and the password of the account that asks.
+        form: Name and password of the account that sends the requests.
     """
     options = Options(host="127.0.0.1", port=0, runs_dir=folder / "runs", open_browser=False)
     options.runs_dir.mkdir(parents=True)
@@ -157,7 +158,7 @@ def _log_in(page: Page, form: Mapping[str, str]) -> bytes:
 
 
 def ask(page: Page, data: bytes, *, is_stream: bool = False, cookie: bytes | None = None) -> bytes:
-    """Send a request and return the answer; of a stream only its beginning."""
+    """Send a request and return the response; for a stream, only its beginning."""
     cookie = page.cookie if cookie is None else cookie
     if cookie:
         request_line, rest = data.split(b"\r\n", 1)
@@ -165,7 +166,7 @@ def ask(page: Page, data: bytes, *, is_stream: bool = False, cookie: bytes | Non
     received = b""
     with socket.create_connection(page.address) as sender:
         sender.settimeout(FIRST_BYTE_S)
-        with contextlib.suppress(ConnectionError):  # refused before all of it was sent
+        with contextlib.suppress(ConnectionError):  # the server may refuse before everything is sent
             sender.sendall(data)
         with contextlib.suppress(ConnectionError, TimeoutError):
             while piece := sender.recv(1_000_000):
@@ -178,7 +179,7 @@ def ask(page: Page, data: bytes, *, is_stream: bool = False, cookie: bytes | Non
 def request(
     method: str, path: str, body: bytes = b"", kind: str = "application/json", more: bytes = b""
 ) -> bytes:
-    """Return a request as it is sent."""
+    """Return a request as raw bytes."""
     head = (
         f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nAccept-Encoding: gzip, br\r\n"
     )
@@ -188,7 +189,7 @@ def request(
 
 
 def measure(page: Page, asked: Request) -> tuple[float, str]:
-    """Return for how long a request holds the loop, at the least of a few attempts, and its status."""
+    """Return the minimum time over a few attempts that a request blocks the loop, and its status."""
     least, status = float("inf"), ""
     cookie = (
         b"" if "headers" in asked.target else page.cookie_to_end if "/logout" in asked.target else page.cookie
@@ -197,7 +198,7 @@ def measure(page: Page, asked: Request) -> tuple[float, str]:
     for _ in range(ATTEMPTS):
         page.delay.forget()
         answer = ask(page, asked.data, is_stream=is_stream, cookie=cookie)
-        # A call that was queued is still to be worked on.
+        # A queued call is processed after the response.
         time.sleep(QUEUED_S if "queue/join" in asked.what or asked.what.startswith("join") else 2 * TICK_S)
         ticks, held = page.delay.readings()
         late = max((min(tick.late_s, tick.process_cpu_s) for tick in ticks), default=0.0)
@@ -212,7 +213,7 @@ def measure(page: Page, asked: Request) -> tuple[float, str]:
 
 
 def texts(size: int) -> Mapping[str, str]:
-    """Return strings of that many bytes, as a query or a path segment holds them."""
+    """Return strings of `size` bytes, encoded for a query or a path segment."""
     return {
         "letters": "a" * size,
         "digits": "1" * size,
@@ -228,7 +229,7 @@ def texts(size: int) -> Mapping[str, str]:
 
 
 def values(size: int) -> Mapping[str, str]:
-    """Return JSON values of at most that many bytes, with as many parts as are let in."""
+    """Return JSON values of at most `size` bytes, with as many parts as the limits allow."""
     num_parts, num_values = (
         min(size // 5, front.MAX_PARTS - 60),
         min(size // 9, front.MAX_VALUES - 100),
@@ -267,7 +268,7 @@ def _list(items: list[str]) -> str:
 
 
 def headers(name: bytes = b"a") -> Mapping[str, bytes]:
-    """Return headers of as many bytes as are let in."""
+    """Return headers of the maximum total size."""
     size = QUERY_BYTES
     return {
         "many headers": b"a:b\r\n" * (size // 5),
@@ -283,7 +284,7 @@ def headers(name: bytes = b"a") -> Mapping[str, bytes]:
     }
 
 
-# --- what is asked ----------------------------------------------------------------------------------------
+# --- requests ---------------------------------------------------------------------------------------------
 
 
 def requests(page: Page) -> Iterator[Request]:
@@ -370,7 +371,7 @@ def _of_bodies(method: str, path: str, put: Callable[[str], str], target: str = 
 
 
 def _of_gradio(page: Page) -> Iterator[Request]:
-    """Yield requests to Gradio's routes that are open, but for those of functions."""
+    """Yield requests to Gradio's open routes, except those that call functions."""
     for route in iter_route_contexts(page.gradio.routes):
         for method in sorted(route.methods or ()):
             path = re.sub(r"\{[^}]*\}", "x", str(route.path))
@@ -392,7 +393,7 @@ def _of_gradio(page: Page) -> Iterator[Request]:
 
 
 def _of_functions(page: Page) -> Iterator[Request]:
-    """Yield calls of every named endpoint and of every function of the page, by each way to call it."""
+    """Yield calls of every named endpoint and every function of the page, over each transport."""
     demo = page.gradio.get_blocks()
     for number, function in demo.fns.items():
         if not function.fn or not function.api_name:
@@ -412,7 +413,7 @@ def _of_functions(page: Page) -> Iterator[Request]:
                 what=f"{way}, no data",
                 data=request("POST", path, f'{{"data":[]{more}}}'.encode()),
             )
-            # Longer ones are refused whichever function is called, but for those that take many ids.
+            # Longer bodies are refused for all functions except those that take many IDs.
             is_long = number == 0 or function.api_name in LONG_CALLS
             for size in (front.MAX_BYTES - 2_000, *([BODY_BYTES] if is_long else [])):
                 for what, value in values(size).items():
@@ -467,7 +468,7 @@ def measure_all(page: Page, only: str = "", say: Callable[[str], None] = lambda 
 
 
 def table(rows: Sequence[Worst]) -> str:
-    """Return the worst delay of each route as a table."""
+    """Return a Markdown table of the worst delay of each route."""
     lines = ["| route | worst delay of the loop | inputs | the worst one |", "|---|---|---|---|"]
     lines += [
         f"| {row.target} | {row.seconds * 1e3:.1f} ms | {row.num_inputs} | {row.what}: {row.status} |"

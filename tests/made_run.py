@@ -1,11 +1,11 @@
-"""Make up a run: a directory with the real files in it and invented, noisy numbers.
+"""Generate a synthetic run: a directory with the real file formats and random, noisy numbers.
 
     python -m tests.made_run RUN_DIR --steps 1000000
     python -m tests.made_run RUN_DIR --steps 100000 --live
 
-The first writes a run that has finished. With `--live` the process then stays, owns the run as a supervisor
-would, and appends one step event four times a second (or --per-second), as well as devices and ranks once a
-second, until it is ended by SIGTERM. It says `ready` when the history is written.
+The first command writes a finished run. With `--live` the process stays alive, holds the run's lock like a
+supervisor, and appends four step events per second (or --per-second) and one event of devices and ranks per
+second until SIGTERM. It prints `ready` once the history is written.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from trainers.files import json_files
 
 HISTORY_STEPS_PER_S = 100.0
 UPDATES_PER_S = 4.0
-# The pauses between updates vary by this share: no phase of a reader's own clock is favoured.
+# Relative jitter of the pause between updates, so that updates do not align with a reader's polling.
 JITTER = 0.3
 NUM_EVALUATIONS = 40
 BATCH_SIZE = 32
@@ -43,7 +43,7 @@ REASON = "Made up by a benchmark: none of these numbers was trained."
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """How many machines the run is on, and the ranks of each."""
+    """Number of nodes and ranks per node."""
 
     num_nodes: int = 1
     ranks_a_node: int = 2
@@ -57,7 +57,7 @@ PLAIN = Shape()
 
 
 def main() -> None:
-    """Make the run that the command line asks for."""
+    """Generate the run that the command line describes."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2, help="ranks of each machine")
     options = parser.parse_args()
     shape = Shape(num_nodes=options.nodes, ranks_a_node=options.ranks)
-    # Before the long writing, so that an early end is one as well.
+    # Installed before the history is written, so that an early SIGTERM also exits cleanly.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     run = RunDirectory(options.run_dir)
     if options.live:
@@ -80,7 +80,7 @@ def main() -> None:
 
 
 def make_finished(run: RunDirectory, num_steps: int, *, is_flat: bool = False, shape: Shape = PLAIN) -> None:
-    """Write a run of so many steps that has come to its end now."""
+    """Write a run of `num_steps` steps that has just finished."""
     began = time.time() - num_steps / HISTORY_STEPS_PER_S
     _create(run, num_steps, shape)
     _write_history(run, num_steps, num_steps, began, shape, is_flat=is_flat)
@@ -98,7 +98,7 @@ def go_on_live(
     is_flat: bool = False,
     shape: Shape = PLAIN,
 ) -> None:
-    """Write a run of so many steps, then go on with it until this process is told to end."""
+    """Write a run of `num_steps` steps, then append events until SIGTERM."""
     began = time.time() - num_steps / HISTORY_STEPS_PER_S
     planned = num_steps + max(1_000, num_steps // 10)
     _create(run, planned, shape)
@@ -117,7 +117,7 @@ def go_on_live(
 
 
 def _append_until_ended(file: EventFile, step: int, per_second: float, shape: Shape) -> None:
-    """Append a step event at each update, devices and ranks once a second, each in a write of its own."""
+    """Append a step event at each update, and devices and ranks once a second, each in a separate write."""
     chance = random.Random(step)
     next_step_at = next_look_at = time.monotonic()
     while True:
@@ -136,7 +136,7 @@ def _append_until_ended(file: EventFile, step: int, per_second: float, shape: Sh
 
 
 def _create(run: RunDirectory, planned_steps: int, shape: Shape) -> None:
-    """Make the directory and its configuration; never into one that holds a run."""
+    """Create the directory and its configuration. Fails if the directory exists."""
     run.path.mkdir(parents=True)
     run.logs.mkdir()
     run.checkpoints.mkdir()
@@ -168,7 +168,7 @@ def _status(state: events.State, began_unix_s: float, exit_code: int | None = No
 def _write_history(
     run: RunDirectory, num_steps: int, planned_steps: int, began_unix_s: float, shape: Shape, *, is_flat: bool
 ) -> None:
-    """Write the whole past in one go, as the lines that `EventFile` would have written."""
+    """Write the history directly, with the same lines as `EventFile`."""
     with run.events.open("w", encoding="utf-8") as file:
         lines = _history(num_steps, planned_steps, began_unix_s, shape, is_flat=is_flat)
         file.writelines(f'{{"seq":{seq},"time_unix_s":{line}}}\n' for seq, line in enumerate(lines))
@@ -177,7 +177,7 @@ def _write_history(
 def _history(
     num_steps: int, planned_steps: int, began_unix_s: float, shape: Shape, *, is_flat: bool
 ) -> Iterator[str]:
-    """Yield each event from its time on: steps, each second devices and ranks, now and then an evaluation."""
+    """Yield the lines from the time field on: steps, devices and ranks each second, periodic evaluations."""
     chance = random.Random(num_steps)
     yield _line(began_unix_s, "state", {"state": "starting", "reason": REASON})
     yield _line(began_unix_s, "plan", _plan(planned_steps, shape))
@@ -196,7 +196,7 @@ def _history(
 
 
 def _step_lines(num_steps: int, began_unix_s: float, *, is_flat: bool) -> Iterator[str]:
-    """Yield the step events, made by the array: a million of them in a few seconds."""
+    """Yield the step events. They are generated as arrays: a million take a few seconds."""
     chance = np.random.default_rng(num_steps)
     steps = np.arange(1, num_steps + 1)
     falling = np.ones(num_steps) if is_flat else 2.0 * np.exp(-5.0 * steps / num_steps) + 0.4
@@ -224,7 +224,7 @@ def _line(unix_s: float, kind: str, fields: dict[str, Any]) -> str:
 
 
 def step_fields(step: int, loss: float, factor: float) -> dict[str, Any]:
-    """Return the fields of one made-up step event."""
+    """Return the fields of one synthetic step event."""
     return {
         "step": step,
         "epoch": step // STEPS_PER_EPOCH,
@@ -324,7 +324,7 @@ def _evaluation(step: int, num_steps: int, chance: random.Random) -> dict[str, A
 
 
 def _checkpoint(step: int) -> dict[str, Any]:
-    """As of a run that keeps none of them: the events stay, the folders are gone."""
+    """Return the event of a checkpoint whose folder was already removed."""
     return {
         "step": step,
         "path": f"checkpoints/step_{step}",

@@ -1,8 +1,8 @@
-"""Run directories that were never trained, in the real file formats: for measuring the list of runs.
+"""Generate synthetic run directories in the real file formats, to measure the list of runs.
 
     python -m tests.made_up_runs FOLDER [--runs 5000] [--steps 300]
 
-Each is named as made up. No process stands behind any of them.
+The name of each run contains "made up". No process belongs to any of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BETWEEN_RUNS_S = 600.0
 
 
 def main() -> None:
-    """Make them."""
+    """Generate the runs that the command line describes."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def make(folder: Path, num_runs: int, num_steps: int) -> list[str]:
-    """Make runs that ended one after the other, the newest a moment ago; return their ids."""
+    """Generate consecutive runs, the last of which has just ended; return their IDs."""
     chance = random.Random(0)
     began = time.time() - num_runs * BETWEEN_RUNS_S
     return [
@@ -53,7 +53,7 @@ def make(folder: Path, num_runs: int, num_steps: int) -> list[str]:
 
 
 def make_one(folder: Path, number: int, num_steps: int, began: float, chance: random.Random) -> str:
-    """Make one run directory and return its id."""
+    """Generate one run directory and return its ID."""
     dataset, model = chance.choice(CHOICES)
     values = {
         "dataset": dataset,

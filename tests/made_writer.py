@@ -1,4 +1,4 @@
-"""Starts the process that makes a run up, for the benchmarks, and ends it."""
+"""Start and stop the process that generates a synthetic run, for benchmarks."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from trainers.contract.rundir import RunDirectory
 
 
 def finished_run(path: Path, num_steps: int, *extra: str) -> RunDirectory:
-    """Make a run that has ended, in a process of its own so that its memory is not ours."""
+    """Generate a finished run in a separate process, so that its memory is not part of the measurement."""
     subprocess.run([*_command(path, num_steps), *extra], cwd=REPOSITORY, check=True)
     return RunDirectory(path)
 
 
 @contextlib.contextmanager
 def live_run(path: Path, num_steps: int, *extra: str) -> Iterator[RunDirectory]:
-    """Make a run of so many steps and go on with it, four updates a second, until the block ends."""
+    """Generate a run of `num_steps` steps that receives four updates per second until the block ends."""
     command = [*_command(path, num_steps), "--live", *extra]
     process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE)
     try:

@@ -1,7 +1,8 @@
-"""What a client of NFS remembers of files that another machine writes (nfs(5)), made up on any file system.
+"""Simulate the attribute cache of an NFS client (nfs(5)) on any file system.
 
-A real client was seen to do so (docs/several-machines.md). What was seen by a `stat` stays as it was until it
-is opened, a name that was not there stays away until its folder is opened, and here nothing expires.
+The behaviour was observed on a real client (docs/several-machines.md). The result of a `stat` is cached until
+the file is opened, and a missing name stays missing until its folder is opened. Unlike a real cache, entries
+never expire.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pytest
 
 
 class NfsMemory:
-    """The memory of this machine of a folder; other machines write to it `elsewhere`."""
+    """This machine's cached view of a folder. Other machines write to the folder within `elsewhere`."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._folder = str(folder)
@@ -29,7 +30,7 @@ class NfsMemory:
 
     @contextlib.contextmanager
     def elsewhere(self) -> Iterator[None]:
-        """Be another machine for a while."""
+        """Act as another machine within the block: bypass the cache."""
         self._thread.is_elsewhere = True
         try:
             yield

@@ -1,4 +1,4 @@
-"""Another user of this machine: without rights of his own, he tries what the system lets him."""
+"""Run commands as another, unprivileged user of this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ needs_a_second_user = pytest.mark.skipif(os.geteuid() != 0, reason=NEEDS_ROOT)
 
 
 def has_done(*command: str | Path, gid: int = UID) -> bool:
-    """Let the other user run a command; tell whether it worked."""
+    """Run a command as the other user; return True if it succeeded."""
     ended = subprocess.run(
         command, user=UID, group=gid, extra_groups=[], capture_output=True, timeout=30, check=False
     )
@@ -26,7 +26,7 @@ def has_done(*command: str | Path, gid: int = UID) -> bool:
 
 
 def told(*command: str | Path) -> str:
-    """Let the other user run a command that works, and return what it printed."""
+    """Run a command as the other user and return its output; raise if it fails."""
     ended = subprocess.run(
         command, user=UID, group=UID, extra_groups=[], capture_output=True, timeout=60, check=True
     )
@@ -35,7 +35,7 @@ def told(*command: str | Path) -> str:
 
 @contextlib.contextmanager
 def holding(path: Path) -> Iterator[None]:
-    """Let the other user hold a lock meanwhile, as far as he can open the file."""
+    """Let the other user hold a lock on the file during the block, if they can open it."""
     with subprocess.Popen(
         ["flock", "--no-fork", "--exclusive", path, "sh", "-c", "echo held; exec sleep 600"],
         user=UID,
@@ -45,7 +45,7 @@ def holding(path: Path) -> Iterator[None]:
         stderr=subprocess.DEVNULL,
     ) as process:
         assert process.stdout is not None
-        process.stdout.readline()  # he has it, or could not get it
+        process.stdout.readline()  # the lock is held, or could not be acquired
         try:
             yield
         finally:
@@ -53,9 +53,9 @@ def holding(path: Path) -> Iterator[None]:
 
 
 def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Make a file another user's, and return his name in an error.
+    """Make another user the owner of a file and return the expected part of the error message.
 
-    Who is not root cannot give anything away: then it is this process that seems to be somebody else.
+    Without root, chown is not allowed; then `geteuid` of this process is patched instead.
     """
     if os.geteuid() == 0:
         os.chown(path, UID, UID, follow_symlinks=False)
@@ -66,7 +66,7 @@ def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @contextlib.contextmanager
 def shared_folder() -> Iterator[Path]:
-    """Return a folder that everybody on this machine may enter and read; pytest's own is closed."""
+    """Yield a folder that all users of this machine may enter and read; pytest's folder is private."""
     folder = Path(tempfile.mkdtemp(prefix="ddp-shared-"))
     folder.chmod(0o755)
     try:

@@ -1,17 +1,17 @@
-"""Another user of this machine, who attacks a job: what they reach, they try to use.
+"""Attack a job as another user of this machine, through everything this user can reach.
 
     python -m tests.port_attacker UID FOLDER PID…
 
-FOLDER is one that everybody may write to; the processes are those of the job. Prints one JSON object: what
-could be opened of the processes, which ports answered as a store, and what was tried on each. A planted
-pickle that somebody loads makes a file in FOLDER, which then belongs to whoever ran it.
+FOLDER is writable for everyone; the processes are those of the job. Prints one JSON object: which files of
+the processes could be opened, which ports answered as a TCPStore, and what was sent to each port. A planted
+pickle creates a file in FOLDER when it is loaded; its owner is the user who loaded it.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
-import encodings.idna  # noqa: F401 - the other user may not read where Python lies
+import encodings.idna  # noqa: F401 - the other user cannot read Python's folder
 import json
 import os
 import pickle
@@ -38,7 +38,7 @@ GARBAGE = (b"", b"\x00" * 64, b"\xff" * 4096, b"GET / HTTP/1.1\r\n\r\n")
 
 
 class Planted:
-    """Unpickled, it makes a file."""
+    """Create a file when unpickled."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -48,14 +48,14 @@ class Planted:
 
 
 def become(uid: int) -> None:
-    """Be another user from here on, for good, as `setpriv --reuid --regid --clear-groups` does."""
+    """Switch to another user permanently, like `setpriv --reuid --regid --clear-groups`."""
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
 
 
 def listening_ports(pids: Iterable[int]) -> dict[int, str]:
-    """Return the ports that processes listen on, each with its address; ask before becoming somebody else."""
+    """Return the listening ports of processes with their addresses. Call this before dropping privileges."""
     found = {}
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -66,10 +66,10 @@ def listening_ports(pids: Iterable[int]) -> dict[int, str]:
 
 
 def open_what_is_theirs(pids: Iterable[int]) -> list[str]:
-    """Return which of the processes' descriptors, environments and memories could be opened."""
+    """Return the descriptors, environments and memory files of the processes that could be opened."""
     opened = []
     for pid in pids:
-        # Guessed where the folder may not be listed: small numbers are what a process has.
+        # The folder may not be readable, so try the small numbers that processes typically have.
         for name in ["environ", "mem", *(f"fd/{number}" for number in range(3, 64))]:
             with contextlib.suppress(OSError):
                 os.close(os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_NONBLOCK))
@@ -78,7 +78,7 @@ def open_what_is_theirs(pids: Iterable[int]) -> list[str]:
 
 
 def plant(port: int, folder: Path) -> list[str]:
-    """Write a pickle under every key that a store holds; return the keys, or nothing where none answers."""
+    """Write a pickle to every key of a store; return the keys, or [] if no store answers."""
     try:
         store = TCPStore(
             "127.0.0.1",
@@ -90,7 +90,7 @@ def plant(port: int, folder: Path) -> list[str]:
         keys = list(store.list_keys())
     except RuntimeError:
         return []
-    # As torchrun's rendezvous keeps its state.
+    # Encode the value as torchrun's rendezvous encodes its state.
     pickled = pickle.dumps(Planted(str(folder / f"planted_{port}")))
     for key in keys:
         store.set(key, base64.b64encode(pickled).decode())
@@ -98,7 +98,7 @@ def plant(port: int, folder: Path) -> list[str]:
 
 
 def plant_everywhere(ports: Iterable[int], folder: Path) -> dict[int, list[str]]:
-    """Plant in every store that answers; return their keys, by port. What is no store lets a client wait."""
+    """Plant in every store that answers; return the keys by port. Other servers leave the client waiting."""
     found: dict[int, list[str]] = {}
 
     def try_one(port: int) -> None:
@@ -115,7 +115,7 @@ def plant_everywhere(ports: Iterable[int], folder: Path) -> dict[int, list[str]]
 
 
 def disturb(port: int) -> int:
-    """Send what makes no sense, and keep the connections; return how many were taken."""
+    """Send invalid data and keep the connections open; return the number of accepted connections."""
     taken = 0
     for garbage in GARBAGE:
         with contextlib.suppress(OSError):
@@ -130,13 +130,13 @@ KEPT: list[socket.socket] = []
 
 
 def family(pid: int) -> list[int]:
-    """Return a process and all below it."""
+    """Return the PIDs of a process and its descendants."""
     found = psutil.Process(pid)
     return [pid, *(child.pid for child in found.children(recursive=True))]
 
 
 def attack(pids: Sequence[int], open_folder: Path) -> dict[str, Any]:
-    """Let another user attack these processes; return what they report."""
+    """Attack these processes as another user; return the report."""
     command = [sys.executable, "-m", "tests.port_attacker", str(UID), str(open_folder), *map(str, pids)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
@@ -146,7 +146,7 @@ def attack(pids: Sequence[int], open_folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Attack."""
+    """Run the attack and print the report."""
     uid, folder, pids = int(sys.argv[1]), Path(sys.argv[2]), [int(pid) for pid in sys.argv[3:]]
     ports = listening_ports(pids)
     become(uid)
@@ -159,7 +159,7 @@ def main() -> None:
         "disturbed": {port: disturb(port) for port in ports if port not in stores},
     }
     print(json.dumps(report), flush=True)
-    os._exit(0)  # a client may still wait for what is no store
+    os._exit(0)  # a client thread may still be waiting for a port without a store
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A reverse proxy that puts a page below a prefix, as one in front of a class's machine would."""
+"""A reverse proxy that serves a page below a path prefix, like the one in front of a classroom machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOT_PASSED_ON = ("connection", "keep-alive", "transfer-encoding", "host")
 
 
 def is_passed_on(name: str) -> bool:
-    """Tell whether a header is for both sides, not only for one connection."""
+    """Return True if the header is end-to-end, not hop-by-hop."""
     return name.lower() not in NOT_PASSED_ON
 
 
@@ -20,12 +20,12 @@ def is_passed_on(name: str) -> bool:
 def in_front_of(
     port: int, prefix: str, names: Mapping[str, str] | None = None, *, keeps_prefix: bool = False
 ) -> Iterator[str]:
-    """Serve what listens on a port below a prefix; return the address.
+    """Serve the server on `port` below a prefix; yield the URL.
 
     Args:
-        keeps_prefix: the whole path is passed on; else the prefix is taken away.
-        names: the people it knows, by what they send as `X-Password`: their names it sends as
-            `X-Remote-User`, and lets no client send that itself.
+        keeps_prefix: Forward the full path. Otherwise the prefix is removed.
+        names: User names by the value of `X-Password`. The proxy sends the name as `X-Remote-User` and
+            removes this header from clients' requests.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -41,13 +41,13 @@ def in_front_of(
                 if name := names.get(headers.pop("X-Password", "")):
                     headers["X-Remote-User"] = name
             upstream = http.client.HTTPConnection("127.0.0.1", port, timeout=180)
-            # Whoever asked may be gone before the answer is.
+            # The client may disconnect before the response is complete.
             with contextlib.closing(upstream), contextlib.suppress(ConnectionError):
                 path = self.path if keeps_prefix else self.path.removeprefix(prefix)
                 upstream.request(self.command, path, body or None, headers)
                 self.pass_on(upstream.getresponse())
 
-        do_POST = do_GET  # noqa: N815 - the base class's word
+        do_POST = do_GET  # noqa: N815 - name required by the base class
 
         def pass_on(self, answer: http.client.HTTPResponse) -> None:
             self.send_response_only(answer.status)
@@ -60,7 +60,7 @@ def in_front_of(
                 self.wfile.flush()
 
         def log_message(self, *words: object) -> None:
-            """Say nothing: a test has enough to read."""
+            """Disable request logging in tests."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

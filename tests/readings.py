@@ -1,8 +1,8 @@
-"""What is read from files as people have them, as a table: reading, messages, clicks.
+"""Print how files of real users are read, as a table: reading, messages, clicks.
 
     python -m tests.readings [FILE ...] [--variants]
 
-Without files those of the unit tests are read; with --variants also the tables of test_table_variants.py.
+Without files, those of the unit tests are read; with --variants also the tables of test_table_variants.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scripts of configurations for the tests, from the data sets and strategies that are registered here."""
+"""Generate scripts of configurations for tests, from the registered data sets and strategies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainers.plugins import catalog, inspect_data
 
 
 def dataset_of(name: str) -> Dataset:
-    """Return a data set of the catalogue, as the page knows it."""
+    """Return the page's description of a data set of the catalogue."""
     registry.discover_all()
     spec = registry.datasets()[name].create(DataOptions()).spec()
     about = catalog.describe_dataset(name, registry.datasets()[name].label, spec)
@@ -24,7 +24,7 @@ def dataset_of(name: str) -> Dataset:
 
 
 def own_dataset(path: Path, **options: Any) -> Dataset:
-    """Inspect own data, which prepares it, and return it as the page knows it."""
+    """Inspect and prepare the user's own data; return the page's description of it."""
     registry.discover_all()
     answer = inspect_data.inspect(DataOptions(path=str(path), **options), prepare=True)
     assert answer["ok"], answer["problems"]
@@ -33,17 +33,17 @@ def own_dataset(path: Path, **options: Any) -> Dataset:
 
 
 def strategy_of(name: str) -> Strategy:
-    """Return a strategy, as the page knows it."""
+    """Return the page's description of a strategy."""
     registry.discover_all()
     return _parse_strategy(catalog.describe_strategy(registry.strategies()[name]))
 
 
 def config_of(**values: Any) -> Config:
-    """Return a configuration of two CPU ranks, unless `values` say otherwise."""
+    """Return a configuration of two CPU ranks, changed by `values`."""
     return config_module.parse({"device": "cpu", "nproc_per_node": 2} | values)
 
 
 def script_of(config: Config, dataset: Dataset | None = None, *, num_threads: int | None = None) -> Script:
-    """Return the script of a configuration; `dataset` is the user's own data, if it is that."""
+    """Return the script of a configuration. `dataset` describes the user's own data, if it is used."""
     dataset = dataset or dataset_of(config.dataset)
     return script.write(config, dataset, strategy_of(config.strategy), num_threads=num_threads)

@@ -1,4 +1,4 @@
-"""Every kind of entry that may lie where a file of ours should be."""
+"""Every kind of file system entry that may exist in place of one of our files."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _pipe(path: Path) -> None:
 
 
 def _socket(path: Path) -> None:
-    # A socket's address is short: by the open folder, and its name comes after.
+    # The path of a socket has a length limit. Bind through the open folder, then rename.
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         with socket.socket(socket.AF_UNIX) as made:
@@ -70,7 +70,7 @@ def _socket(path: Path) -> None:
 
 
 def _device(path: Path) -> None:
-    # The terminal of nobody: reading it fails, where /dev/zero would never end.
+    # Device 1:5 is /dev/zero: code that reads it instead of refusing it never ends.
     os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 5))
 
 
@@ -87,13 +87,13 @@ ENTRIES: dict[str, Callable[[Path], None]] = {
     "pipe": _pipe,
     "socket": _socket,
 }
-# Only root makes devices: elsewhere nobody else can put one there either.
+# Only root can create devices.
 if os.geteuid() == 0:
     ENTRIES["device"] = _device
 
 
 def put(kind: str, path: Path) -> None:
-    """Put such an entry in the place of whatever is there."""
+    """Replace whatever exists at `path` with such an entry."""
     if path.is_dir() and not path.is_symlink():
         for inside in path.iterdir():
             inside.unlink()
@@ -103,14 +103,14 @@ def put(kind: str, path: Path) -> None:
 
 
 def in_time(what: str, action: Callable[[], Result]) -> Result:
-    """Return what an action returns; fail where it hangs, and let the tests go on all the same."""
+    """Return the result of an action. Fail if it hangs, without blocking the remaining tests."""
     found: list[Result] = []
     errors: list[BaseException] = []
 
     def act() -> None:
         try:
             found.append(action())
-        except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
+        except BaseException as error:  # noqa: BLE001 - raised again in the caller
             errors.append(error)
 
     thread = threading.Thread(target=act, name=what, daemon=True)

@@ -1,16 +1,16 @@
-"""One process per pytest worker that has imported torch, and forks supervisors and their torchruns.
+"""One process per pytest worker that has imported torch and forks supervisors and their torchruns.
 
     python -u -m tests.torch_template PARENT_PID SOCKET PADDING
     python -m tests.torch_template app.py OPTIONS
 
-The second serves a page whose runs the template of its pytest worker forks.
+The second command serves a page whose runs are forked from the template of its pytest worker.
 
-Importing torch is nearly all of the 3 s of processor time that a start costs. What differs from a run of a
-user: the supervisor and torchrun are forked instead of executed, so torch is in the supervisor's memory, the
-supervisor is a child of the template, and the free cores are not measured at the start. The ranks are forked
-from torchrun, as a user's. Executed as a user's is everything else: the runs of tests/faults, of pages of
-their own, of clusters and of scripts, commands by hand, and runs with one rank (torch would use all cores) or
-with other variables that are read while torch is imported.
+Importing torch takes nearly all of the 3 s of CPU time of a start. Differences from a user's run: the
+supervisor and torchrun are forked instead of executed, so torch is in the supervisor's memory, the supervisor
+is a child of the template, and the free cores are not measured at the start. The ranks are forked from
+torchrun as in a user's run. The following are executed as for a user: the runs of tests/faults, of pages in
+separate processes, of clusters and of scripts, commands entered manually, runs with one rank (torch would use
+all cores), and runs with other values of variables that are read when torch is imported.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from trainers.engines.local import fork_server, torchrun
 from trainers.files.plain_files import REPOSITORY
 from trainers.machine import lifeline, threads
 
-# Where a served page finds the template of its pytest worker.
+# Environment variable with the socket of the pytest worker's template, for served pages.
 ADDRESS = "TESTS_TORCH_TEMPLATE"
 PAGE = ("-m", "tests.torch_template", "app.py")
 SUPERVISOR = "trainers.engines.local.supervisor"
-# Variables that Python, torch and the libraries below it read while they are imported.
+# Variables that Python, torch and its libraries read at import.
 READ_AT_IMPORT = re.compile(
     "ATEN_|DNNL_|GLOO_|GOMP_|KMP_|LANG|LC_|LD_|MALLOC|MKL_|OMP_|OPENBLAS|PET_|PYTHON|PYTORCH|TZ$"
     "|TORCH(?!INDUCTOR_CACHE_DIR)"  # the page sets it for its runs
@@ -56,14 +56,14 @@ MOST_DESCRIPTORS = 4096
 MOST_REQUEST_BYTES = 1 << 20
 POLL_S = 0.02
 READY_WITHIN_S = 300.0
-# Room for the title of a rank.
+# Reserves space on the command line for a rank's process title.
 PADDING = "x" * 200
 
 execute = torchrun.start_module
 
 
 class ForkedProgram:
-    """A program that the template has forked: what `subprocess.Popen` is for a child."""
+    """A process forked by the template, with the interface of `subprocess.Popen`."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection, self._lock = connection, threading.Lock()
@@ -77,7 +77,7 @@ class ForkedProgram:
         return int(answer)
 
     def poll(self) -> int | None:
-        """Return the exit code, or None while it runs."""
+        """Return the exit code, or None while the process runs."""
         with self._lock, contextlib.suppress(BlockingIOError):
             if self.returncode is None:
                 self.returncode = os.waitstatus_to_exitcode(self._receive())
@@ -85,7 +85,7 @@ class ForkedProgram:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return the exit code as soon as it has ended."""
+        """Wait until the process ends and return its exit code."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while (code := self.poll()) is None:
             if deadline is not None and timeout is not None and time.monotonic() > deadline:
@@ -94,19 +94,19 @@ class ForkedProgram:
         return code
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, unless it has ended."""
-        with contextlib.suppress(ProcessLookupError):  # the template has just waited for it
+        """Send a signal, unless the process has ended."""
+        with contextlib.suppress(ProcessLookupError):  # the template may have just reaped it
             if self.poll() is None:
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process."""
         self.send_signal(signal.SIGKILL)
 
 
 @functools.cache
 def _begin_template() -> tempfile.TemporaryDirectory[str]:
-    """Start the template of this process, which ends with it; return the folder of its socket."""
+    """Start the template, which ends with this process; return the folder of its socket."""
     folder = tempfile.TemporaryDirectory(prefix="torch-template-")
     command = [sys.executable, "-u", "-m", __name__, str(os.getpid()), f"{folder.name}/new", PADDING]
     process = subprocess.Popen(command, cwd=REPOSITORY, env=_FIRST_VARIABLES, stdin=subprocess.DEVNULL)
@@ -123,7 +123,7 @@ def address() -> str:
 
 
 def start(command: Sequence[str], output: BinaryIO, variables: Mapping[str, str]) -> Any:
-    """Start a module as `start_module` does: forked from the template if that makes no difference."""
+    """Start a module like `start_module`: forked from the template if the result is the same."""
     if command[0] != SUPERVISOR or not fork_server.can_fork() or not _is_as_the_template(variables):
         return execute(command, output, variables)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -135,7 +135,7 @@ def start(command: Sequence[str], output: BinaryIO, variables: Mapping[str, str]
     return ForkedProgram(connection)
 
 
-# The template has them too, at whatever test it starts.
+# The template has the same variables, whichever test starts it.
 _FIRST_VARIABLES = dict(os.environ)
 
 
@@ -145,13 +145,13 @@ def _is_as_the_template(variables: Mapping[str, str]) -> bool:
 
 
 class Template:
-    """The process that forks. `wait_for_request` returns in each child, with what that has to do."""
+    """The process that forks. `wait_for_request` returns in each child with the child's task."""
 
     def __init__(self, path: str) -> None:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(path)
         self._listener.listen(64)
-        Path(path).rename(Path(path).with_name(SOCKET))  # from now on it answers
+        Path(path).rename(Path(path).with_name(SOCKET))  # the template accepts requests from here on
         self._connections: dict[int, socket.socket] = {}
         self._woken, waking = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(waking)
@@ -182,11 +182,11 @@ class Template:
             if pid == 0:
                 return
             with self._connections.pop(pid) as connection, contextlib.suppress(OSError):
-                connection.send(str(status).encode())  # nobody may wait for it any more
+                connection.send(str(status).encode())  # the client may no longer wait
 
 
 def become(command: Sequence[str], output: int, variables: Mapping[str, str]) -> NoReturn:
-    """Be, as a forked process, the program that `start_module` would execute."""
+    """Turn this forked process into the program that `start_module` would execute."""
     os.setsid()
     for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}:
         signal.signal(number, signal.SIG_DFL)
@@ -195,13 +195,13 @@ def become(command: Sequence[str], output: int, variables: Mapping[str, str]) ->
     nothing = os.open(os.devnull, os.O_RDONLY)
     for source, standard in ((nothing, 0), (output, 1), (output, 2)):
         os.dup2(source, standard)
-    # As exec would. The objects that had them live on below this frame, which never returns.
+    # Like exec. The objects that own these descriptors stay referenced below this frame, which never returns.
     os.closerange(FIRST_OWN_DESCRIPTOR, MOST_DESCRIPTORS)
     os.chdir(REPOSITORY)
     os.environ.clear()
     os.environ.update(variables)
     tempfile.tempdir = None
-    atexit._clear()  # what the program before this one would do at its own end
+    atexit._clear()  # drop the exit handlers of the template
     sys.argv = list(command)
     exit_code = 0
     try:
@@ -212,7 +212,7 @@ def become(command: Sequence[str], output: int, variables: Mapping[str, str]) ->
         elif end.code is not None:
             print(end.code, file=sys.stderr)
             exit_code = 1
-    except BaseException:  # noqa: BLE001 - as the interpreter does at the end of a program
+    except BaseException:  # noqa: BLE001 - like the interpreter at exit
         traceback.print_exc()
         exit_code = 1
     atexit._run_exitfuncs()
@@ -220,7 +220,7 @@ def become(command: Sequence[str], output: int, variables: Mapping[str, str]) ->
 
 
 def fork_here(command: Sequence[str], output: BinaryIO, variables: Mapping[str, str]) -> Any:
-    """Start torchrun from a forked supervisor, as its child: forked, too, if its ranks are."""
+    """Start torchrun as a child of a forked supervisor; fork it if its ranks are forked too."""
     several = "--nproc-per-node" in command and command[command.index("--nproc-per-node") + 1] != "1"
     if command[0] != fork_server.__name__ or not several:
         return execute(command, output, variables)
@@ -234,12 +234,12 @@ def fork_here(command: Sequence[str], output: BinaryIO, variables: Mapping[str, 
 
 
 def main() -> None:
-    """Be the template, until its pytest worker ends."""
+    """Run the template until its pytest worker ends."""
     lifeline.die_with_parent(int(sys.argv[1]))
-    os.environ["OMP_NUM_THREADS"] = "1"  # as `fork_server` sets it for several ranks, before torch reads it
+    os.environ["OMP_NUM_THREADS"] = "1"  # like `fork_server` for several ranks, before torch reads it
     for name in (*fork_server.NEEDED_BY_ANY_RUN, "torch.distributed.run", SUPERVISOR):
         importlib.import_module(name)
-    # A moment is too short to measure; without a number, all cores count as free.
+    # A forked start is too short to measure. Without a measurement, all cores count as free.
     setattr(threads.FreeCores, "note", lambda _self, _job_cpu_s=0.0: None)  # noqa: B010 - mypy: a method
     torchrun.start_module = fork_here
     command, variables, output = Template(sys.argv[2]).wait_for_request()
@@ -247,7 +247,7 @@ def main() -> None:
 
 
 def serve_page() -> None:
-    """Be `app.py`, but for how it starts runs."""
+    """Run `app.py`, but start runs through the template."""
     torchrun.start_module = start
     sys.argv = sys.argv[1:]
     runpy.run_path("app.py", run_name="__main__")

@@ -19,10 +19,10 @@ FILLING_BYTES = 300_000
 
 
 def make_wheel(name: str, version: str, tags: str = "py3-none-any", *, filling: int = 0) -> tuple[str, bytes]:
-    """Return the file name and the bytes of a wheel of one module; torch's names its build."""
+    """Return the file name and the bytes of a wheel with one module; torch's version includes the build."""
     info = f"{name}-{version}.dist-info"
     public, _, build = version.partition("+")
-    # PyPI's wheel is the build for CUDA 13.0, which its file name does not say.
+    # PyPI's wheel is the build for CUDA 13.0; its file name does not contain it.
     local = build or "cu130"
     module = f"__version__ = '{public}+{local}'\n"
     files: dict[str, bytes] = {
@@ -42,17 +42,17 @@ def make_wheel(name: str, version: str, tags: str = "py3-none-any", *, filling: 
 
 @dataclass
 class Index:
-    """What a server answers, which tests change while it runs.
+    """Responses of a server, which tests change while it runs.
 
     Attributes:
-        files: the content of each path.
-        pages: the links of each folder.
-        refused: the status of each path, and of those below it, that the server refuses.
-        hanging: paths, and those below them, that get no answer before `close`.
-        cut_after: how many bytes of each path are sent before the connection breaks; used up once.
-        stalls_after: the same, but the connection stays open and silent.
-        has_ranges: False if requests for a part are answered with the whole.
-        asked: every request: method, path, and the range it asks for.
+        files: Content of each path.
+        pages: Links of each folder.
+        refused: Error status by path prefix.
+        hanging: Path prefixes that get no response before `close`.
+        cut_after: Number of bytes by path after which the connection breaks. Applies once.
+        stalls_after: Same, but the connection stays open without sending more.
+        has_ranges: False if range requests are answered with the complete file.
+        asked: All requests: method, path, and Range header.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Index:
     is_over: threading.Event = field(default_factory=threading.Event)
 
     def add(self, folder: str, name: str, content: bytes) -> str:
-        """Offer a file in a folder, linked with its SHA-256; return its path."""
+        """Add a file to a folder, linked with its SHA-256; return its path."""
         path = f"{folder}{name.replace('+', '%2B')}"
         self.files[path] = content
         link = f'<a href="{path}#sha256={hashlib.sha256(content).hexdigest()}">{name}</a><br>'
@@ -76,19 +76,19 @@ class Index:
         return path
 
     def add_torch(self, version: str, *, python: str = PYTHON) -> str:
-        """Offer torch: a build of PyTorch's index, or the one of PyPI's; return its path."""
+        """Add torch: a build of PyTorch's index, or PyPI's build; return its path."""
         tags = f"{python}-{python}-manylinux_2_17_{machine()}"
         folder = f"/whl/{version.split('+')[1]}/torch/" if "+" in version else "/simple/torch/"
         return self.add(folder, *make_wheel("torch", version, tags, filling=FILLING_BYTES))
 
     def num_asked(self, path: str, method: str = "GET") -> int:
-        """Return how often a path was asked for."""
+        """Return the number of requests for a path."""
         return sum(asked[:2] == (method, path) for asked in self.asked)
 
 
 @contextlib.contextmanager
 def serving() -> Iterator[Index]:
-    """Serve an index on this machine for a while."""
+    """Serve an index on this machine during the block."""
     index = Index()
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(index))
     index.url = f"http://127.0.0.1:{server.server_address[1]}"
@@ -118,7 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer()
 
     def do_GET(self) -> None:
-        # A client that is killed breaks its connection.
+        # A killed client resets its connection.
         with contextlib.suppress(ConnectionError):
             self._send(self._answer())
 
@@ -126,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def _answer(self) -> bytes:
-        """Send the head of the answer, and return what belongs behind it."""
+        """Send the status and headers, and return the body."""
         index, part = self.index, self.headers.get("Range", "")
         index.asked.append((self.command, self.path, part))
         if any(self.path.startswith(path) for path in index.hanging):

@@ -1,1 +1,1 @@
-"""Scripts of the house: what makes the screenshots, the bundled data and the generated docs."""
+"""Development scripts: screenshots, bundled data, generated docs, test selection, installation of torch."""

@@ -1,4 +1,4 @@
-"""Make `assets/data/` from the packages the data come from.
+"""Create `assets/data/` from the packages that contain the data.
 
 Needs the unpacked Debian packages `dataset-fashion-mnist` and `r-cran-janeaustenr`
 (`apt-get download …; dpkg -x …`) and an installed or unpacked scikit-learn:
@@ -99,7 +99,7 @@ def bundle_fashion_mnist(debian_root: Path) -> None:
 
 
 def bundle_tables(sklearn_data: Path) -> None:
-    """Write scikit-learn's small tables in one form: names first, the target last, classes by name."""
+    """Write scikit-learn's small tables in a uniform format: header first, target last, class names."""
     for name, source, target, columns in (
         ("iris", "iris.csv", "species", IRIS_COLUMNS),
         ("wine", "wine_data.csv", "cultivar", WINE_COLUMNS),
@@ -124,7 +124,7 @@ def read_csv(text: str, delimiter: str = ",") -> list[list[str]]:
 
 
 def write_table(name: str, header: list[str], rows: list[list[str]]) -> None:
-    """Write a gzipped table; the same rows give the same bytes."""
+    """Write a gzipped table. The same rows give the same bytes."""
     assert all(len(row) == len(header) for row in rows), name
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([header, *rows])
@@ -134,7 +134,7 @@ def write_table(name: str, header: list[str], rows: list[list[str]]) -> None:
 
 
 def main() -> None:
-    """Make all of them."""
+    """Create all data sets."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--debian-root", type=Path, required=True)
     parser.add_argument("--sklearn-data", type=Path, required=True)

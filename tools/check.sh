@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Format, lint, strict types, architecture: looks and never mends. BIN is where the tools are.
+# Checks format, lint, strict types and architecture; changes nothing. BIN is the folder of the tools.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 BIN=${BIN-$([ -x .venv/bin/ruff ] && echo .venv/bin/)}
 
-# Every parameter of these has a type; the list grows.
+# Modules whose parameters are all typed; to be extended.
 TYPED_MODULES=(
     assets/js/charts/{growing_axis,room,traces}.js
     assets/js/runs/filter.js
@@ -15,7 +15,7 @@ TYPED_MODULES=(
 "${BIN}ruff" check .
 "${BIN}oxfmt" --check assets/js assets/css tests/unit/javascript
 "${BIN}oxlint" --deny-warnings assets/js tests/unit/javascript
-# Deno holds TypeScript: types as JSDoc states them. It asks no network.
+# Deno includes TypeScript and checks the JSDoc types. It does not access the network.
 export DENO_NO_UPDATE_CHECK=1
 "${BIN}deno" check --quiet --config tools/javascript/deno.json assets/js
 "${BIN}deno" check --quiet --config tools/javascript/typed.json "${TYPED_MODULES[@]}"

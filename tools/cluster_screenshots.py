@@ -1,9 +1,9 @@
-"""Make the pictures of the pages in front of a cluster and of PCs: two test machines, namespaces of this one.
+"""Take the screenshots of pages with a Slurm cluster and with SSH hosts, simulated by network namespaces.
 
     python -m tools.cluster_screenshots [FOLDER]
 
-Without a folder the pictures in docs/images are replaced: parts of pages. With one, whole pages come too, in
-light, dark and on a phone, to be looked at.
+Without a folder, replaces the images in docs/images, which show parts of pages. With one, also takes complete
+pages in light and dark mode and on a phone, for review.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOOKS = {
     "-dark": {"width": 1440, "height": 900, "dark": True},
     "-phone": {"width": 390, "height": 844, "dark": False},
 }
-# A row of each machine, and its charts.
+# Fits one row per machine and its charts.
 HIGH = 1700
 TRAINS_FOR_MS = 8_000
 SETTLES_MS = 2_500
@@ -34,7 +34,7 @@ NO_TOUR = """localStorage.setItem("ddp:tour", '"seen"')"""
 
 
 class Camera:
-    """Photographs an address: a part of it for the docs, all of it in each look to be looked at."""
+    """Takes screenshots of an address: a part for the docs, and complete pages in each look for review."""
 
     def __init__(self, browser: Browser, folder: Path | None) -> None:
         self._browser = browser
@@ -51,10 +51,10 @@ class Camera:
         height: int = 900,
         prepare: Callable[[Page], None] | None = None,
     ) -> None:
-        """Photograph a page when it says what is wanted.
+        """Take a screenshot of a page when it contains the wanted text.
 
         Args:
-            part: what the docs show of it; empty: nothing.
+            part: selector of the part that the docs show; empty: none.
         """
         for look, shape in LOOKS.items() if self._looked_at is not None else [("", LOOKS[""])]:
             page = self._browser.new_page(
@@ -81,7 +81,7 @@ class Camera:
 
 
 def main() -> None:
-    """Take all pictures."""
+    """Take all screenshots."""
     expect.set_options(timeout=page_driver.PAGE_TIMEOUT_MS)
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else None
     if folder is not None:

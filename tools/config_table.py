@@ -1,4 +1,4 @@
-"""Write the table of configuration fields in docs/configuration.md from the one definition there is.
+"""Write the table of configuration fields in docs/configuration.md from their definitions.
 
 python -m tools.config_table
 """
@@ -39,7 +39,7 @@ def _only(name: str, setting: config.Setting) -> str:
 
 
 def render(page: str) -> str:
-    """Return the page with today's table between its two marks."""
+    """Return the page with the current table between its two marks."""
     head, _, rest = page.partition(BEGIN)
     _, _, tail = rest.partition(END)
     return f"{head}{BEGIN}\n{table()}\n{END}{tail}"

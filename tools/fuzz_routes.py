@@ -1,9 +1,9 @@
-"""Throws made-up requests at our own routes with schemathesis, by the schema that FastAPI knows of them.
+"""Fuzz our HTTP routes with schemathesis, based on FastAPI's schema.
 
     python -m tools.fuzz_routes [--examples 50] [--schemathesis PATH]
 
-The served page tells nobody its schema: it is asked here of the same app. Needs schemathesis, which is
-installed beside the project, not in it.
+The served page does not publish its schema, so it is generated from the same app. Needs schemathesis, which
+is not one of the project's requirements.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tests import made_run
 from tools import page_driver
 from trainers.contract.rundir import RunDirectory
 
-# It never ends, and a fuzzer waits for ends.
+# The stream never ends, and the fuzzer waits for the end of each response.
 LEFT_OUT = "/stream"
 MADE_RUNS = ("made-1", "made-2")
 
 
 def main() -> None:
-    """Serve a page over two made-up runs and let schemathesis ask it; its exit code is ours."""
+    """Serve a page with two generated runs, run schemathesis on it and return its exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--examples", type=int, default=50, help="requests a route and phase, at most")
     parser.add_argument("--schemathesis", default="schemathesis", help="the program")
@@ -47,13 +47,13 @@ def main() -> None:
 
 
 def schema(runs_dir: Path) -> dict[str, Any]:
-    """Return the OpenAPI schema of our routes, but for the one that streams."""
+    """Return the OpenAPI schema of our routes, without the stream."""
     options = Options(host="127.0.0.1", port=0, runs_dir=runs_dir, open_browser=False)
     found = build_app(options, CatalogueSource(default_cache_file())).openapi()
     found["paths"] = {path: about for path, about in found["paths"].items() if not path.endswith(LEFT_OUT)}
     for about in found["paths"].values():
         for parameter in about["get"].get("parameters", []):
-            # Else it would guess, and never get beyond that there is no such run.
+            # Otherwise it guesses IDs and only tests the error for unknown runs.
             if parameter["name"] in ("run_id", "ids"):
                 parameter["schema"] = {"type": "string", "enum": [*MADE_RUNS, ",".join(MADE_RUNS), "none"]}
     return found

@@ -1,4 +1,4 @@
-"""Serves the page and drives it in a real Chromium, for the ui tests, the benchmarks and the screenshots."""
+"""Serve the page and drive it in a real Chromium, for the UI tests, the benchmarks and the screenshots."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ BROWSER_OPTIONS = (
     "--disable-component-update",
     "--disable-sync",
 )
-# Only what fails takes so long.
+# Long, because only failures take this time.
 SERVE_TIMEOUT_S = 180.0
 END_TIMEOUT_S = 30.0
 PAGE_TIMEOUT_MS = 180_000
 BROWSER_TIMEOUT_MS = 120_000
-# Whoever asks for any port is given one from 32768 up: never one of these, before the page has it.
+# The system assigns ephemeral ports from 32768, so it never assigns one of these before the page binds it.
 PORTS = range(20_000, 32_000)
-# For a page whose form is looked at while the machine is needed for something else.
+# For pages whose form is shown while the machine is needed for other work.
 NO_STANDBY = "--no-standby"
-# Costs a frame for each update: only for who measures.
+# Costs a frame per update, so only for measurements.
 TIMES_FRAMES = "window.ddpTimesFrames = true"
 
 
 @dataclass
 class Server:
-    """A running page: its address, its process and how long it took to answer."""
+    """A running page: its address, its process, and the seconds until it answered."""
 
     address: str
     process: subprocess.Popen[bytes]
@@ -59,7 +59,7 @@ def find_browser() -> str | None:
 
 
 def free_port() -> int:
-    """Return a port nobody listens on now."""
+    """Return a port on which no process listens."""
     while True:
         port = secrets.choice(PORTS)
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -69,7 +69,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def variables_set(variables: Mapping[str, str]) -> Iterator[None]:
-    """Give what is started in this block some variables: so a page finds a cluster."""
+    """Set environment variables until the block ends, such as those with which a page finds a cluster."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -90,10 +90,10 @@ def serve(
     timeout_s: float = SERVE_TIMEOUT_S,
     program: Sequence[str] = ("app.py",),
 ) -> Iterator[Server]:
-    """Run `app.py` over a runs directory until the block ends; its runs go on, as they do for a user.
+    """Run `app.py` with a runs directory until the block ends. Its runs continue, as they do for a user.
 
     Args:
-        program: What Python runs instead of `app.py`.
+        program: Arguments of Python that replace `app.py`.
     """
     port = port or free_port()
     command = [sys.executable, *program, "--no-browser", "--port", str(port), "--runs-dir", str(runs_dir)]
@@ -106,16 +106,16 @@ def serve(
 def serve_command(
     command: list[str], port: int, first_path: str = "", timeout_s: float = SERVE_TIMEOUT_S
 ) -> Iterator[Server]:
-    """Run a command that serves a page on a port of this machine until the block ends.
+    """Run a command that serves a page on a local port until the block ends.
 
     Args:
-        first_path: what answers when it is ready; where people log in that is the page to do so.
+        first_path: path that answers when the page is ready; with logins, the login page.
 
     Raises:
-        RuntimeError: when the page does not answer in time.
+        RuntimeError: the page does not answer in time.
     """
     started = time.monotonic()
-    # What a server prints is for people: a benchmark's output is JSON and nothing else.
+    # The server's output goes to stderr, because a benchmark's stdout is only JSON.
     process = subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=sys.stderr)
     address = f"http://127.0.0.1:{port}"
     try:
@@ -130,7 +130,7 @@ def open_browser() -> Iterator[Browser]:
     """Start a headless Chromium.
 
     Raises:
-        RuntimeError: when there is none on this machine.
+        RuntimeError: no Chromium is installed.
     """
     path = find_browser()
     if path is None:
@@ -147,9 +147,9 @@ def open_browser() -> Iterator[Browser]:
 
 @contextlib.contextmanager
 def open_person_s_browser() -> Iterator[BrowserContext]:
-    """Start a headless Chromium whose tabs are as a person's: all but the one in front are hidden.
+    """Start a headless Chromium in which, as for a user, all tabs but the front one are hidden.
 
-    Playwright's own makes every page believe that it is in front.
+    With Playwright's own launch every page is visible.
     """
     path, port = find_browser(), free_port()
     if path is None:
@@ -175,7 +175,10 @@ def open_page(
     dark: bool = False,
     times_frames: bool = False,
 ) -> Page:
-    """Open an address in a fresh window of this size; timed, it notes in which frame each point is seen."""
+    """Open an address in a new window of this size.
+
+    `times_frames` records the frame in which each point appears.
+    """
     page = browser.new_page(
         viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
     )
@@ -210,6 +213,6 @@ def _answers(address: str) -> bool:
         with urllib.request.urlopen(address, timeout=2) as response:  # nosec B310
             return bool(response.status == 200)
     except urllib.error.HTTPError as error:
-        return error.code == HTTPStatus.UNAUTHORIZED  # it is there, and wants to know who asks
+        return error.code == HTTPStatus.UNAUTHORIZED  # the page is up and requires a login
     except (urllib.error.URLError, OSError):
         return False

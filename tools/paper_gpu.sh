@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs tests/paper_gpu, and tests/gpu on 1, 2 and 8 paper GPUs (docs/paper-gpu.md): torch's CUDA build without a GPU.
-#   PAPER_VENV   the environment; made if it is missing (.venv-paper: several GB)
+#   PAPER_VENV   the environment; created if it is missing (.venv-paper: several GB)
 #   PAPER_NUMS   numbers of GPUs: "1 2 8"
 #   PAPER_MODEL  profile of the GPUs: T4, RTX3060, A100 or H100
-# Options go to pytest.
+# Options are passed to pytest.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 venv=${PAPER_VENV:-.venv-paper}
@@ -13,7 +13,7 @@ if ! command -v g++ >/dev/null; then
     echo "g++ is needed to build the paper GPU. On Debian or Ubuntu: sudo apt install g++" >&2
     exit 1
 fi
-# The stamp is written last: an interrupted installation is continued.
+# The stamp is written last, so an interrupted installation is continued.
 if [ ! -e "$venv/paper_gpu.installed" ] && ! "$python" -c 'import torch, hypothesis, gradio' 2>/dev/null; then
     echo "Installing torch's CUDA build and the requirements into $venv: several GB, once …"
     [ -x "$python" ] || python3 -m venv "$venv"
@@ -38,7 +38,7 @@ run() {
     summary+="$gpus, $1: $(tail -n 1 "$report")"$'\n'
     rm -f "$report"
 }
-# These make GPUs of their own.
+# tests/paper_gpu configures its GPUs itself, so it runs once.
 run "${PAPER_MODEL:-H100}x1" tests/paper_gpu "$@"
 for num in ${PAPER_NUMS:-1 2 8}; do
     run "${PAPER_MODEL:-H100}x$num" tests/gpu "$@"

@@ -1,11 +1,12 @@
-"""Make the README's pictures from a real run on a real page.
+"""Take the README's screenshots of a real run on a real page.
 
     python -m tools.screenshots [FOLDER] [--lessons] [--own-data] [--code]
 
-Without a folder the pictures in docs/images are replaced. The run is the default one, photographed
-while it trains; further pictures show the language model, the phone and dark mode. With --lessons only the
-lessons of LESSONS are run, and photographed with their lab report; with --own-data only a table is inspected;
-with --code a model is tried, and its run is opened as a script and started.
+Without a folder, replaces the images in docs/images. The run has default values and is captured during
+training; further screenshots show the language model, the phone and dark mode. With --lessons only the
+lessons of LESSONS are run and captured with their lab report; with --own-data only a table is inspected.
+# The strokes of a 7, as shares of the drawing\'s size.
+SEVEN = ((0.25, 0.2), (0.75, 0.2), (0.45, 0.85))
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ POINTS = "(count) => window.ddpDrawLog && window.ddpDrawLog.length > count"
 TEXT_AFTER_MS = 45_000
 MEASURING_MS = 25_000
 LESSONS = {2: "who-sees-what", 4: "global-batch", 9: "speed-up"}
-A4_WIDTH_PX = 720  # what is left of 210 mm between the margins
-# The strokes of a 7, as shares of the drawing's size.
+A4_WIDTH_PX = 720  # 210 mm without the margins
+# The strokes of a 7, as shares of the drawing\'s size.
 SEVEN = ((0.25, 0.2), (0.75, 0.2), (0.45, 0.85))
 SCROLL_TO_THEATRE = "() => document.querySelector('#closer-step-theatre').scrollIntoView()"
 SCROLL_TO_CHECK = """() => {
@@ -43,7 +44,7 @@ SCROLL_TO_CHECK = """() => {
 
 
 def main() -> None:
-    """Take all pictures."""
+    """Take all screenshots."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -90,7 +91,7 @@ def main() -> None:
         page.get_by_role("button", name="Record", exact=True).click()
         page.locator("#closer-step-theatre svg.ddp-theatre-lanes").wait_for()
         page.wait_for_timeout(700)
-        # What is far away has no size of its own until somebody comes near.
+        # Content far from the viewport has no size until it is scrolled near it.
         page.evaluate(SCROLL_TO_THEATRE)
         page.wait_for_timeout(700)
         page.evaluate(SCROLL_TO_THEATRE)
@@ -116,7 +117,7 @@ def main() -> None:
         page.goto(f"{server.address}/machine")
         page.get_by_role("button", name="Measure").click()
         page.wait_for_timeout(MEASURING_MS)
-        # From here on: above it stands where this checkout lies.
+        # Scroll down: the part above shows the path of this checkout.
         page.evaluate(SCROLL_TO_CHECK)
         _photograph(page, folder / "machine.png")
         page.goto(f"{server.address}/learn")
@@ -164,7 +165,7 @@ def _photograph_code(folder: Path) -> None:
 
 
 def _photograph_own_data(folder: Path) -> None:
-    """Photograph what the form shows of a table as German spreadsheets write it."""
+    """Capture the form's preview of a table in the format of German spreadsheets."""
     labels = ("ja", "nein", "Nein", "nein")
     lines = ["Kunden 2024;;;;;", "Nr.;Umsatz;Gewicht;seit;Note;gekündigt"]
     for n in range(120):
@@ -192,7 +193,7 @@ def _photograph_own_data(folder: Path) -> None:
             page.get_by_label("Path of your data").press("Enter")
             page.locator(".ddp-decisions").wait_for()
             page.evaluate("() => document.querySelector('#own-data-seen').scrollIntoView()")
-            # Without the column of the command, which names where this checkout lies.
+            # Without the column of the command, which contains the path of this checkout.
             page.wait_for_timeout(700)
             page.screenshot(
                 path=folder / f"own-data-preview{name}.png",
@@ -228,7 +229,7 @@ def _photograph_lessons(folder: Path) -> None:
 
 
 def _do(lesson: Lesson, server: Server) -> str:
-    """Start a lesson's runs one after the other; return what the browser keeps of a finished lesson."""
+    """Start a lesson's runs one after the other. Return the browser's record of a finished lesson."""
     client, run_ids = Client(server.address, verbose=False), []
     for number in range(len(lesson.runs)):
         run_ids.append(client.predict(lesson.name, number, api_name="/start_lesson_run")["run_id"])

@@ -1,20 +1,20 @@
-"""Selects the tests that the changes of the working tree can affect, for `./test.sh`.
+"""Select the tests that the changes of the working tree can affect, for `./test.sh`.
 
     python -m tools.select_tests
 
 Prints one argument for pytest per line: the affected test files, and a smoke test of each other area; or
-`tests`, if everything has to run. A test file is affected if a changed file can be reached from it:
+`tests`, if everything must run. A test file is affected if a changed file can be reached from it:
 
 - by an import, at the top of a file or in a function; of the helpers of tests, by the definitions in use;
 - by a string that names a module or a Python file of this project, because it may be started as a program;
-- by the conftest files above the test, and whatever the fixtures that it uses refer to;
+- by the conftest files above the test, and everything that the fixtures it uses refer to;
 - by the registry, which discovers plug-ins.
 
-A unit test is taken to start only those programs that it names itself.
+A unit test is assumed to start only programs that it names itself.
 
-Everything runs if no change is known, and if anything has that this graph does not contain: data, assets,
-requirements, configuration, scripts, a conftest, a deleted file, a module that no test needs. Pages of the
-documentation affect only the tests that read all of them.
+Everything runs if no change is known, or if a changed file is not in this graph: data, assets, requirements,
+configuration, scripts, a conftest, a deleted file, a module that no test needs. Pages of the documentation
+affect only the tests that read all of them.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from pathlib import Path, PurePosixPath
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 EVERYTHING = ["tests"]
-# Read the sources of the whole project: documentation, imports, unsafe calls.
+# Read all sources of the project: documentation, imports, unsafe calls.
 ALWAYS = ("tests/unit/project", "tests/unit/attacks/test_unsafe_calls.py")
-# By the folder whose tests it stands for.
+# By the folder that each represents.
 SMOKE_TESTS = {
     "tests/integration": "tests/integration/test_run.py::"
     "test_run_goes_from_starting_over_running_to_finished",
@@ -41,7 +41,7 @@ SMOKE_TESTS = {
     "test_rank_that_raises_is_named_with_reason_and_traceback_within_15_s",
 }
 PLUG_INS = ("datasets", "mistakes", "models", "strategies", "tasks")
-# Modules that import others by names that are computed.
+# Modules that import others by computed names.
 DISCOVERED = {
     "trainers/registry.py": tuple(f"trainers/{kind}/" for kind in PLUG_INS),
     "tests/faults/scenes/__init__.py": ("tests/faults/scenes/",),
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def changed_files(repository: Path) -> list[str]:
-    """Return the files that differ from the last commit, with the untracked ones and both names of a move.
+    """Return the files that differ from the last commit, including untracked ones and both names of a move.
 
     The list is empty if that is unknown: without git, or in a copy without its history.
     """
@@ -84,7 +84,7 @@ def select(repository: Path, changed: Iterable[str]) -> list[str]:
         return EVERYTHING
     reached = {test: graph.reachable(test) for test in graph.tests()}
     if (wanted - texts).difference(*reached.values()):
-        return EVERYTHING  # needed by no test that this graph knows
+        return EVERYTHING  # not needed by any test in this graph
     affected = sorted(test for test, needed in reached.items() if needed & wanted)
     selected = [test for test in affected if not test.startswith(ALWAYS)]
     smoke = [
@@ -109,7 +109,7 @@ class Part:
 
     @classmethod
     def of(cls, nodes: Iterable[ast.AST], path: str) -> Part:
-        """Return the part that these statements of a file are together."""
+        """Return the combined part of these statements of a file."""
         names, modules, texts = set[str](), set[str](), set[str]()
         for node in (each for top in nodes for each in ast.walk(top)):
             if isinstance(node, ast.Name):
@@ -127,9 +127,9 @@ class File:
     """A Python file.
 
     Attributes:
-        whole: Everything in it.
-        parts: Its definitions by name; "" is what is no definition.
-        imports: The dotted names of what is imported at the top, by the name that it has in this file.
+        whole: All of its statements.
+        parts: Its definitions by name; "" contains all other statements.
+        imports: The dotted names of imports at the top, by their name in this file.
         always: The names of its definitions that pytest uses for every test below its folder.
     """
 
@@ -160,9 +160,9 @@ class File:
 
 
 class Graph:
-    """The Python files of the project, and which of them each one refers to.
+    """The Python files of the project and their dependencies.
 
-    Of the helpers of tests a test needs only the definitions that it uses; of other files, everything.
+    A test needs only the definitions that it uses of test helpers, but all definitions of other files.
 
     Attributes:
         files: All files by their path, relative to the repository.
@@ -194,7 +194,7 @@ class Graph:
         } & self.files.keys()
         for path in sorted(
             conftests, key=len, reverse=True
-        ):  # the nearest first: it uses those of the others
+        ):  # nearest first, because a conftest uses the fixtures of those above it
             fixtures = {
                 (path, name) for name in self.files[path].parts.keys() & (names | self.files[path].always)
             }
@@ -204,7 +204,7 @@ class Graph:
     def _follow(
         self, todo: set[tuple[str, str]], done: set[tuple[str, str]], names: set[str], *, is_unit: bool
     ) -> None:
-        """Add to `done` what the definitions in `todo` need, and to `names` the names in tests' files."""
+        """Add what the definitions in `todo` depend on to `done`, and names in tests' files to `names`."""
         while todo:
             path, name = item = todo.pop()
             done.add(item)
@@ -220,21 +220,21 @@ class Graph:
         return file.whole if name == WHOLE else file.parts[name]
 
     def _find_needed(self, path: str, name: str, is_unit: bool) -> set[tuple[str, str]]:
-        """Return what a definition needs, or a whole file."""
+        """Return the dependencies of a definition, or of a complete file."""
         file, part = self.files[path], self._part(path, name)
         found = {item for module in part.modules for item in self._resolve(module)}
         if name != WHOLE:
             imported = [file.imports[each] for each in part.names & file.imports.keys()]
             found |= {item for module in imported for item in self._resolve(module)}
             found |= {(path, each) for each in part.names & file.parts.keys()} | {(path, "")}
-        if path.startswith(OF_TESTS) or not is_unit:  # unit tests start no programs but those that they name
+        if path.startswith(OF_TESTS) or not is_unit:  # unit tests start only programs that they name
             found |= {item for text in part.texts for item in self._of_text(text)}
         for start in DISCOVERED.get(path, ()):
             found |= {(each, WHOLE) for each in self.files if each.startswith(start)}
         return found
 
     def _resolve(self, name: str) -> set[tuple[str, str]]:
-        """Return the definition, or the module, with a dotted name, and the packages around it."""
+        """Return the definition or module with a dotted name, and the packages that contain it."""
         parts, found = name.split("."), set[tuple[str, str]]()
         for end in range(1, len(parts) + 1):
             place = "/".join(parts[:end])
@@ -267,7 +267,7 @@ def defined_names(node: ast.AST) -> list[str]:
 
 
 def imported_names(node: ast.Import | ast.ImportFrom, path: str) -> dict[str, str]:
-    """Return the dotted names of everything that a statement imports, by the names that it has here."""
+    """Return the dotted names of all imports of a statement, by their name in this file."""
     if isinstance(node, ast.Import):
         return {alias.asname or alias.name: alias.name for alias in node.names}
     parents = PurePosixPath(path).parts[: -node.level] if node.level else ()

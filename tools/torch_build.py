@@ -27,7 +27,7 @@ PROC_VERSION = Path("/proc/driver/nvidia/version")
 DEVICES = Path("/dev")
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 WSL_LIBRARIES = Path("/usr/lib/wsl/lib")
-# nvidia-smi and sinfo can hang: on a GPU that has failed, or while Slurm's controller is down.
+# nvidia-smi can hang if a GPU has failed, and sinfo if slurmctld is down.
 COMMAND_TIMEOUT_S = 10.0
 
 CUDA = tuple[int, int]
@@ -50,18 +50,18 @@ class Build:
     packages_mb: int
 
 
-# Builds of TORCH, newest first; packages_mb is for x86_64. Update them when another torch is pinned.
+# Builds of TORCH, latest first; packages_mb is for x86_64. Update them when another torch is pinned.
 TORCH = "2.13.0"
 BUILDS = (
     Build("cu132", (13, 2), ((7, 5), (12, 9)), 2180),
     Build("cu130", (13, 0), ((7, 5), (12, 9)), 2200),
     Build("cu126", (12, 6), ((5, 0), (9, 9)), 2710),
 )
-# What PyPI has for Linux, and the size of its wheel.
+# PyPI's build for Linux, and the size of its wheel.
 DEFAULT_BUILD = BUILDS[1]
 DEFAULT_WHEEL_MB = 527
 CPU_WHEEL_MB = 192
-# Release notes of the CUDA toolkit: the driver that each version comes with.
+# From the release notes of the CUDA toolkit: the driver that is shipped with each version.
 OLDEST_DRIVER = 525
 CUDA_OF_DRIVER = (
     (595, (13, 2)),
@@ -85,10 +85,10 @@ class Nvidia:
     """The NVIDIA hardware that processes on this machine can use.
 
     Attributes:
-        driver: version of the driver, such as 580.95.05; None if there is none.
-        cuda: the newest CUDA that the driver supports; None without usable hardware.
-        capabilities: compute capability of each GPU, as far as they are known.
-        why_none: why `cuda` is None.
+        driver: version of the driver, such as 580.95.05, or None.
+        cuda: the latest CUDA that the driver supports; None without usable hardware.
+        capabilities: known compute capabilities of the GPUs.
+        why_none: the reason if `cuda` is None.
     """
 
     driver: str | None = None
@@ -98,9 +98,9 @@ class Nvidia:
 
 
 def read_nvidia() -> Nvidia:
-    """Return the driver and GPUs of this machine; also inside WSL2, where Windows has the driver."""
+    """Return the driver and GPUs of this machine. Supports WSL2, where Windows has the driver."""
     cuda, smi = _cuda_of_library(), _nvidia_smi()
-    # libcuda and, in containers, the kernel's driver are also there without a GPU.
+    # libcuda and, in containers, the kernel's driver also exist without a GPU.
     is_wsl = (DEVICES / "dxg").exists() and cuda is not None
     if smi is not None or is_wsl or list(DEVICES.glob("nvidia[0-9]*")):
         driver = smi[0] if smi else _kernel_driver()
@@ -170,7 +170,7 @@ def _cuda_of(driver: str | None) -> CUDA | None:
 
 
 def _output(*command: str) -> str:
-    """Return what a command prints; empty if it fails or hangs."""
+    """Return the output of a command, or "" if it fails or hangs."""
     try:
         ended = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=COMMAND_TIMEOUT_S, check=False
@@ -184,7 +184,7 @@ def usable_builds(nvidia: Nvidia) -> list[Build]:
     """Return the builds that the driver and the GPUs can use, best first.
 
     Builds for the driver's own CUDA or an older one come before those for a newer one of the same major
-    version, which run by CUDA's minor version compatibility, but fail where PTX has to be compiled
+    version, which run by CUDA's minor version compatibility, but fail when PTX is compiled
     (`cudaErrorUnsupportedPtxVersion`). A build for more of the GPUs comes before both.
     """
     cuda = nvidia.cuda
@@ -205,7 +205,7 @@ def _runs(build: Build, cuda: CUDA) -> bool:
 
 @dataclass(frozen=True)
 class Choice:
-    """The builds to try, in this order, and why."""
+    """The builds to try, in this order, and the reason."""
 
     names: tuple[str, ...]
     why: str
@@ -215,7 +215,7 @@ def choose(wanted: str, nvidia: Nvidia, *, cluster_has_gpus: Callable[[], bool])
     """Return the builds to try for one of CHOICES.
 
     Raises:
-        ValueError: if it is none of them; names the allowed ones.
+        ValueError: it is not one of CHOICES; the message lists them.
     """
     if wanted not in CHOICES:
         allowed = ", ".join(CHOICES)
@@ -242,7 +242,7 @@ def choose(wanted: str, nvidia: Nvidia, *, cluster_has_gpus: Callable[[], bool])
 
 
 def slurm_has_gpus() -> bool:
-    """Return True if a node of this machine's Slurm cluster has GPUs."""
+    """True if a node of this machine's Slurm cluster has GPUs."""
     return shutil.which("sinfo") is not None and "gpu" in _output("sinfo", "--noheader", "--format=%G")
 
 
@@ -251,11 +251,11 @@ def _text(version: CUDA) -> str:
 
 
 def fetch(folder: Path, wanted: str, files: list[str]) -> Path | None:
-    """Announce and download the chosen build; return its wheel, None if pip takes torch from its own index.
+    """Announce and download the chosen build. Return its wheel, or None if pip uses its own index.
 
     Raises:
-        ValueError: if a requested build is not available, or the disk is too small.
-        OSError: when the file cannot be written.
+        ValueError: a requested build is not available, or the disk is too small.
+        OSError: the file cannot be written.
     """
     if sys.platform != "linux":
         wanted = "configured"
@@ -312,10 +312,10 @@ def _say_configured(beginning: str, others_mb: int, choice: Choice) -> None:
 
 
 def _check_disk(folder: Path, needed_mb: int) -> None:
-    """Refuse to begin an installation that fills the disk.
+    """Refuse an installation that would fill the disk.
 
     Raises:
-        ValueError: saying how much is needed and free.
+        ValueError: the message states the needed and the free space.
     """
     free_mb = shutil.disk_usage(folder.parent).free / 1e6
     if free_mb < needed_mb:
@@ -327,7 +327,7 @@ def _check_disk(folder: Path, needed_mb: int) -> None:
 
 
 def installed_build(environment: Path) -> str | None:
-    """Return the build of the torch in an environment, such as cu130 or cpu; None if there is none."""
+    """Return the build of the torch in an environment, such as cu130 or cpu, or None."""
     for file in environment.glob("lib/python3*/site-packages/torch/version.py"):
         found = re.search(r"__version__ = '[^'+]*(?:\+([^']*))?'", file.read_text(encoding="utf-8"))
         return (found[1] or "cpu") if found else None
@@ -335,7 +335,7 @@ def installed_build(environment: Path) -> str | None:
 
 
 def compare(environment: Path) -> str:
-    """Return advice if the GPUs of this machine need another build than the installed one; else nothing."""
+    """Return advice if the GPUs of this machine need another build than the installed one, or ""."""
     installed, nvidia = installed_build(environment), read_nvidia()
     names = [build.name for build in usable_builds(nvidia)]
     if installed is None or not names or installed in names:
@@ -353,7 +353,7 @@ def _say(line: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run a command; return the exit code."""
+    """Run a command. Return the exit code."""
     command, folder, *rest = arguments
     if command == "compare":
         if advice := compare(Path(folder)):

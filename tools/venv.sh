@@ -1,21 +1,21 @@
-# Sourced by run.sh and test.sh: a virtual environment with what a requirements file asks for.
-# Needs: cd'ed into the checkout. Gives: take_torch_build OPTION…, make_venv REQUIREMENTS_FILE… and $PYTHON.
+# Sourced by run.sh and test.sh: creates a virtual environment with the packages of requirements files.
+# The current folder must be the checkout. Defines take_torch_build OPTION…, make_venv REQUIREMENTS_FILE…, $PYTHON.
 
 PYTHON=.venv/bin/python
-# A torch that a user has put into .venv is used from this release on; requirements.txt has the tested one.
+# The oldest torch installed by a user that is accepted; requirements.txt pins the tested one.
 OLDEST_TORCH=2.11
-# There while pip is at work; it holds the torch that was there before.
+# Exists while pip runs; contains the version of the torch installed by a user, if any.
 INSTALLING=.venv/installing
-# The torch that this script installed, or nothing; any other was put there by a user.
+# The version of torch that this script installed, or empty; any other was installed by a user.
 TORCH_BY_PIP=.venv/torch.by-pip
-# The driver for which torch was chosen: when it changes, another build may fit.
+# The driver for which torch was chosen: after a change of the driver another build may fit.
 DRIVER=.venv/driver
-# Wheels, whole or in part, until they are installed: an interrupted download is continued from here.
+# Complete and partial wheels until they are installed, so that an interrupted download can be continued.
 DOWNLOADS=.venv-download
-# Given by --torch-build: torch is replaced if it is another build.
+# The value of --torch-build: torch is replaced if it is another build.
 REPLACE_BY=
 
-# Take --torch-build out of the options; the others are left in OPTIONS.
+# Parse --torch-build, and store the other options in OPTIONS.
 take_torch_build() {
     OPTIONS=()
     while [ $# -gt 0 ]; do
@@ -47,14 +47,14 @@ find_python() {
     return 1
 }
 
-# What an environment depends on beside the packages: the interpreter, and the place its scripts name.
+# Print the version of the interpreter and the folder, on which an environment depends besides the packages.
 origin() {
     "$1" -c 'import sys; print(*sys.version_info[:2])'
     pwd -P
 }
 
-# Whether all of it is there, with the interpreter it was made with, for this place. Both stamps are written last.
-# The environment's own interpreter is asked: finding another takes half a second where pyenv stands before it.
+# True if all packages are installed, with the same interpreter and folder. Both stamps are written last. Runs the
+# environment's interpreter, because finding another takes half a second with pyenv.
 is_installed() {
     local file
     [ -x "$PYTHON" ] && [ "$(cat .venv/origin 2>/dev/null)" = "$(origin "$PYTHON")" ] || return 1
@@ -63,7 +63,7 @@ is_installed() {
     done
 }
 
-# Why `is_installed` refuses an environment, for a user who cannot make another one here.
+# Print the reason why `is_installed` fails, for a user who cannot create an environment here.
 why_not_installed() {
     local file said target next
     if [ ! -e .venv ] && [ ! -L .venv ]; then
@@ -74,7 +74,7 @@ why_not_installed() {
         echo "There is no $PYTHON: run ./run.sh --help once."
     elif ! said=$("./$PYTHON" -c '' 2>&1); then
         target=$PYTHON
-        # Step by step: `readlink -f` says nothing if a folder on the way cannot be entered.
+        # Step by step, because `readlink -f` prints nothing if a folder on the path is not accessible.
         while next=$(readlink "$target"); do
             case $next in /*) target=$next ;; *) target=$(dirname "$target")/$next ;; esac
         done
@@ -91,7 +91,7 @@ why_not_installed() {
     fi
 }
 
-# Whether everything is installed, with the build of torch that --torch-build names.
+# True if everything is installed, with the build of torch that --torch-build names.
 is_complete() {
     is_installed "$@" || return 1
     [ -z "$REPLACE_BY" ] || "$PYTHON" -m tools.torch_build is-installed .venv "$REPLACE_BY"
@@ -105,9 +105,9 @@ make_venv() {
             return 1
         fi
         base=$(find_python) || return 1
-        # One at a time: ./run.sh and ./test.sh may be started side by side.
+        # A lock, because ./run.sh and ./test.sh may run simultaneously.
         if command -v flock >/dev/null; then
-            # A file that no other user can open: whoever can read one can hold it, too.
+            # No other user may open the lock file, because read access is sufficient to lock it.
             mask=$(umask)
             umask 077
             exec 9>>.venv-lock || return 1
@@ -117,22 +117,22 @@ make_venv() {
         is_complete "$@" || install_into_venv "$base" "$@" || return 1
         exec 9>&-
     fi
-    # Reading these files takes no time; what they mean for torch is looked up only when they have changed.
+    # Reading these files is fast; the slower comparison with torch runs only after a change.
     if [ "$(read_driver)" != "$(cat "$DRIVER" 2>/dev/null)" ] &&
         "$PYTHON" -m tools.torch_build compare .venv && [ -w .venv ]; then
         read_driver >"$DRIVER"
     fi
 }
 
-# Print what changes when an NVIDIA driver is installed, updated or removed, or a GPU is passed into a container;
-# nothing if there is none. On WSL2 the driver is Windows's.
+# Print text that changes when an NVIDIA driver is installed, updated or removed, or a GPU is passed into a
+# container; nothing without a driver or GPU. On WSL2 the driver is the one of Windows.
 read_driver() {
     cat /proc/driver/nvidia/version 2>/dev/null || true
     ls -d /dev/dxg /dev/nvidia[0-9]* 2>/dev/null || true
 }
 
-# Whether packages can be added to what lies in .venv: it works, for this place, and its interpreter is as it was.
-# One without a stamp was made by hand, to put a torch of one's choice into it.
+# True if packages can be added to .venv: it works, and its folder and interpreter are unchanged. A user created an
+# environment without a stamp, to install a torch of their choice.
 is_usable() {
     [ -x "$PYTHON" ] && is_new_enough "$PYTHON" && "$PYTHON" -m pip --version >/dev/null 2>&1 || return 1
     [ ! -e .venv/origin ] || [ "$(cat .venv/origin)" = "$(origin "$PYTHON")" ]
@@ -142,17 +142,17 @@ torch_in_venv() {
     "$PYTHON" -c 'from importlib.metadata import version; print(version("torch"))' 2>/dev/null
 }
 
-# Whether the first of two versions is the second or a later one.
+# True if the first version is equal to the second or later.
 is_at_least() {
     [ "$(printf '%s\n' "$2" "${1%%+*}" | sort -V | head -n 1)" = "$2" ]
 }
 
-# The torch that pip chose. Where an environment is older than that stamp: the one its requirements named.
+# Print the version of torch that pip chose. Environments older than that stamp: the version in their requirements.
 torch_by_pip() {
     cat "$TORCH_BY_PIP" 2>/dev/null || sed -n 's/^torch==//p' .venv/requirements.txt.installed 2>/dev/null
 }
 
-# Print the torch that a user has put into .venv, if it can be used, and report what becomes of it.
+# Print the version of a usable torch installed by a user in .venv, and report whether it is used or replaced.
 chosen_torch() {
     local found
     found=$(torch_in_venv) || return 1
@@ -165,13 +165,13 @@ chosen_torch() {
     echo "$found"
 }
 
-# What a file asks for but torch, which is there already.
+# Write a copy of a requirements file without torch, which is already installed, and print its path.
 without_torch() {
     grep -v '^torch==' "$1" >".venv/$1.without-torch"
     echo ".venv/$1.without-torch"
 }
 
-# Report a full disk after a failed step: programs often report it far above, or not at all.
+# Report a full disk after a failed step: programs often report it many lines earlier, or not at all.
 say_if_full() {
     local free_kb
     free_kb=$(df -Pk . | awk 'NR == 2 { print $4 }')
@@ -179,7 +179,7 @@ say_if_full() {
         echo "The disk is full: $((free_kb / 1000)) MB are free in $PWD. Make room and start again." >&2
 }
 
-# Make an empty environment with pip.
+# Create an empty environment with pip.
 make_empty_venv() {
     local said
     rm -rf .venv/origin .venv
@@ -192,7 +192,7 @@ make_empty_venv() {
     return 1
 }
 
-# Write the stamps; `origin` is the last, and without it nothing counts as installed.
+# Write the stamps. `origin` is the last; without it the environment counts as not installed.
 stamp() {
     local file
     if [ -n "$1" ]; then : >"$TORCH_BY_PIP"; else torch_in_venv >"$TORCH_BY_PIP"; fi || return 1
@@ -201,14 +201,14 @@ stamp() {
     read_driver >"$DRIVER" && origin "$PYTHON" >.venv/origin.new && mv .venv/origin.new .venv/origin
 }
 
-# `set -e` does not hold in here, because the caller asks for the result: each step is checked.
+# `set -e` has no effect in this function, because the caller tests its result, so each step is checked.
 install_into_venv() {
     local base=$1 file pinned chosen="" wheel="" is_to_be_replaced="" options=() arguments=()
     shift
     pinned=$(sed -n 's/^torch==//p' requirements.txt)
     echo "Installing $* into .venv: once; a minute or more, besides the download …"
-    # pip takes half a package for a whole one, so after an interruption everything is installed again, except
-    # for a torch that was there before. Downloaded files stay in pip's cache and in $DOWNLOADS.
+    # pip accepts partially installed packages, so after an interruption everything is installed again, except
+    # for a torch installed before. Downloaded files stay in pip's cache and in $DOWNLOADS.
     if [ -e "$INSTALLING" ] && is_usable && [ -s "$INSTALLING" ] &&
         [ "$(torch_in_venv)" = "$(cat "$INSTALLING")" ]; then
         options=(--ignore-installed)
@@ -226,11 +226,11 @@ install_into_venv() {
             wheel=$("$PYTHON" -m tools.torch_build fetch "$DOWNLOADS" \
                 "${REPLACE_BY:-${DDP_TORCH_BUILD:-auto}}" "$@") || { say_if_full; return 1; }
         fi
-        # A wheel goes with the line in the requirements that pins torch: 2.13.0+cpu is a 2.13.0.
+        # The wheel satisfies the line of the requirements that pins torch: 2.13.0+cpu matches 2.13.0.
         [ -z "$wheel" ] || arguments+=("$wheel")
         for file in "$@"; do arguments+=(-r "$file"); done
     fi
-    # pip unpacks gigabytes into this folder; /tmp may be small, or in memory.
+    # pip unpacks gigabytes into this folder, because /tmp may be small or in memory.
     if ! { rm -f .venv/origin && printf '%s' "$chosen" >"$INSTALLING" && mkdir -p "$DOWNLOADS"; }; then
         say_if_full
         return 1

@@ -1,4 +1,4 @@
-"""Find a wheel of torch in an index with the layout of PyTorch's, and download it; needs no other package."""
+"""Find a wheel of torch in an index with the layout of PyTorch's, and download it; standard library only."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from pathlib import Path
 
 # An index that does not answer within this time is not used.
 INDEX_TIMEOUT_S = 5.0
-# A page of the index that takes longer in all, or is larger, is not used either.
+# Nor is one whose page takes longer in total or is larger.
 INDEX_PAGE_S = 15.0
 INDEX_PAGE_BYTES = 20_000_000
-# A download that stalls for so long is requested again, from where it stopped.
+# A download that stalls for this time is requested again, from its current position.
 STALL_S = 30.0
 NUM_ATTEMPTS = 4
 PROGRESS_EVERY_S = 5.0
@@ -141,7 +141,7 @@ def first_wheel(index: str, torch: str, builds: Iterable[str]) -> Wheel:
     """Return the wheel of the first of these builds of torch that the index has.
 
     Raises:
-        UnusableError: why there is none.
+        UnusableError: none is available; the message states the reason.
     """
     why = f"{index} has no build to try"
     for build in builds:
@@ -163,7 +163,7 @@ def download(wheel: Wheel, folder: Path, report: Callable[[int, int], None]) -> 
     An interrupted download stays in the folder as `.part`, and the next call continues it.
 
     Raises:
-        UnusableError: when the server refuses or the connection is lost; the message says how far it is.
+        UnusableError: when the server refuses or the connection is lost; the message states the progress.
         OSError: when the file cannot be written.
     """
     folder.mkdir(exist_ok=True)

@@ -1,1 +1,1 @@
-"""Speed on a GPU: this project's job against the best bare loop of the same model."""
+"""Speed on a GPU: this project's job compared with an optimal bare loop of the same model."""

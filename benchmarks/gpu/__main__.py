@@ -1,17 +1,17 @@
-"""Speed on one GPU: this project's job against the best bare loop, and what watching and saving cost.
+"""Speed on one GPU compared with an optimal bare loop, and the cost of watching and saving.
 
     python -m benchmarks.gpu [--checks gpt,resnet,watching,waits,checkpoint] [--rounds 7] [--seconds 30]
                              [--gpt-batch N] [--resnet-batch N] [--compile-mode default] [--json FILE]
-    python -m benchmarks.gpu --device cpu --tiny     # the same ways, a few small steps: nothing is judged
+    python -m benchmarks.gpu --device cpu --tiny     # same code, a few small steps, no verdict
 
-Needs what training needs, and nothing of the page. Where there is no GPU it says so, and nothing is passed.
-The exit code is 1 when a target was missed or a check failed; 0 where there is no GPU.
+Needs only the requirements of training, not those of the page. Without a GPU it prints that and checks
+nothing. The exit code is 1 if a target was missed or a check failed, and 0 without a GPU.
 
-gpt: tokens/s of a GPT of 124 million parameters in bf16, with the largest batch of 1,024 tokens each that
-fits. resnet: images/s of a ResNet-50 in bf16 on 128 x 128 images on the device. Both against a bare loop of
-the same model, compiled whole with its loss, ResNet in channels-last (the job leaves that to torch.compile,
-which chooses it). watching: what telemetry, reports and events cost. waits: what makes the host wait for the
-GPU, in a trace. checkpoint: how long training stands still for one.
+gpt: tokens/s of a GPT with 124 million parameters in bf16, with the largest batch of 1,024 tokens each that
+fits. resnet: images/s of a ResNet-50 in bf16 on 128 x 128 images on the device. Both are compared with a bare
+loop of the same model, compiled together with its loss, ResNet in channels-last (the job leaves that choice
+to torch.compile, which makes the same one). watching: the cost of telemetry, reports and events. waits: calls
+with which the host waits for the GPU, from a trace. checkpoint: time for which a checkpoint blocks training.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ FAILED = "failed"
 
 
 def main() -> None:
-    """Run the checks asked for, print what was found, write the JSON; or say why nothing is checked."""
+    """Run the selected checks, print and write the results; or print the reason why nothing is checked."""
     options = _options()
     reason = why_skipped(options.device, torch.cuda.is_available(), hardware.num_gpus())
     if reason is not None:
@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def told(check: Callable[[Bench], Found], bench: Bench) -> Found:
-    """Return what a check found, or why it failed: the others are not lost with it."""
+    """Return the results of a check, or its error, so that a failure does not discard other checks."""
     try:
         return check(bench)
     except (RuntimeError, ValueError, AssertionError, OSError, subprocess.TimeoutExpired) as error:
@@ -84,7 +84,7 @@ def told(check: Callable[[Bench], Found], bench: Bench) -> Found:
 
 
 def why_skipped(device: str, is_there: bool, num_on_machine: int) -> str | None:
-    """Say why nothing can be checked, or None."""
+    """Return the reason why nothing can be checked, or None."""
     if device != "cuda" or is_there:
         return None
     if num_on_machine:
@@ -95,7 +95,7 @@ def why_skipped(device: str, is_there: bool, num_on_machine: int) -> str | None:
 
 
 def keep_to_one_core() -> None:
-    """Let this process and its children use one core: threads of so small models only wait for each other."""
+    """Restrict this process and its children to one core: with such small models, threads mostly wait."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 

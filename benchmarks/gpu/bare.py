@@ -1,9 +1,9 @@
-"""The best bare loop of a case's model: compiled whole with its loss, bf16, fused AdamW, data on the device.
+"""An optimal bare loop of a case's model: compiled with its loss, bf16, fused AdamW, data on the device.
 
     python -m benchmarks.gpu.bare --case gpt --data PATH --batch-size 64 --out FILE
 
-Nothing of this project's loop: no DDP, no report, no number is asked of the device between the first counted
-step and the last.
+Uses nothing of this project's loop: no DDP, no reports, and no synchronization with the device between the
+first and the last measured step.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LEAST_STEPS = 5
 
 
 def main() -> None:
-    """Train, and write what was measured."""
+    """Train and write the measurements."""
     parser = argparse.ArgumentParser(description="The best bare loop of a case's model.")
     parser.add_argument("--case", choices=cases.CASES, required=True)
     parser.add_argument("--tiny", action="store_true")
@@ -61,7 +61,7 @@ def main() -> None:
 def step_of(
     case: Case, data: Path, batch_size: int, device: torch.device, compile_mode: str | None
 ) -> Callable[[], Tensor]:
-    """Return what trains one step and gives its loss, on the device."""
+    """Return a function that trains one step and returns its loss, on the device."""
     torch.manual_seed(0)
     dataset = case.dataset(data)
     spec = dataset.spec()
@@ -96,7 +96,7 @@ def step_of(
 
 
 def _timed(step: Callable[[], Tensor], num_steps: int, device: torch.device) -> float:
-    """Return the seconds of a step, over so many."""
+    """Return the seconds per step, averaged over this number of steps."""
     _wait_for(device)
     began = time.perf_counter()
     for _ in range(num_steps):

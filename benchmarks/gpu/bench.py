@@ -1,4 +1,4 @@
-"""What all checks of a case share: its data, its runs, how long things are measured."""
+"""State shared by all checks of a case: data, runs, durations of the measurements."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ PROBED_STEPS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How long everything is measured.
+    """Durations of the measurements.
 
     Attributes:
-        looked_at_warm_up, looked_at_steps: of the trace that is searched for waits; after the warm-up reports
-            have found their pace.
-        block_s: of training with, and of training without what watches it.
+        looked_at_warm_up, looked_at_steps: for the trace that is searched for waits. After the warm-up the
+            interval of reports is stable.
+        block_s: of training with watching, and of training without.
     """
 
     rounds: int
@@ -64,7 +64,7 @@ class Bench:
 
     @functools.cached_property
     def filled(self) -> Filled:
-        """The batch that fills the card, or the one that was asked for."""
+        """The batch that fills the card, or the requested one."""
         if self.wanted_batch is not None:
             notes = self.look_into(self.wanted_batch, "memory", num_steps=PROBED_STEPS)
             share = round(notes["share_in_use"], 3)
@@ -92,14 +92,14 @@ class Bench:
         )
 
     def look_into(self, batch_size: int, look: str, **settings: Any) -> dict[str, Any]:
-        """Run the job and look into its rank."""
+        """Run the job and probe its rank."""
         return job.look_into(self.launcher.runs_dir, self.config(batch_size), look, **settings)
 
     def run_beside(self, module: str, *arguments: str) -> Any:
-        """Run a module in a process of its own, which holds the device alone; return the JSON it writes.
+        """Run a module in a subprocess that uses the device alone. Return the JSON it writes.
 
         Raises:
-            RuntimeError: when it failed.
+            RuntimeError: it failed.
         """
         out = self.folder / f"{module}.json"
         out.unlink(missing_ok=True)

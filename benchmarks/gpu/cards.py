@@ -1,4 +1,4 @@
-"""What a card can do at most, and how much of that training uses: model FLOP utilisation."""
+"""Peak performance of cards, and the share that training reaches: model FLOP utilisation."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from trainers.data.dataset import LANGUAGE_MODELLING, DataSpec
 from trainers.optimisation.objective import Objective
 from trainers.registry import ModelOptions
 
-# Dense bf16 products with fp32 sums, in TFLOP/s, from NVIDIA's data sheets (there often twice as high, "with
-# sparsity"). A card is the first one all of whose words are in its name.
+# Dense bf16 products with fp32 sums, in TFLOP/s, from NVIDIA's data sheets (where figures are often doubled,
+# "with sparsity"). A card is the first entry all of whose words are in its name.
 PEAK_TFLOPS = (
     ("B200", 2250.0),
     ("H200 NVL", 835.0),
@@ -29,7 +29,7 @@ PEAK_TFLOPS = (
     ("RTX 4090", 165.2),
     ("RTX 3090", 71.0),
 )
-# In a name these say that it is a part of that card, or a slower one that is called alike.
+# These words in a name mean a part of that card, or a slower one with a similar name.
 ANOTHER_CARD = frozenset({"mig", "laptop", "d"})
 MFU_FORMULA = (
     "samples/s x FLOP of one sample / peak of the card; FLOP of one sample: two for each multiplication with "
@@ -39,7 +39,7 @@ MFU_FORMULA = (
 
 
 def peak_tflops(card: str) -> float | None:
-    """Return the card's dense bf16 peak; None where it is not known."""
+    """Return the card's dense bf16 peak, or None if it is unknown."""
     words = set(_words(card))
     if words & ANOTHER_CARD:
         return None
@@ -47,14 +47,14 @@ def peak_tflops(card: str) -> float | None:
 
 
 def flop_per_sample(model: str, model_size: str, spec: DataSpec) -> int:
-    """Count what one sample takes forward and backward; without computing anything, on the meta device."""
+    """Count the FLOP of one sample forward and backward, without computation, on the meta device."""
     with torch.device("meta"):
         network = registry.models()[model].build(spec, ModelOptions(size=model_size))
         if spec.task == LANGUAGE_MODELLING:
             inputs = torch.zeros((1, *spec.input_shape), dtype=torch.long)
             targets = inputs
         else:
-            # Two: a batch norm has nothing to take a mean of in one sample of one pixel.
+            # Two samples, because batch norm cannot compute a variance from one sample of one pixel.
             inputs = torch.zeros((2, *spec.input_shape))
             targets = torch.zeros(2, dtype=torch.long)
         with FlopCounterMode(display=False) as counter:
@@ -63,7 +63,7 @@ def flop_per_sample(model: str, model_size: str, spec: DataSpec) -> int:
 
 
 def utilisation(samples_per_s: float, flop: int, card: str) -> float | None:
-    """Return the model FLOP utilisation, 0 to 1; None where the card's peak is not known."""
+    """Return the model FLOP utilisation, 0 to 1, or None if the card's peak is unknown."""
     peak = peak_tflops(card)
     return None if peak is None else samples_per_s * flop / (peak * 1e12)
 

@@ -1,4 +1,4 @@
-"""What is trained: a GPT of 124 million parameters, a ResNet-50; and small twins of both."""
+"""The trained models: a GPT with 124 million parameters and a ResNet-50, and small variants of both."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from trainers.data.dataset import DataOptions, Dataset
 DATASET = "own"
 NEVER = 10**9
 LEARNING_RATE = 3e-4
-# Hangul syllables, then Chinese characters: enough different ones for a vocabulary, each one token.
+# Hangul syllables, then Chinese characters: enough distinct characters for a vocabulary, one token each.
 FIRST_CHARACTERS = range(0xAC00, 0xAC00 + 11_172)
 MORE_CHARACTERS_FROM = 0x4E00
-NUM_PICTURES = 64  # that differ; each is written many times
+NUM_PICTURES = 64  # distinct pictures; each is written many times
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,11 +27,11 @@ class Case:
     """One model and its data.
 
     Attributes:
-        units_per_sample: tokens or images in a sample, which is what `unit` counts.
-        first_batch, most_batch: where the search for the batch that fills the card begins and ends.
-        small_batch: one whose steps are far shorter than the time between two reports.
+        units_per_sample: tokens or images in a sample, which `unit` counts.
+        first_batch, most_batch: range of the search for the batch that fills the card.
+        small_batch: a batch whose steps are far shorter than the interval of reports.
         write: writes the data into a folder and returns the path for `data_path`.
-        options: fields of the configuration that are this case's own.
+        options: additional fields of the configuration.
     """
 
     model: str
@@ -45,7 +45,7 @@ class Case:
     options: dict[str, Any] = field(default_factory=dict)
 
     def config(self, data: Path, *, batch_size: int, device: str, is_compiled: bool) -> dict[str, Any]:
-        """Return the job's configuration; neither evaluated nor saved on the way."""
+        """Return the job's configuration, without evaluations and checkpoints during training."""
         return {
             "model": self.model,
             "model_size": self.model_size,
@@ -67,14 +67,14 @@ class Case:
         }
 
     def dataset(self, data: Path) -> Dataset:
-        """Return the data as the job's own data set reads it; the first time, it is prepared for all."""
+        """Return the data as the job reads it. The first call prepares it for all runs."""
         registry.discover_all()
         options = DataOptions(path=str(data), sequence_length=self.options.get("sequence_length"))
         return registry.datasets()[DATASET].create(options)
 
 
 def text_writer(num_characters: int, vocabulary_size: int) -> Callable[[Path], Path]:
-    """Return what writes a text of characters drawn at random, every one of the vocabulary among them."""
+    """Return a function that writes random text that contains every character of the vocabulary."""
 
     def write(folder: Path) -> Path:
         path = folder / "text.txt"
@@ -90,7 +90,7 @@ def text_writer(num_characters: int, vocabulary_size: int) -> Callable[[Path], P
 
 
 def image_writer(num_train: int, side: int, num_classes: int) -> Callable[[Path], Path]:
-    """Return what writes pictures in class folders: as many to train as every batch of the search divides."""
+    """Return a function that writes images in class folders; the search's batch sizes divide `num_train`."""
 
     def write(folder: Path) -> Path:
         pictures = _pictures(side)
@@ -118,8 +118,8 @@ def _pictures(side: int) -> list[bytes]:
     return found
 
 
-# 12 layers of width 768, 1,024 tokens: with this vocabulary 123.5 million parameters. GPT-2 has 50,257 tokens
-# and the same weights for going in and out; the catalogue's GPT has weights of its own for each.
+# 12 layers of width 768, 1,024 tokens: 123.5 million parameters with this vocabulary. GPT-2 has 50,257 tokens
+# and shares the weights of input and output; the catalogue's GPT has separate weights.
 GPT = Case(
     model="gpt",
     model_size="124m",
@@ -131,7 +131,7 @@ GPT = Case(
     write=text_writer(64_000_000, 24_576),
     options={"sequence_length": 1024},
 )
-# 128 pixels is the most that a person's own images are brought to.
+# User images are scaled to at most 128 pixels.
 RESNET = Case(
     model="resnet",
     model_size="50",

@@ -1,4 +1,4 @@
-"""The checks: speed against the bare loop, cost of watching, waits for the GPU, stalls of checkpoints."""
+"""The checks: speed compared with the bare loop, cost of watching, waits for the GPU, checkpoint stalls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Found = dict[str, Any]
 
 
 def speed(bench: Bench) -> Found:
-    """Train in turns by this project's job and by the bare loop, with the batch that fills the card."""
+    """Train alternately with this project's job and the bare loop, with the batch that fills the card."""
     batch = bench.filled.batch_size
     ours, bare = [], []
     for number in range(bench.effort.rounds):
@@ -36,7 +36,7 @@ def speed(bench: Bench) -> Found:
 
 
 def compared(bench: Bench, ours: Sequence[Rates], bare: Sequence[Mapping[str, Any]]) -> Found:
-    """Return rates, ratios and utilisation of some rounds."""
+    """Return rates, ratios and utilisation of all rounds."""
     case, card = bench.case, str(bare[0]["device_name"])
     spec = case.dataset(bench.data).spec()
     flop = cards.flop_per_sample(case.model, case.model_size, spec)
@@ -72,7 +72,7 @@ def compared(bench: Bench, ours: Sequence[Rates], bare: Sequence[Mapping[str, An
 
 
 def watching(bench: Bench) -> Found:
-    """Train one job with telemetry, reports and events switched on and off in turns."""
+    """Train one job with telemetry, reports and events alternately on and off."""
     effort = bench.effort
     notes = bench.look_into(
         bench.filled.batch_size,
@@ -95,10 +95,10 @@ def watching(bench: Bench) -> Found:
 
 
 def waits(bench: Bench) -> Found:
-    """Count in a profiler's trace what makes the host wait for the GPU, in steps with and without a report.
+    """Count calls that wait for the GPU in a profiler trace, in steps with and without a report.
 
     Raises:
-        RuntimeError: when the trace shows nothing of what surely is there, so that none proves nothing.
+        RuntimeError: the trace lacks calls that must occur, so the absence of others proves nothing.
     """
     effort = bench.effort
     notes = bench.look_into(
@@ -123,7 +123,7 @@ def waits(bench: Bench) -> Found:
 
 
 def checkpoint(bench: Bench) -> Found:
-    """Compare how long training stands still for a checkpoint with one copy of as much memory."""
+    """Compare the time for which a checkpoint blocks training with one copy of the same number of bytes."""
     config = bench.config(bench.case.small_batch)
     stalls, size_bytes = job.checkpoint_stalls(bench.launcher, config, bench.effort.rounds)
     arguments = ["--bytes", str(size_bytes), "--times", str(bench.effort.rounds)]

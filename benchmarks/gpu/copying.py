@@ -1,4 +1,4 @@
-"""How long one copy from the device into pinned memory takes: what no checkpoint can be faster than.
+"""Time of one copy from the device into pinned memory: the lower bound of a checkpoint's stall.
 
 python -m benchmarks.gpu.copying --bytes N --out FILE
 """
@@ -14,7 +14,7 @@ import torch
 
 
 def main() -> None:
-    """Copy so often, and write the seconds of each copy."""
+    """Copy repeatedly and write the seconds of each copy."""
     parser = argparse.ArgumentParser(description="Time copies from the device into host memory.")
     parser.add_argument("--bytes", type=int, required=True)
     parser.add_argument("--device", default="cuda")
@@ -23,7 +23,7 @@ def main() -> None:
     options = parser.parse_args()
     is_gpu = options.device == "cuda"
     here = torch.ones(options.bytes, dtype=torch.uint8, device=options.device)
-    # Touched once, as a checkpoint's own memory is: the system hands out pages at their first use.
+    # Touched once, as a checkpoint's memory is: the system allocates pages at their first use.
     host = torch.empty(options.bytes, dtype=torch.uint8, pin_memory=is_gpu).zero_()
     took_s = []
     for _ in range(options.times):

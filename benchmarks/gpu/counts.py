@@ -1,16 +1,16 @@
-"""What a step costs besides the GPU's time: kernel launches, bytes, peak memory and host time, by model.
+"""Cost of a step besides GPU time: kernel launches, bytes, peak memory and host time, by model.
 
     python -m benchmarks.gpu.counts [--models mlp,gpt] [--steps 400] [--json FILE]
 
 Each model of the catalogue is trained on one GPU, compiled, by this project's job and by a bare compiled loop
 with the same data, parameter groups and precision. Counts are exact on any GPU, also on a paper GPU (which
 counts launches itself; elsewhere torch's profiler does). Host time is the processor time of the training
-thread and of autograd's thread; blocks of both loops alternate in one process. On a paper GPU it takes
-PAPER_COMPUTE=0, docs/paper-gpu.md:
+thread and of autograd's thread; blocks of both loops alternate in one process. A paper GPU needs
+PAPER_COMPUTE=0 (docs/paper-gpu.md):
 
     python -m tests.paper_gpu H100x1 PAPER_COMPUTE=0 -- python -m benchmarks.gpu.counts
 
-By step: launches, kernels and library calls handed to the GPU; bytes, what the allocator handed out.
+Per step: launches are kernels and library calls submitted to the GPU; bytes are those allocated.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from trainers.optimisation.objective import Objective
 from trainers.parallel.devices import Precision
 from trainers.registry import ModelOptions
 
-# A data set for each model that needs nothing but this checkout.
+# A data set for each model, from this checkout.
 CASES: Mapping[str, Mapping[str, Any]] = {
     "linear": {"dataset": "digits"},
     "mlp": {"dataset": "digits"},
@@ -60,7 +60,7 @@ TARGETS = {"launches": 1.02, "host_us": 1.0, "peak_bytes": 1.05}
 
 
 def config_of(model: str, more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the job's configuration; neither evaluated nor saved on the way."""
+    """Return the job's configuration, without evaluations and checkpoints during training."""
     return {
         "model": model,
         "batch_size": BATCH_SIZE,
@@ -78,9 +78,9 @@ def config_of(model: str, more: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class StepCounter:
-    """Counts what steps cost, block by block; `go_on` is called before each step until `found` is set.
+    """Counts the cost of steps, block by block. Call `go_on` before each step until `found` is set.
 
-    Each count is that of the cheapest block: one with the end of an epoch, a report or a compilation is not.
+    Each count is that of the cheapest block: one without the end of an epoch, a report or a compilation.
     """
 
     def __init__(self, num_steps: int) -> None:
@@ -97,7 +97,7 @@ class StepCounter:
         return (self._step - WARM_UP) % self._block == 0
 
     def go_on(self) -> None:
-        """Note the border between two steps."""
+        """Mark the boundary between two steps."""
         step = self._step - WARM_UP
         self._step += 1
         if step < 0 or self.found is not None:
@@ -154,7 +154,7 @@ def host_ns() -> int:
 
 
 def count_bare(values: Mapping[str, Any], num_steps: int) -> dict[str, float]:
-    """Count the steps of a bare loop: nothing of this project's job, only its data and its model."""
+    """Count the steps of a bare loop: only the data and the model are from this project."""
     config = config_module.parse(dict(values))
     registry.discover_all()
     counter, step = StepCounter(num_steps), bare_step(config, torch.device("cuda", 0))
@@ -165,7 +165,7 @@ def count_bare(values: Mapping[str, Any], num_steps: int) -> dict[str, float]:
 
 
 def bare_step(config: config_module.Config, device: torch.device) -> Callable[[], Tensor]:
-    """Return what trains one step, compiled with its loss, and gives the loss on the device."""
+    """Return a function that trains one step, compiled with its loss, and returns the loss on the device."""
     torch.manual_seed(0)
     entry = registry.models()[config.model]
     options = ModelOptions(size=config.model_size)
@@ -199,7 +199,7 @@ def bare_step(config: config_module.Config, device: torch.device) -> Callable[[]
 
 
 def count_job(values: Mapping[str, Any], num_steps: int, folder: Path) -> dict[str, float]:
-    """Count the steps of this project's job in a rank that torchrun starts; see `looks.counts`."""
+    """Count the steps of this project's job in a rank started by torchrun; see `looks.counts`."""
     from benchmarks.gpu import job
 
     return dict(job.look_into(folder, dict(values), "counts", num_steps=num_steps))
@@ -246,7 +246,7 @@ def main() -> None:
 
 
 def row(model: str, counts: Mapping[str, Mapping[str, float]]) -> str:
-    """Return a line of the table: bare, ours and their ratio, and which targets are missed."""
+    """Return a line of the table: bare, ours, their ratio, and the missed targets."""
     cells, missed = [], []
     for name in ("launches", "host_us", "bytes", "peak_bytes"):
         bare, ours = counts[BARE][name], counts["ours"][name]

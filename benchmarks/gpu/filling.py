@@ -1,4 +1,4 @@
-"""The batch that fills a card, found by doubling."""
+"""Search for the batch that fills a card, by doubling."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FULL = 0.9
 
 @dataclass(frozen=True, kw_only=True)
 class Filled:
-    """The largest batch found, the share of the card's memory in use with it, and why it is not larger."""
+    """The largest batch found, its share of the card's memory, and the reason why it is not larger."""
 
     batch_size: int
     share_of_memory: float
@@ -18,13 +18,13 @@ class Filled:
 
 
 def fill(share_in_use: Callable[[int], float | None], first_batch: int, most_batch: int) -> Filled:
-    """Double the batch until the memory is 90% full or does not suffice.
+    """Double the batch until it uses 90% of the memory or does not fit.
 
     Args:
-        share_in_use: of the memory, while training with this batch; None: out of memory.
+        share_in_use: share of the memory used while training with this batch; None: out of memory.
 
     Raises:
-        RuntimeError: when not even the first batch fits.
+        RuntimeError: the first batch does not fit.
     """
     found: Filled | None = None
     batch_size = first_batch

@@ -1,4 +1,4 @@
-"""This project's job as a person starts it, and what its events say of its speed."""
+"""This project's job, started as a user does, and the rates computed from its events."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from trainers.engines.local import torchrun
 from trainers.engines.local.torchrun import torchrun_options
 
 POLL_EVERY_S = 0.5
-START_TIMEOUT_S = 600.0  # compiling takes its time
+START_TIMEOUT_S = 600.0  # includes compilation
 JOB_TIMEOUT_S = 1800.0
 
 
 class OutOfMemoryError(RuntimeError):
-    """The device's memory did not suffice."""
+    """The device is out of memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Which steps count: those of so many seconds after the warm-up.
+    """The measured steps: those of this number of seconds after the warm-up.
 
     Attributes:
-        waits_for_sample: also after the first time the model showed what it says, which takes memory anew.
+        waits_for_sample: measure only after the model's first sample, which allocates memory.
     """
 
     warm_up: int
@@ -46,9 +46,9 @@ class Window:
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """Samples per second by the clock on the wall, and in the steps themselves; the last loss.
+    """Samples per second in wall-clock time and within steps, and the last loss.
 
-    What the model shows now and then on the page is in the first and not in the second.
+    Samples of the model's output for the page are included in the first and excluded from the second.
     """
 
     samples_per_s: float
@@ -57,7 +57,7 @@ class Rates:
 
 
 def rates(everything: Sequence[Event], window: Window, batch_size: int) -> Rates | None:
-    """Return a run's rates within the window; None while it is not full."""
+    """Return a run's rates within the window, or None until it is full."""
     if window.waits_for_sample:
         first = next((place for place, event in enumerate(everything) if _is_sample(event)), None)
         if first is None:
@@ -66,7 +66,7 @@ def rates(everything: Sequence[Event], window: Window, batch_size: int) -> Rates
     steps = [event for event in everything if event["kind"] == "step" and event["step"] > window.warm_up]
     if not steps:
         return None
-    # Steps that are reported together all have the moment of the report, at which the last of them ended.
+    # Steps that are reported together have the time of the report, at which the last of them ended.
     began, over = steps[0]["time_unix_s"], steps[-1]["time_unix_s"]
     counted = [event for event in steps if event["time_unix_s"] > began]
     if over - began < window.seconds or not counted:
@@ -82,7 +82,7 @@ def rates(everything: Sequence[Event], window: Window, batch_size: int) -> Rates
 
 
 def _is_sample(event: Event) -> bool:
-    """Tell whether the model was asked what it says; on a full card the memory may not suffice for that."""
+    """True for a sample of the model's output, or its failure: a full card may lack memory for one."""
     return event["kind"] == "sample" or event.get("code") == "no_sample"
 
 
@@ -90,7 +90,7 @@ def measure(launcher: Launcher, config: dict[str, Any], window: Window) -> Rates
     """Start a run under its supervisor, let it train until the window is full, and stop it.
 
     Raises:
-        RuntimeError: when it ended before that, or could not be compiled though it should be.
+        RuntimeError: it ended before that, or was not compiled despite the configuration.
     """
     live = launcher.start(**config)
     deadline = time.monotonic() + JOB_TIMEOUT_S
@@ -104,7 +104,7 @@ def measure(launcher: Launcher, config: dict[str, Any], window: Window) -> Rates
 
 
 def checkpoint_stalls(launcher: Launcher, config: dict[str, Any], times: int) -> tuple[list[float], int]:
-    """Return for how long training stood still for each of some checkpoints, and how large one is."""
+    """Return the time for which each checkpoint blocked training, and the size of one."""
     live = launcher.start(**config)
     live.wait_for("step", timeout_s=START_TIMEOUT_S)
     for _ in range(times):
@@ -117,7 +117,7 @@ def checkpoint_stalls(launcher: Launcher, config: dict[str, Any], times: int) ->
 
 
 def stop(live: LiveRun) -> None:
-    """End a run without saving, and wait for that."""
+    """Stop a run without saving, and wait for its end."""
     live.run.append_command("stop", save=False)
     status = live.wait_for_end(JOB_TIMEOUT_S)
     if status.state != "stopped":
@@ -125,11 +125,11 @@ def stop(live: LiveRun) -> None:
 
 
 def require_compiled(run: RunDirectory) -> None:
-    """Raise where the job fell back to going on uncompiled.
+    """Raise if the job fell back to uncompiled training.
 
     Raises:
-        OutOfMemoryError: when it did for want of memory.
-        RuntimeError: when it did for another reason.
+        OutOfMemoryError: because of a lack of memory.
+        RuntimeError: for another reason.
     """
     for event in events.read_all(run.events):
         if event["kind"] == "warning" and event["code"] == "compile_failed":
@@ -138,11 +138,11 @@ def require_compiled(run: RunDirectory) -> None:
 
 
 def look_into(runs_dir: Path, config: dict[str, Any], look: str, **settings: Any) -> dict[str, Any]:
-    """Run the job by torchrun with somebody looking into its rank; return what was found.
+    """Run the job by torchrun with a probe in its rank. Return the probe's results.
 
     Raises:
-        OutOfMemoryError: when the device's memory did not suffice.
-        RuntimeError: when the job failed otherwise.
+        OutOfMemoryError: the device is out of memory.
+        RuntimeError: the job failed for another reason.
     """
     run = rundir.create(runs_dir, config_module.parse(config))
     out = run.path / "notes.json"

@@ -1,4 +1,4 @@
-"""What is looked at inside a rank while it trains: generators that go on at the border of every two steps."""
+"""Probes that run inside a rank between steps, written as generators."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Look = Generator[None, None, Notes]
 
 
 class LookedAtLoader(Loader):
-    """Gives the batches of a loader, and lets somebody look around before each step."""
+    """Wraps a loader and resumes the probe before each step."""
 
     def __init__(self, loader: Loader, go_on: Callable[[], None]) -> None:
         self._loader = loader
@@ -54,7 +54,10 @@ class LookedAtLoader(Loader):
 
 
 class SwitchedMeter(StepMeter):
-    """Reports while it is on; a process is one rank of one run."""
+    """Reports only if `is_on`.
+
+    The flag belongs to the class, because a process is one rank of one run.
+    """
 
     is_on: ClassVar[bool] = True
 
@@ -70,7 +73,7 @@ class SwitchedMeter(StepMeter):
 
 
 class NewestTelemetry(Telemetry):
-    """Telemetry that can be found and ended by whoever did not start it."""
+    """Telemetry that code other than its creator can find and stop."""
 
     newest: ClassVar[Telemetry]
 
@@ -80,7 +83,7 @@ class NewestTelemetry(Telemetry):
 
 
 def memory(job: Job, *, num_steps: int) -> Look:
-    """Note how much of the device's memory is in use after some steps, by whomever."""
+    """Measure the share of the device's memory in use after some steps, by all processes."""
     yield from _pass(num_steps)
     if job.world.device.type == "cuda":
         free, total = torch.cuda.mem_get_info(job.world.device)
@@ -90,13 +93,13 @@ def memory(job: Job, *, num_steps: int) -> Look:
 
 
 def waits(job: Job, *, warm_up: int, num_steps: int, trace: str) -> Look:
-    """Trace steps with torch's profiler, and count what made the host wait for the GPU.
+    """Trace steps with torch's profiler, and count calls with which the host waits for the GPU.
 
     Args:
-        num_steps: how many to trace at least; it goes on until there were steps of both kinds.
+        num_steps: minimum number of traced steps; tracing continues until both kinds of steps occurred.
 
     Raises:
-        RuntimeError: when there were no two steps with a report within what a trace can hold.
+        RuntimeError: fewer than two steps with a report occurred within the capacity of a trace.
     """
     yield from _pass(warm_up)
     activities = [torch.profiler.ProfilerActivity.CPU]
@@ -121,7 +124,7 @@ def waits(job: Job, *, warm_up: int, num_steps: int, trace: str) -> Look:
 
 
 def watching(job: Job, *, warm_up: int, num_pairs: int, seconds: float) -> Look:
-    """Time blocks of steps with telemetry, reports and events, and between them blocks without."""
+    """Time blocks of steps alternately with and without telemetry, reports and events."""
     yield from _pass(warm_up)
     step_s = yield from _timed(job, PROBED_STEPS)
     num_steps = max(PROBED_STEPS, math.ceil(seconds / step_s))
@@ -136,7 +139,7 @@ def watching(job: Job, *, warm_up: int, num_pairs: int, seconds: float) -> Look:
 
 
 def switch(job: Job, *, is_on: bool) -> None:
-    """Begin or cease to sample, report and write events."""
+    """Start or stop sampling, reporting and writing events."""
     if is_on == SwitchedMeter.is_on:
         return
     SwitchedMeter.is_on = is_on
@@ -153,7 +156,7 @@ def _pass(num_steps: int) -> Generator[None]:
 
 
 def _timed(job: Job, num_steps: int) -> Generator[None, None, float]:
-    """Return the seconds of a step, over so many; the page's samples of what the model says are put off."""
+    """Return the seconds per step, averaged over this number; samples of the model's output are postponed."""
     _wait_for_device(job)
     began = time.perf_counter()
     for _ in range(num_steps):
@@ -169,7 +172,7 @@ def _wait_for_device(job: Job) -> None:
 
 
 def counts(job: Job, *, num_steps: int) -> Look:
-    """Count launches, bytes and the peak of some steps, then compare host time with a bare loop."""
+    """Count launches, bytes and peak memory of some steps, then compare host time with a bare loop."""
     counter = StepCounter(num_steps)
     while True:
         if counter.is_between_blocks:  # often enough: samples are taken every ten seconds
@@ -221,7 +224,7 @@ LOOKS: Mapping[str, Callable[..., Look]] = {
 
 
 def stepped(look: Look, done: Callable[[Notes], None]) -> Callable[[], None]:
-    """Return what lets a look go on by one step; `done` is told what it found."""
+    """Return a function that advances a probe by one step and passes its results to `done`."""
 
     def run() -> Generator[None]:
         done((yield from look))

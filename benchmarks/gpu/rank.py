@@ -1,6 +1,6 @@
-"""Started by torchrun in place of trainers.worker where a check looks into the rank: the same job.
+"""A replacement of trainers.worker, started by torchrun, that runs the same job with a probe.
 
-When the look is over the rank writes what it found, and asks its own run to stop.
+When the probe has finished, the rank writes the results and stops the run.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from trainers.contract.rundir import RunDirectory
 from trainers.job import Job
 from trainers.report import telemetry
 
-# Name of the look, its settings, and where its notes go: JSON in the environment, as torchrun hands it on.
+# JSON with the probe's name, its settings and its output file, in an environment variable.
 LOOK = "GPU_BENCHMARK_LOOK"
 OUT_OF_MEMORY = "out_of_memory"
 
 
 def main() -> None:
-    """Train as the worker does, and look."""
+    """Train as the worker does, with a probe."""
     chosen: dict[str, Any] = json.loads(os.environ[LOOK])
     out, look = Path(chosen["out"]), looks.LOOKS[chosen["look"]]
     train, run_rank = loop.train, worker.run_rank
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Tell whether an error says so, by its kind or, where a library of the GPU says it, by its words."""
+    """True if an error means out of memory, by its type or, for GPU libraries, by its message."""
     words = ("out of memory", "ALLOC_FAILED")
     return isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in words)
 

@@ -1,4 +1,4 @@
-"""Calls that make the host wait for the GPU, counted in a trace of torch's profiler, step by step."""
+"""Calls with which the host waits for the GPU, counted per step in a trace of torch's profiler."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 QUIET = "a step without a report"
-REPORTED = "a step with a report"  # which it begins, or reads because the step before has begun it
+REPORTED = "a step with a report"  # begins a report, or reads the one begun in the previous step
 
-# What waiting is called by the runtime and by the driver; also the copy that returns when it is done.
+# Names of waits in the runtime and the driver, including the copy that returns only when it is done.
 WAITS = (
     "cudaDeviceSynchronize",
     "cudaStreamSynchronize",
@@ -23,18 +23,18 @@ WAITS = (
 )
 TO_HOST = "Memcpy DtoH"
 LAUNCH = "Launch"  # cudaLaunchKernel, cuLaunchKernelEx, cudaGraphLaunch
-# How a report is waited for: until an event that was recorded a step ago, and not until all work is done.
+# A report waits for an event recorded one step ago, not for all work.
 PATIENT = ("cudaEventSynchronize", "cuEventSynchronize")
 
 
 @dataclass
 class Waits:
-    """How many steps of a kind were seen, and which calls in them.
+    """The number of steps of a kind, and the calls in them.
 
     Attributes:
-        num_launches: what these steps have handed to the GPU.
-        least_handed_out: how much a wait found handed out at least since numbers were last sent to the host:
-            that is what the GPU has to do meanwhile. None without a wait.
+        num_launches: launches in these steps.
+        least_handed_out: minimum number of launches between the last copy to the host and a wait: the
+            work that the GPU has during the wait. None without a wait.
     """
 
     num_steps: int = 0
@@ -47,17 +47,17 @@ class Waits:
         return vars(self) | {"calls": dict(self.calls)}
 
     def a_step(self) -> dict[str, float]:
-        """Return each call's number per step."""
+        """Return the number of each call per step."""
         return {name: round(count / self.num_steps, 3) for name, count in sorted(self.calls.items())}
 
 
 def count_waits(trace: Sequence[Mapping[str, Any]]) -> dict[str, Waits]:
-    """Return the waits and the copies to the host in each kind of step; what is between steps is not counted.
+    """Return the waits and the copies to the host in each kind of step, ignoring calls between steps.
 
     Args:
         trace: the `traceEvents` of a trace in Chrome's format; steps are ranges named `QUIET` or `REPORTED`.
 
-    A copy belongs to the step that asked for it, not to the one in which the GPU came to it.
+    A copy belongs to the step that requested it, not to the one in which the GPU executed it.
     """
     steps = sorted(
         (float(event["ts"]), float(event["ts"]) + float(event["dur"]), str(event["name"]))
@@ -86,7 +86,7 @@ def count_waits(trace: Sequence[Mapping[str, Any]]) -> dict[str, Waits]:
 
 
 def waits_with_work_ahead(found: Mapping[str, Waits]) -> bool:
-    """Tell whether a report is only ever waited for while the GPU has most of another step to do."""
+    """True if the host waits for a report only while the GPU still has most of another step to do."""
     quiet, reported = found[QUIET], found[REPORTED]
     if not quiet.num_steps or reported.least_handed_out is None:
         return False

@@ -1,1 +1,1 @@
-"""Whether each lesson shows what it says: real runs, several seeds, seconds from click to reveal."""
+"""Checks that each lesson demonstrates its effect: real runs, several seeds, time from click to result."""

@@ -1,10 +1,10 @@
-"""Every lesson, run as the page runs it: whether its effect shows with each seed, and how long it takes.
+"""Run every lesson as the page does: how often its effect shows, and how long it takes.
 
     python -m benchmarks.lessons [--seeds 10] [--only seeds-and-bits,speed-up] [--json FILE]
 
 Serves a page, starts the runs of a lesson one after the other by its endpoint, as the Learn page does, and
-reads them as often. Prints a Markdown table: in how many seeds the condition of the right answer holds,
-as on the page, and the seconds from click to the reveal.
+polls them at the same interval. Prints a Markdown table: the number of seeds for which the condition of the
+right answer holds, as on the page, and the seconds from the click to the result.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from tools import page_driver
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
 
-# As often as the lesson's page reads its runs.
+# The interval at which the lesson's page reads its runs.
 READ_EVERY_S = 0.7
 LONGEST_S = 300.0
 
 
 def main() -> None:
-    """Measure the lessons asked for and print the table."""
+    """Measure the selected lessons and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def measure(lesson: Lesson, address: str, runs_dir: Path, num_seeds: int) -> dict[str, Any]:
-    """Run a lesson with some seeds; return in how many its effect showed, and how long each took."""
+    """Run a lesson with several seeds. Return how often its effect showed, and the seconds of each."""
     asked = lesson.prediction
     assert isinstance(asked, Choice)
     verdicts, seconds = [], []
@@ -82,7 +82,7 @@ def measure(lesson: Lesson, address: str, runs_dir: Path, num_seeds: int) -> dic
 
 
 def one_run(address: str, runs_dir: Path, run: LessonRun, seed: int) -> tuple[RunNumbers, float]:
-    """Start a run as the page does; return what it measured, and the seconds until it is read."""
+    """Start a run as the page does. Return its measurements, and the seconds until they are read."""
     began = time.monotonic()
     config = recipe.with_fixed_defaults(run.config) | {"seed": seed}
     run_id = str(_call(address, "start_run", config, False)["run_id"])

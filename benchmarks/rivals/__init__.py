@@ -1,1 +1,1 @@
-"""The same training as others write it: what a person would use instead of this project."""
+"""The same training in other frameworks: alternatives to this project."""

@@ -1,4 +1,4 @@
-"""A DDP script as every lesson shows it: torchrun … -m benchmarks.rivals.bare --model mlp …"""
+"""A DDP script as in tutorials: torchrun … -m benchmarks.rivals.bare --model mlp …"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.rivals import lesson
 
 
 def main() -> None:
-    """Train for the steps asked for."""
+    """Train for the requested number of steps."""
     chosen = lesson.options()
     dist.init_process_group("gloo")
     torch.manual_seed(chosen.seed)

@@ -1,7 +1,7 @@
-"""What the rivals share: the catalogue's data sample by sample, its model, and how their steps are noted.
+"""Code shared by the rivals: the catalogue's data sample by sample, its model, and the record of steps.
 
-The samples lie in memory and are made ready one by one, as `ToTensor` and `Normalize` do in every lesson, but
-without the picture files that lessons go through: that is to the rivals' advantage.
+The samples are in memory and are transformed one by one, as `ToTensor` and `Normalize` do in tutorials, but
+without decoding picture files: that is to the rivals' advantage.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trainers.registry import ModelOptions
 
 
 def options() -> argparse.Namespace:
-    """Return what a rival is told to do."""
+    """Return the rival's command line options."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True)
     parser.add_argument("--model-size", default="")
@@ -37,7 +37,7 @@ def options() -> argparse.Namespace:
 
 
 class Samples(Dataset[tuple[Tensor, Tensor]]):
-    """A split as lessons have it: one sample an index, made ready when it is asked for."""
+    """A split as in tutorials: one sample per index, transformed on access."""
 
     def __init__(self, split: Split) -> None:
         self._inputs, self._targets = split.batch(torch.arange(len(split)))
@@ -61,7 +61,7 @@ def load(chosen: argparse.Namespace) -> tuple[Samples, DataSpec]:
 
 
 def build(chosen: argparse.Namespace, spec: DataSpec) -> nn.Module:
-    """Return the catalogue's network; the weights are drawn from torch's generator."""
+    """Return the catalogue's network, with weights from torch's generator."""
     entry = registry.models()[chosen.model]
     return entry.build(spec, ModelOptions(size=chosen.model_size or entry.default_size))
 
@@ -72,7 +72,7 @@ def criterion(spec: DataSpec) -> Objective:
 
 
 class Notes:
-    """When each step ended and what this rank's loss was; nothing is computed of it before the end."""
+    """The end time of each step and this rank's loss. Losses are processed only at the end."""
 
     def __init__(self, out: Path, num_steps: int) -> None:
         self._out = out
@@ -81,13 +81,13 @@ class Notes:
         self._losses: list[Tensor] = []
 
     def step(self, loss: Tensor) -> bool:
-        """Note a step; tell whether it was the last."""
+        """Record a step. Return True if it was the last."""
         self._ended_unix_s.append(time.time())
         self._losses.append(loss.detach())
         return len(self._losses) >= self._num_steps
 
     def write(self) -> None:
-        """Average the losses over the ranks and write all of it; every rank must call it."""
+        """Average the losses over the ranks and write the record. Every rank must call it."""
         losses = torch.stack(self._losses).double()
         dist.all_reduce(losses)
         if dist.get_rank() == 0:

@@ -1,4 +1,4 @@
-"""The same with Hugging Face Accelerate, as its quick tour shows it."""
+"""The same with Hugging Face Accelerate, as in its quick tour."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.rivals import lesson
 
 
 def main() -> None:
-    """Train for the steps asked for."""
+    """Train for the requested number of steps."""
     chosen = lesson.options()
     accelerator = Accelerator(cpu=True)
     set_seed(chosen.seed)

@@ -1,4 +1,4 @@
-"""The same with Lightning, its logging, progress bar and checkpoints as they come."""
+"""The same with Lightning, with its default logging, progress bar and checkpoints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainers.data.dataset import DataSpec
 
 
 class Lesson(lightning.LightningModule):  # type: ignore[misc]
-    """The catalogue's network as Lightning wants it."""
+    """The catalogue's network as a LightningModule."""
 
     def __init__(self, network: nn.Module, spec: DataSpec, learning_rate: float, notes: lesson.Notes) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Lesson(lightning.LightningModule):  # type: ignore[misc]
         return loss
 
     def on_train_batch_end(self, outputs: Any, _batch: object, _batch_index: int) -> None:
-        """Note the end of a step."""
+        """Record the end of a step."""
         self._notes.step(outputs["loss"])
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -41,7 +41,7 @@ class Lesson(lightning.LightningModule):  # type: ignore[misc]
 
 
 def main() -> None:
-    """Train for the steps asked for."""
+    """Train for the requested number of steps."""
     chosen = lesson.options()
     lightning.seed_everything(chosen.seed, verbose=False)
     samples, spec = lesson.load(chosen)

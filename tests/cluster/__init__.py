@@ -1,1 +1,1 @@
-"""Several machines on one: network namespaces, and real daemons of a real cluster in them."""
+"""Several hosts on one machine: network namespaces that run the real daemons of a cluster."""

@@ -1,4 +1,4 @@
-"""A small disk that all made-up hosts share, to be filled."""
+"""A small disk, shared by all simulated hosts, that tests fill."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SMALL_DISK, SMALL_DISK_MB = "small_disk", 64
 
 
 def mount_small_disk(stack: contextlib.ExitStack, folder: Path) -> None:
-    """Mount it; it goes with the stack. Hosts see only what was mounted before they were made."""
+    """Mount the disk until the stack closes. Hosts see only what was mounted before their creation."""
     place = folder / SMALL_DISK
     place.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK_MB}m", "tmpfs", place], check=True)
@@ -20,7 +20,7 @@ def mount_small_disk(stack: contextlib.ExitStack, folder: Path) -> None:
 
 @contextlib.contextmanager
 def filled(disk: Path) -> Iterator[None]:
-    """Leave no byte free on a disk for a while."""
+    """Keep a disk full until the block ends."""
     ballast = disk / "ballast"
     with ballast.open("wb", buffering=0) as file:
         size = 2**20

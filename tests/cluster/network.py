@@ -1,4 +1,4 @@
-"""Hosts that are network namespaces of this machine: own addresses, names and interfaces; one file system."""
+"""Hosts as network namespaces of this machine, with a shared file system."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ KILLED_AFTER_S = 0.05
 
 
 class NoNamespacesError(RuntimeError):
-    """This machine lets nobody here make network namespaces."""
+    """This process is not permitted to create network namespaces."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """One made-up machine."""
+    """A simulated host."""
 
     name: str
     address: str
@@ -31,9 +31,9 @@ class Host:
     hosts_file: Path
 
     def inside(self, command: Sequence[str]) -> list[str]:
-        """Return the command that runs another one on this host, with its name and its hosts file.
+        """Return the command line that runs a command on this host, with its host name and hosts file.
 
-        `ip netns exec` would mount /sys anew, without what slurmd looks for in it.
+        `ip netns exec` would remount /sys without the entries that slurmd needs.
         """
         script = 'hostname "$1" && mount --bind "$2" /etc/hosts && shift 2 && exec "$@"'
         entered = ["nsenter", f"--net=/var/run/netns/{self.namespace}", "unshare", "--uts", "--mount"]
@@ -42,7 +42,7 @@ class Host:
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """The hosts, and one more by which people come in: the login node of a cluster."""
+    """The hosts, and the login node through which users connect."""
 
     hosts: tuple[Host, ...]
     login: Host
@@ -50,16 +50,16 @@ class Network:
 
 @contextlib.contextmanager
 def network(folder: Path, names: Sequence[str]) -> Iterator[Network]:
-    """Make hosts with these names, and `login`, that reach each other; nothing of them is left afterwards.
+    """Create hosts with these names, and `login`, on one network, and delete them afterwards.
 
-    All of it lies in namespaces. An interface that came and went outside of them would be a change of the
-    network to every browser on this machine, and it would break off what it is loading.
+    Everything is in namespaces: browsers on this machine treat an interface that appears or disappears
+    outside of them as a change of the network and abort their requests.
 
     Raises:
-        NoNamespacesError: saying which command was refused.
+        NoNamespacesError: a command was refused; the message names it.
     """
     addresses = {name: f"10.217.0.{place + 1}" for place, name in enumerate((LOGIN, *names))}
-    # Debian's own line for the host's name, which makes a naive rendezvous hang, is there as well.
+    # Includes the 127.0.1.1 line that Debian adds for the host name, which makes a naive rendezvous hang.
     known = "".join(f"{address} {name}\n" for name, address in addresses.items())
     with contextlib.ExitStack() as stack:
         hosts = [_make(stack, folder, name, address, known) for name, address in addresses.items()]
@@ -77,13 +77,13 @@ def network(folder: Path, names: Sequence[str]) -> Iterator[Network]:
 
 
 def processes_on(host: Host) -> list[int]:
-    """Return the numbers of all processes on a host."""
+    """Return the PIDs of all processes on a host."""
     return [int(pid) for pid in _ip("netns", "pids", host.namespace).split()]
 
 
 @contextlib.contextmanager
 def without_cable(host: Host) -> Iterator[None]:
-    """Pull a host's cable for a while: what it sends gets lost, and nobody is told."""
+    """Disconnect a host until the block ends: its packets are lost without an error."""
     _ip("-n", host.namespace, "link", "set", "eth0", "down")
     try:
         yield
@@ -92,8 +92,8 @@ def without_cable(host: Host) -> Iterator[None]:
 
 
 def _make(stack: contextlib.ExitStack, folder: Path, name: str, address: str, known: str) -> Host:
-    """Make a host without a connection; it goes with the stack."""
-    namespace = f"ddp{os.getpid()}-{name}-{secrets.token_hex(2)}"  # others have a host of this name
+    """Create a host without a connection; the stack deletes it."""
+    namespace = f"ddp{os.getpid()}-{name}-{secrets.token_hex(2)}"  # host names are not unique on this machine
     _ip("netns", "add", namespace)
     stack.callback(_remove, namespace)
     _ip("-n", namespace, "link", "set", "lo", "up")
@@ -103,7 +103,7 @@ def _make(stack: contextlib.ExitStack, folder: Path, name: str, address: str, kn
 
 
 def _remove(namespace: str) -> None:
-    """Delete a host and all that runs on it: Slurm's jobs outlive the daemon that started them."""
+    """Delete a host and kill all its processes: Slurm's jobs outlive the daemon that started them."""
     while pids := _ip("netns", "pids", namespace).split():
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):

@@ -1,7 +1,7 @@
-"""A real Slurm cluster for tests: Debian's daemons with a configuration of their own, on two made-up hosts.
+"""A real Slurm cluster for tests: Debian's daemons with a private configuration, on two simulated hosts.
 
-The controller runs on a login node, where Slurm's commands are run too; no service of the system is touched,
-and every daemon is ended by its own process.
+The controller and Slurm's commands run on a login node. No system service is changed, and every daemon is
+terminated by its own process ID.
 """
 
 from __future__ import annotations
@@ -96,16 +96,16 @@ LAB = f"PartitionName=lab Nodes={','.join(NODES)} Default=YES MaxTime=00:30:00 S
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What a cluster has besides two nodes with cores.
+    """Configuration of a cluster in addition to two nodes with cores.
 
     Attributes:
         partitions: lines of slurm.conf.
-        node_timeout_s: after which Slurm takes a node that does not answer for down.
-        returns_to_service: 2: every node that answers; 1: but none that was set down by hand.
-        gpus: of a node, by type. Slurm gives them to jobs like real ones; there is no device behind them.
-        has_accounting: slurmdbd with a database of its own, QOS `low` and `high`, and a second administrator.
-        forgets_after_s: squeue lists a job that has ended for this long.
-        lines: of slurm.conf, in addition.
+        node_timeout_s: time until Slurm marks a node that does not answer as down.
+        returns_to_service: 2: every node that answers; 1: except nodes that an administrator set down.
+        gpus: of a node, by type. Slurm allocates them to jobs like real ones; there is no device behind them.
+        has_accounting: slurmdbd with a private database, QOS `low` and `high`, and a second administrator.
+        forgets_after_s: time for which squeue lists a job that has ended.
+        lines: additional lines of slurm.conf.
     """
 
     partitions: Sequence[str] = (LAB,)
@@ -134,10 +134,10 @@ WITH_GPUS = Shape(
 
 @dataclass(frozen=True, kw_only=True)
 class SlurmCluster:
-    """A cluster that answers.
+    """A cluster that is up.
 
     Attributes:
-        environment: with which Slurm's commands find it.
+        environment: variables with which Slurm's commands find it.
     """
 
     network: Network
@@ -147,10 +147,10 @@ class SlurmCluster:
     stall: Stall
 
     def ask(self, *command: str) -> str:
-        """Return what one of Slurm's commands prints.
+        """Return the output of a Slurm command.
 
         Raises:
-            CalledProcessError: when it fails.
+            CalledProcessError: the command failed.
         """
         environment = {**os.environ, **self.environment}
         return subprocess.run(
@@ -158,8 +158,8 @@ class SlurmCluster:
         ).stdout
 
     def ask_as_other_administrator(self, *command: str) -> None:
-        """Run one of Slurm's commands as another user, who is an administrator of the accounts."""
-        readable = self.munge_folder / "slurm.conf"  # the test's own folder is closed to others
+        """Run a Slurm command as another user, who is an administrator of the accounts."""
+        readable = self.munge_folder / "slurm.conf"  # other users cannot read the test's folder
         shutil.copy(self.folder / "slurm.conf", readable)
         readable.chmod(0o644)
         become = ["setpriv", f"--reuid={OTHER_ADMINISTRATOR}", "--clear-groups", "--", *command]
@@ -176,28 +176,28 @@ class SlurmCluster:
         wait_until("both nodes being idle", lambda: _num_idle(self) == len(NODES), IDLE_S)
 
     def processes_on(self, node: str) -> list[int]:
-        """Return the numbers of all processes on a node."""
+        """Return the PIDs of all processes on a node."""
         return processes_on(self._host(node))
 
     @contextlib.contextmanager
     def without_cable(self, node: str) -> Iterator[None]:
-        """Pull a node's cable for a while."""
+        """Disconnect a node until the block ends."""
         with without_cable(self._host(node)):
             yield
 
     @contextlib.contextmanager
     def cut_off(self, node: str) -> Iterator[None]:
-        """Take a node's network and its shared folder away for a while, from runs in `stall.under`."""
+        """Disconnect a node, and the shared folder of runs in `stall.under`, until the block ends."""
         with self.without_cable(node), self.stall.on(node):
             yield
-        self.ask("scontrol", "reconfigure")  # the node registers at once, which else takes Slurm minutes
+        self.ask("scontrol", "reconfigure")  # the node registers immediately; otherwise Slurm needs minutes
 
     def _host(self, name: str) -> Host:
         return next(host for host in self.network.hosts if host.name == name)
 
 
 def what_is_missing(*, has_accounting: bool = False) -> str:
-    """Return why no cluster can be made here; empty where one can."""
+    """Return the reason why no cluster can be created here, or ""."""
     programs = (*PROGRAMS, *ACCOUNTING_PROGRAMS) if has_accounting else PROGRAMS
     missing = [name for name in programs if shutil.which(name) is None]
     if missing:
@@ -208,7 +208,7 @@ def what_is_missing(*, has_accounting: bool = False) -> str:
 
 @contextlib.contextmanager
 def slurm_cluster(folder: Path, shape: Shape = PLAIN) -> Iterator[SlurmCluster]:
-    """Start the daemons; when the block ends, each is ended and waited for."""
+    """Start the daemons. At the end of the block each is terminated and waited for."""
     with contextlib.ExitStack() as stack:
         mount_small_disk(stack, folder)
         made = stack.enter_context(network(folder, NODES))
@@ -245,7 +245,7 @@ def _commands_on(host: Host, folder: Path) -> Path:
     for name in COMMANDS:
         script, program = commands / name, shutil.which(name) or name
         words = shlex.join(host.inside([program]))
-        # A job inherits this path, and runs Slurm's commands on its own node.
+        # A job inherits this path and runs Slurm's commands on its node.
         on_node = f'case $(uname -n) in {"|".join(NODES)}) exec {program} "$@" ;; esac'
         script.write_text(f'#!/bin/sh\n{on_node}\nexec {words} "$@"\n')
         script.chmod(0o755)
@@ -253,11 +253,12 @@ def _commands_on(host: Host, folder: Path) -> Path:
 
 
 def start_munge(stack: contextlib.ExitStack, folder: Path) -> Path:
-    """Start an authentication daemon with a key of its own; return its socket."""
-    # It refuses folders that others may write to, such as /tmp above ours: a run of its own lies in /run.
+    """Start an authentication daemon with a private key. Return its socket."""
+    # munged refuses folders below one that other users can write to, such as /tmp, so it gets a folder in
+    # /run.
     place = Path("/run") / f"ddp-munge-{os.getpid()}-{secrets.token_hex(4)}"
     place.mkdir()
-    place.chmod(0o755)  # whatever the umask is: a test may have begun to keep files private
+    place.chmod(0o755)  # regardless of the umask, which a test may have changed
     stack.callback(shutil.rmtree, place)
     key = place / "key"
     key.touch(mode=0o600)
@@ -322,7 +323,7 @@ def _database_port() -> int:
 def _start_accounting(
     stack: contextlib.ExitStack, folder: Path, login: Host, socket: Path, environment: Mapping[str, str]
 ) -> None:
-    """Start a database with a folder and a socket of its own, and slurmdbd on the login node."""
+    """Start a database with a private folder and socket, and slurmdbd on the login node."""
     data, mysql = folder / "database", folder / "mysql.socket"
     data.mkdir()
     plain = ["--no-defaults", f"--datadir={data}", "--user=root"]
@@ -350,7 +351,7 @@ def _gres(gpus: Mapping[str, int]) -> str:
 
 
 def _write_gres(folder: Path, gpus: Mapping[str, Mapping[str, int]]) -> None:
-    """Say which files the GPUs are: slurmd asks only whether they are there."""
+    """Write gres.conf with a file per GPU: slurmd only checks that the file exists."""
     lines = []
     for node, kinds in gpus.items():
         for kind, count in kinds.items():
@@ -367,8 +368,8 @@ def start_daemon(
     command: Sequence[str],
     environment: Mapping[str, str],
 ) -> None:
-    """Start a daemon in the foreground; it is ended with the stack."""
-    # slurmd tells its jobs how many threads it was itself allowed.
+    """Start a daemon in the foreground. The stack terminates it."""
+    # slurmd passes its own OMP_ and SLURM_ variables, such as the number of threads, to its jobs.
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "SLURM_"))}
     log = stack.enter_context((folder / f"{name}.out").open("wb"))
     process = subprocess.Popen(

@@ -1,7 +1,7 @@
-"""Two PCs for tests that are reached by SSH: real OpenSSH daemons with keys of their own, on made-up hosts.
+"""Two PCs for tests, reachable by SSH: real OpenSSH daemons with private keys, on simulated hosts.
 
-The person sits on a third host: ssh is run there, with a configuration file of its own. No service, no key
-and no file of the system or of whoever runs the tests is touched.
+The user works on a third host, where ssh runs with a private configuration file. No service, key or file of
+the system or of the user who runs the tests is changed.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ Host {names}
 
 @dataclass(frozen=True, kw_only=True)
 class SshHosts:
-    """Hosts that answer.
+    """Hosts whose sshd is up.
 
     Attributes:
-        environment: in which `ssh` is run as on the person's own machine.
+        environment: variables with which `ssh` runs as on the user's machine.
         config: the file for ssh's `-F`.
         site_file: names the hosts, for the engine.
-        unshared_site_file: the same, as if they shared no folder.
+        unshared_site_file: the same hosts, configured without a shared folder.
     """
 
     network: Network
@@ -73,7 +73,7 @@ class SshHosts:
 
     @property
     def brought(self) -> Path:
-        """The hosts' folder for what is brought there; no page looks into it."""
+        """The hosts' folder for copied files; no page reads it."""
         return self.folder / BROUGHT
 
     @property
@@ -82,17 +82,17 @@ class SshHosts:
         return self.folder / SMALL_DISK
 
     def processes_on(self, name: str) -> list[int]:
-        """Return the numbers of all processes on a host."""
+        """Return the PIDs of all processes on a host."""
         return processes_on(self._host(name))
 
     @contextlib.contextmanager
     def without_cable(self, name: str) -> Iterator[None]:
-        """Pull a host's cable for a while."""
+        """Disconnect a host until the block ends."""
         with without_cable(self._host(name)):
             yield
 
     def leave_one_core_each(self) -> None:
-        """Let what is started on a host from now on use one core, as on a host that has no more."""
+        """Limit processes that are started on a host from now on to one core."""
         cores = sorted(os.sched_getaffinity(0))
         for number, host in enumerate(self.network.hosts):
             for pid in processes_on(host):
@@ -104,7 +104,7 @@ class SshHosts:
 
 
 def what_is_missing() -> str:
-    """Return why no hosts can be made here; empty where they can."""
+    """Return the reason why no hosts can be created here, or ""."""
     missing = [name for name in PROGRAMS if shutil.which(name, path=_search_path()) is None]
     if missing:
         packages = "openssh-server openssh-client rsync util-linux"
@@ -114,7 +114,7 @@ def what_is_missing() -> str:
 
 @contextlib.contextmanager
 def ssh_hosts(folder: Path) -> Iterator[SshHosts]:
-    """Start the daemons; when the block ends, each is ended and waited for."""
+    """Start the daemons. At the end of the block each is terminated and waited for."""
     with contextlib.ExitStack() as stack:
         mount_small_disk(stack, folder)
         made = stack.enter_context(network(folder, PCS))
@@ -140,7 +140,7 @@ def ssh_hosts(folder: Path) -> Iterator[SshHosts]:
 
 @contextlib.contextmanager
 def login_by_ssh(folder: Path, host: Host) -> Iterator[str]:
-    """Have sshd on a cluster's login node; yield a path for programs whose ssh is that of who may log in."""
+    """Run sshd on a cluster's login node. Yield a PATH whose `ssh` can log in there."""
     with contextlib.ExitStack() as stack:
         config = _start_daemons(stack, folder, [host])
         commands = _command_on(host, folder, "-F", str(config))
@@ -158,10 +158,10 @@ def login_by_ssh(folder: Path, host: Host) -> Iterator[str]:
 
 
 def _start_daemons(stack: contextlib.ExitStack, folder: Path, hosts: Sequence[Host]) -> Path:
-    """Start sshd on hosts; return the configuration of ssh for who may log in there."""
+    """Start sshd on hosts. Return the ssh configuration of a user who can log in there."""
     _make_key(folder / "key")
     (folder / "authorized_keys").write_text((folder / "key.pub").read_text())
-    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd gives up its rights there
+    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd needs this folder for privilege separation
     known = []
     for host in hosts:
         _start_daemon(stack, folder, host)
@@ -175,9 +175,9 @@ def _start_daemons(stack: contextlib.ExitStack, folder: Path, hosts: Sequence[Ho
 
 
 def _start_daemon(stack: contextlib.ExitStack, folder: Path, host: Host) -> None:
-    """Start sshd on a host; it is ended with the stack."""
+    """Start sshd on a host. The stack terminates it."""
     _make_key(folder / f"host_key-{host.name}")
-    # The shell of whoever runs the tests may do much when it starts, and keep locks when it is killed.
+    # The shell profile of the user who runs the tests may start programs, and leave locks when killed.
     (folder / f"home-{host.name}").mkdir()
     config = folder / f"sshd_config-{host.name}"
     config.write_text(_DAEMON.format(port=PORT, address=host.address, folder=folder, name=host.name))
@@ -220,5 +220,5 @@ def _answers(hosts: SshHosts, host: Host) -> bool:
 
 
 def _search_path() -> str:
-    """Return where programs are looked for: root's own, such as sshd, are not in everybody's path."""
+    """Return the search path for programs: sbin, which contains sshd, is not in every user's PATH."""
     return os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))

@@ -1,8 +1,8 @@
-"""A mock of a shared folder that stops answering on one host: a small library between programs and libc.
+"""A mock of a shared folder that stops answering on one host: a preloaded library.
 
 The test hosts share the file system of one kernel, so a server that one of them cannot reach does not exist.
-The library (`stall.c`) lets every call on a file below `under` wait while the host is in `stalled`, as a hard
-NFS mount does. It is loaded by what has `environment`.
+The library (`stall.c`) blocks every call on a file below `under` while the host is in `stalled`, as a hard
+NFS mount does. Programs that run with `environment` load it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Stall:
 
     @contextlib.contextmanager
     def on(self, host: str) -> Iterator[None]:
-        """Let every call of a host on the folder wait until the end of the block."""
+        """Block all calls of a host on the folder until the end of the block."""
         flag = self.flags / host
         flag.touch()
         try:

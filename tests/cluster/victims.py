@@ -1,4 +1,4 @@
-"""The processes of a run over several nodes, found one by one to be killed."""
+"""The processes of a run on several nodes, for tests that kill one of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def rank_of(run: RunDirectory, rank: int) -> psutil.Process:
 
 
 def launcher_of(run: RunDirectory, node: int) -> psutil.Process:
-    """Return what started torchrun on a node; that of node 0 keeps the run's status."""
+    """Return the process that started torchrun on a node. That of node 0 writes the run's status."""
     return _only(run, "trainers.engines.several_nodes.node ", f" --node-rank {node} ")
 
 
@@ -31,8 +31,8 @@ def _only(run: RunDirectory, *parts: str) -> psutil.Process:
 
 
 def _words(process: psutil.Process) -> str:
-    """Return a command line with a space behind it; nothing of a process that has ended meanwhile."""
+    """Return a command line with a trailing space, or "" for a process that has ended."""
     try:
         return " ".join((*process.cmdline(), ""))
-    except psutil.NoSuchProcess:  # a zombie is one, too
+    except psutil.NoSuchProcess:  # also raised for a zombie
         return ""

@@ -1,1 +1,1 @@
-"""Things that go wrong: what is left, what is said, how soon."""
+"""Fault injection: data loss, reported state, leftover processes and recovery time."""

@@ -1,8 +1,8 @@
-"""Play faults on real runs and print the table.
+"""Inject faults into real runs and print a table of the results.
 
     python -m tests.faults [--times N] [--only WORDS …] [--seed N] [--at-once N] [--into FILE]
 
-Every outcome goes to a file of JSON lines at once, so that an interrupted suite goes on where it was.
+Each outcome is immediately appended to a JSON Lines file, so an interrupted suite continues where it stopped.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tests.faults.trial import CannotBePlayedError, Outcome, play
 
 
 def main() -> int:
-    """Play what is asked for; the exit code tells whether everything held."""
-    # Told to end, it ends as by Ctrl-C: the trials being played are finished, and nothing of them is left.
+    """Run the selected faults. The exit code is 0 if every check passed."""
+    # SIGTERM acts like Ctrl-C: trials in progress finish and are cleaned up.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = _options()
     load_all()
@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def _print_rows(waiting: list[tuple[Fault, list[Outcome | Future[Outcome]]]]) -> bool:
-    """Print each fault's row when all of its trials have been played, at last the total; tell if all held."""
+    """Print a row per fault when its trials are complete, then the total. Return True if all passed."""
     everything: list[Outcome] = []
     not_played = []
     are_good = True
@@ -66,7 +66,7 @@ def _print_rows(waiting: list[tuple[Fault, list[Outcome | Future[Outcome]]]]) ->
 def _begin(
     pool: ThreadPoolExecutor, item: Fault, done: list[Outcome], options: argparse.Namespace, folder: Path
 ) -> list[Outcome | Future[Outcome]]:
-    """Hand the trials of a fault that are not in the file yet to the pool."""
+    """Return the known outcomes of a fault and submit its other trials to the pool."""
     known = {outcome.seed: outcome for outcome in done if outcome.fault == item.name}
     times = options.times or item.times
     seeds = range(options.seed, options.seed + times)

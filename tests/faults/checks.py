@@ -1,4 +1,4 @@
-"""What must hold after every fault: pure looks at a run's directory and at the system's processes."""
+"""Invariants after a fault, checked on a run's directory and on the system's processes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import psutil
 from tests.harness import belongs_to
 from trainers.contract.rundir import RunDirectory
 
-# Whoever works on a run has its directory on the command line, or is a child of such a process.
+# PID and creation time. A process belongs to a run if the run's directory is on its command line, or if it is
+# a child of such a process.
 Identity = tuple[int, float]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What a reader was shown of a run's events: so many lines, so many bytes, with this sum."""
+    """Events read from a run so far: their number, size and SHA-256 sum."""
 
     num_events: int
     size_bytes: int
@@ -26,7 +27,7 @@ class Seen:
 
 
 def lost_events(run: RunDirectory, seen: Seen) -> int:
-    """Count the events that a reader saw and that are gone or others now, and the breaks in the numbering."""
+    """Count the events that were read but have since disappeared or changed, and gaps in the numbering."""
     try:
         data = run.events.read_bytes()
     except FileNotFoundError:
@@ -38,11 +39,11 @@ def lost_events(run: RunDirectory, seen: Seen) -> int:
 
 
 def _breaks(lines: list[bytes]) -> int:
-    """Count the whole lines whose number is not their place."""
+    """Count the complete lines whose `seq` differs from the expected number."""
     breaks, expected = 0, 0
     for line in lines:
         if not line.endswith(b"\n"):
-            continue  # not an event yet
+            continue  # incomplete line
         try:
             seq = json.loads(line)["seq"]
         except (ValueError, LookupError, TypeError):
@@ -54,9 +55,9 @@ def _breaks(lines: list[bytes]) -> int:
 
 
 def bad_checkpoints(run: RunDirectory) -> list[str]:
-    """Return what is wrong with the checkpoints that are listed, by size and SHA-256; one text each.
+    """Return one message per listed checkpoint file whose size or SHA-256 sum is wrong.
 
-    Reads the manifests itself: what is checked must not check itself.
+    Parses the manifests directly, so that the code under test does not check itself.
     """
     found = []
     for item in run.list_checkpoints():
@@ -80,7 +81,7 @@ def _is_as_saved(path: Path, about: dict[str, object]) -> bool:
 
 
 def processes_on(run: RunDirectory) -> set[Identity]:
-    """Return the living processes with the run's directory on the command line, and their children."""
+    """Return the live processes with the run's directory on the command line, and their children."""
     found: set[Identity] = set()
     for process in psutil.process_iter():
         try:
@@ -95,7 +96,7 @@ def processes_on(run: RunDirectory) -> set[Identity]:
 
 
 def still_alive(known: set[Identity]) -> set[Identity]:
-    """Return those of some remembered processes that live; a number that was given anew is not one."""
+    """Return the known processes that are still alive. A reused PID does not count."""
     alive = set()
     for pid, started in known:
         try:

@@ -1,4 +1,4 @@
-/* Adds the seconds in the file CLOCK_SHIM names to the time of day: stands in for a clock somebody sets. */
+/* Adds the seconds in the file CLOCK_SHIM to the time of day: simulates a change of the system clock. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

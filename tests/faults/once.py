@@ -1,4 +1,4 @@
-"""What many trials share is made once, however many threads ask for it, and cleared away at the end."""
+"""Resources shared by all trials: created once, thread-safe, removed at exit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _lock = threading.RLock()
 
 
 def once(make: Callable[[], Value]) -> Callable[[], Value]:
-    """Call a function the first time only, one thread at a time; where it fails the next call tries again."""
+    """Cache the result of the first successful call.
+
+    Concurrent calls are serialized; exceptions are not cached.
+    """
     made: list[Value] = []
 
     @functools.wraps(make)
@@ -34,7 +37,7 @@ def _place() -> tempfile.TemporaryDirectory[str]:
 
 
 def shared_folder(name: str) -> Path:
-    """Return a folder that lasts as long as this process."""
+    """Return a folder that exists until this process ends."""
     folder = Path(_place().name) / name
     folder.mkdir(exist_ok=True)
     return folder

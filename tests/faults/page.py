@@ -1,4 +1,4 @@
-"""The page's answers about one run without a server: every route that reads a run's directory."""
+"""The GUI's responses for one run, without a server: all routes that read a run's directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ddp_gui.runs.runs import RunStore, status_values
 from tests.faults.once import once
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # starlette would rather have another client than the one gradio brings
+    warnings.simplefilter("ignore")  # starlette deprecates the HTTP client that gradio installs
     from fastapi.testclient import TestClient
 
 LIVE = (
@@ -35,17 +35,17 @@ EXPORTS = ("export.csv", "export.json", "export.tfevents")
 
 @once
 def _catalogue() -> CatalogueSource:
-    """Return what can be picked, asked of the training half before anybody's time is taken."""
+    """Return the catalogue, loaded before any time is measured."""
     source = CatalogueSource(trainer_process.default_cache_file("catalogue"))
     source.get()
     return source
 
 
 class Page:
-    """Asks everything a person could look at; collects what is no answer in plain words."""
+    """Requests everything that a user can view and collects the responses that show an error."""
 
     def __init__(self, runs_dir: Path) -> None:
-        # What a model would take is asked of another process, once a page: it has nothing to do with this.
+        # The memory estimate starts another process once per page and is irrelevant here.
         needs: Any = SimpleNamespace(of=lambda *_: None)
         self.store = RunStore(runs_dir, _catalogue(), needs=needs)
         app = FastAPI()
@@ -58,7 +58,7 @@ class Page:
         return next((row for row in self.store.rows() if row["run_id"] == run_id), None)
 
     def status(self, run_id: str) -> dict[str, Any] | str:
-        """Return what `/run_status` answers; the words, where it is an error."""
+        """Return the response of `/run_status`, or the text of its error."""
         try:
             view = self.store.view(run_id)
             view.catch_up()
@@ -67,21 +67,21 @@ class Page:
             return str(error)
 
     def stop(self, run_id: str, *, save: bool = True) -> str:
-        """Press Stop."""
+        """Stop the run as the Stop button does."""
         return launcher.stop(self.store.open(run_id), save=save)
 
     def said_of(self, run_id: str) -> str:
-        """Return what the page of a run says of it: its error and the remarks on it."""
+        """Return the error and the insights that the page of a run shows."""
         message = self._client.get(f"/live/runs/{run_id}/poll").json()
         return f"{message['head']['error']} {message.get('insights')}"
 
     def look(self, run_id: str) -> list[str]:
-        """Ask every live route, and return what went wrong: a failure is only good as a sentence."""
+        """Request every live route and return the failures. A 404 with a readable message is none."""
         wrong = []
         for route in (*LIVE, *EXPORTS):
             try:
                 answer = self._client.get(f"/live/runs/{run_id}/{route}")
-            except Exception as error:  # noqa: BLE001 - whatever it is, a person would have seen an error page
+            except Exception as error:  # noqa: BLE001 - a user would see an error page for any exception
                 wrong.append(f"{route}: {type(error).__name__}: {error}")
                 continue
             if answer.status_code == 404 and "Traceback" not in answer.text:

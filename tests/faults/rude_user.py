@@ -1,4 +1,4 @@
-"""A person who asks for everything that is slow, all at once and without end, from a process of its own.
+"""A client process that continuously sends concurrent requests for every slow operation.
 
 python -m tests.faults.rude_user ADDRESS NAME PASSWORD CSV LONG_RUN [RUN …]
 """
@@ -19,7 +19,7 @@ TIMEOUT_S = 60.0
 
 
 class Rude:
-    """One person's requests; what comes of them does not matter to them."""
+    """Requests of one user; the responses are discarded."""
 
     def __init__(self, http: httpx.AsyncClient, csv: str, runs: list[str]) -> None:
         self._http, self._csv, self._runs = http, csv, runs
@@ -27,7 +27,10 @@ class Rude:
         self._numbers = itertools.count()
 
     async def start_on_data(self) -> None:
-        """Start a run on large data that is refused once the data was read; now and then read otherwise."""
+        """Start a run on large data that is refused after the data was read.
+
+        One in five uses another label column.
+        """
         other = {"label_column": f"x{next(self._numbers)}"} if self._dice.random() < 0.2 else {}
         config = {"dataset": "own", "model": "no such model", "data_path": self._csv, **other}
         await self._call("start_run", config, False)
@@ -54,7 +57,7 @@ class Rude:
         await self._dice.choice(actions)()
 
     async def for_ever(self, action: Callable[[], Awaitable[None]]) -> None:
-        """Do it again and again."""
+        """Repeat an action forever."""
         while True:
             try:
                 await action()
@@ -62,7 +65,7 @@ class Rude:
                 await asyncio.sleep(0.05)
 
     async def _peek(self) -> None:
-        """Open the stream of a run and go away after its first piece."""
+        """Open the stream of a run and disconnect after its first chunk."""
         path = f"/live/runs/{self._dice.choice(self._runs)}/stream?smoothing={self._dice.randint(0, 999)}"
         async with self._http.stream("GET", path) as answer:
             async for _ in answer.aiter_bytes():
@@ -75,13 +78,13 @@ class Rude:
 
     async def _call(self, endpoint: str, *values: object) -> None:
         answer = await self._http.post(f"/gradio_api/run/{endpoint}", json={"data": list(values)})
-        # Whoever is refused tries again at once, but not a thousand times a second.
+        # Limits the retries of a refused request to 20 per second.
         if answer.status_code != httpx.codes.OK:
             await asyncio.sleep(0.05)
 
 
 async def main() -> None:
-    """Log in and be rude until killed."""
+    """Log in and send requests until killed."""
     address, name, password, csv, *runs = sys.argv[1:]
     limits = httpx.Limits(max_connections=AT_ONCE + DATA_AT_ONCE)
     async with httpx.AsyncClient(base_url=address, timeout=TIMEOUT_S, limits=limits) as http:

@@ -1,4 +1,4 @@
-"""Small libraries between a run and the C library: they stand in for what not every machine offers."""
+"""Preloaded libraries that simulate conditions not every machine can create."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _built(name: str) -> Callable[[], Path]:
 
 
 def build(name: str) -> Path:
-    """Return where a shim lies, compiled at the first call."""
+    """Return the path of a shim, compiled at the first call."""
     return _built(name)()
 
 
@@ -33,7 +33,7 @@ def _build(name: str) -> Path:
 
 
 def slow(write_ms: int, sync_ms: int) -> dict[str, str]:
-    """Return the environment of a run whose every write and sync is held up."""
+    """Return the environment of a run whose every write and sync is delayed."""
     return {
         "LD_PRELOAD": str(build("slow")),
         "SLOW_WRITE_MS": str(write_ms),
@@ -42,7 +42,7 @@ def slow(write_ms: int, sync_ms: int) -> dict[str, str]:
 
 
 class Clock:
-    """The time of day of a run, which can be set while it goes on."""
+    """The time of day of a run, which can be changed during the run."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "clock"
@@ -50,11 +50,11 @@ class Clock:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the environment of a run that goes by this clock."""
+        """Return the environment of a run that uses this clock."""
         return {"LD_PRELOAD": str(build("clock")), "CLOCK_SHIM": str(self._path)}
 
     def set(self, offset_s: int) -> None:
-        """Set the clock so many seconds ahead of the true one."""
+        """Set the clock this number of seconds ahead of the real one."""
         if not self._path.exists():
             self._path.write_bytes(bytes(8))
         with self._path.open("r+b") as file:

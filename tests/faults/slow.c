@@ -1,4 +1,4 @@
-/* Holds up every write to a regular file and every sync: stands in for a slow file system. */
+/* Delays every write to a regular file and every sync: simulates a slow file system. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>

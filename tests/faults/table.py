@@ -1,4 +1,4 @@
-"""The table of the fault suite: outcomes kept as JSON lines, a Markdown row a fault, a total."""
+"""The table of the fault suite: outcomes as JSON Lines, a Markdown row per fault, a total."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEAD = (
 
 
 def load(path: Path) -> list[Outcome]:
-    """Return the outcomes kept so far; a last line that was cut off is played again."""
+    """Return the recorded outcomes, without an incomplete last line."""
     if not path.exists():
         return []
     whole = path.read_text(encoding="utf-8").rpartition("\n")[0]
@@ -47,7 +47,7 @@ def row(name: str, outcomes: Iterable[Outcome]) -> str:
 
 
 def is_good(outcome: Outcome, limit_s: float) -> bool:
-    """Tell whether everything held."""
+    """True if every check of the trial passed."""
     nothing_wrong = outcome.lost_events == outcome.bad_checkpoints == outcome.processes_left == 0
     in_time = outcome.true_after_s is None or outcome.true_after_s <= limit_s
     return nothing_wrong and in_time and not outcome.complaints

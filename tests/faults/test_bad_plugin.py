@@ -70,7 +70,7 @@ def copy_with(tmp_path: Path) -> Iterator[CopyWith]:
 
 
 def misbehaving(how: str) -> dict[str, str]:
-    """Return the plugin file of a model that does this on rank 1 at step 5."""
+    """Return the plugin file of a model that behaves this way on rank 1 at step 5."""
     return {"trainers/models/misbehaves.py": MISBEHAVES.replace("MISBEHAVIOUR", how)}
 
 

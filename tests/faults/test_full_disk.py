@@ -1,4 +1,4 @@
-"""A full disk: a checkpoint that cannot be saved is a warning, training goes on, and Stop all stops."""
+"""A full disk: a failed checkpoint is a warning, training continues, and Stop all works."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from trainers.engines import liveness
 
 @pytest.fixture
 def small_launcher(small_disk: Path) -> Iterator[Launcher]:
-    """Start runs on the small disk."""
+    """Return a launcher of runs on the small disk."""
     launcher = Launcher(small_disk, REPOSITORY)
     yield launcher
     launcher.close()
@@ -35,7 +35,7 @@ def small_launcher(small_disk: Path) -> Iterator[Launcher]:
 def test_checkpoint_onto_a_full_disk_is_a_warning_and_training_goes_on(
     small_launcher: Launcher, small_disk: Path
 ) -> None:
-    # Large, so that what has no room for a checkpoint has it for the events of many minutes.
+    # Large, so that space too small for a checkpoint suffices for the events of many minutes.
     live = small_launcher.start(
         model_size="large", num_epochs=100_000, checkpoint_every_steps=10**6, eval_every_steps=10**6
     )
@@ -56,7 +56,7 @@ def test_checkpoint_onto_a_full_disk_is_a_warning_and_training_goes_on(
     assert [item.step for item in live.run.list_checkpoints()] == [first["step"]]
     assert sorted(path.name for path in live.run.checkpoints.iterdir()) == [f"step_{first['step']}"]
 
-    # A stop that cannot save loses nothing: it is refused, and the run goes on.
+    # A stop whose save fails is refused, and the run continues without any loss.
     refused = live.ask("stop")
     assert not refused["accepted"]
     assert "Nothing could be saved" in refused["message"]
@@ -72,7 +72,7 @@ def test_checkpoint_onto_a_full_disk_is_a_warning_and_training_goes_on(
 
 
 class ClassPage:
-    """A page with logins over one folder of runs, in this process."""
+    """A GUI with logins for one folder of runs, in this process."""
 
     def __init__(self, runs_dir: Path, accounts: Path) -> None:
         options = Options(
@@ -94,7 +94,7 @@ class ClassPage:
         return browser
 
     def ask(self, person: Any, endpoint: str, *values: Any) -> Any:
-        """Call an endpoint; an error is returned as its text."""
+        """Call an endpoint and return its value, or the text of its error."""
         answer = self.browsers[person.name].post(f"/gradio_api/run/{endpoint}", json={"data": values})
         found = answer.json()
         return found["data"][0] if answer.is_success else found["error"]
@@ -126,7 +126,8 @@ def test_stop_all_stops_on_a_full_disk_and_every_answer_is_a_sentence(
 
         stopped = page.ask(EVE, "stop_all")
         assert stopped["stopping"] == [live.run_id]
-        # A few bytes may be free again: then the run takes the command, cannot save, and stops all the same.
+        # If a few bytes are free again, the run receives the command, cannot save, and stops without a
+        # checkpoint.
         assert "queue is paused" in stopped["message"] and "Errno" not in stopped["message"]
         wait_until("the end", lambda: liveness.read_status(live).state == "stopped", END_TIMEOUT_S)
         assert page.ask(EVE, "queue")["is_paused"], "or the queued run would start now"
@@ -138,7 +139,7 @@ def test_stop_all_stops_on_a_full_disk_and_every_answer_is_a_sentence(
 
 
 def _top_up(ballast: Path) -> None:
-    """Fill what has become free since: the page and the run replace small files."""
+    """Fill the space that was freed since: the page and the run replace small files."""
     size = 2**20
     with ballast.open("ab", buffering=0) as file:
         while size:

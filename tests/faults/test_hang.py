@@ -1,4 +1,4 @@
-"""Ranks that stop going on: found by their heartbeats, named with their line, ended or waited for."""
+"""Hanging ranks: detected by heartbeats, reported with their source line, then terminated or waited for."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tests.harness import ANSWER_TIMEOUT_S, Launcher, LiveRun
 
 __all__ = ["copy_with"]
 
-# Short, so that the tests are; a hang takes this long to be one, and some seconds to be told and ended.
-# People are promised 45 s with a limit of 10 s.
+# Short, to keep the tests fast. A hang takes this long to be detected, and some seconds to be reported and
+# terminated. The documented limit is 45 s with a timeout of 10 s.
 LIMIT_S = 2.0
 MOST_S = LIMIT_S + 35.0
 
 
 def wait_for_hang(live: LiveRun) -> dict[str, object]:
-    """Return the error of a run that hangs by now; fail when its end takes too long or leaves something."""
+    """Return the error of a hanging run. Fails if termination takes too long or leaves a process."""
     status = live.is_over_within(MOST_S)
     assert status.state == "failed", live.story()
     assert live.states()[-1] == "failed"
@@ -29,13 +29,13 @@ def wait_for_hang(live: LiveRun) -> dict[str, object]:
 
 
 def dump_of(live: LiveRun) -> str:
-    """Return the stacks that were kept with the run."""
+    """Return the stacks stored with the run."""
     (path,) = live.run.logs.glob("hang_*.txt")
     return path.read_text(encoding="utf-8")
 
 
 def test_stopped_rank_is_named_with_its_line(launcher: Launcher) -> None:
-    """Rank 0, which writes the events; rank 1 is the one of the test where it is waited for."""
+    """Suspends rank 0, which writes the events; another test suspends rank 1."""
     rank = 0
     live = launcher.start(num_epochs=100_000, hang_timeout_s=LIMIT_S, checkpoint_every_steps=10**6)
     live.wait_for_step(5)
@@ -62,7 +62,7 @@ def test_rank_that_sleeps_for_ever_is_named_and_not_the_one_that_waits_for_it(co
 
 
 def test_collective_that_a_sleeping_rank_never_entered_is_named(copy_with: CopyWith) -> None:
-    """By torch's flight recorder, over gloo: gradients of this strategy do not go through shared memory."""
+    """Torch's flight recorder reports it, over gloo: gradients of this strategy do not use shared memory."""
     live = copy_with(misbehaving("time.sleep(3600)")).start(
         model="misbehaves", strategy="zero2", hang_timeout_s=LIMIT_S
     )

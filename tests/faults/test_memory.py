@@ -1,4 +1,4 @@
-"""Memory runs out, under a real limit of a control group: the kernel ends a rank, and the run says so."""
+"""Out of memory under a real cgroup limit: the kernel kills a rank, and the run reports the cause."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MB = 2**20
 
 @pytest.fixture
 def group() -> Iterator[Path]:
-    """Make a control group below this process's own; skip where that is not permitted."""
+    """Create a child cgroup of this process's cgroup. Skips if that is not permitted."""
     if not any(path.exists() for path in host._counters_of_group()):
         pytest.skip("this process is in no control group that counts memory")
     folder = _group_of_this_process() / f"ddp-test-{os.getpid()}"
@@ -43,7 +43,7 @@ def limit(group: Path, num_bytes: int) -> None:
 
 
 def move(group: Path, pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):  # a loader worker that has just ended
+    with contextlib.suppress(ProcessLookupError):  # a loader worker has just ended
         (group / "cgroup.procs").write_text(str(pid))
 
 

@@ -1,4 +1,4 @@
-"""A stop that is not obeyed: force after a while, and nothing left."""
+"""A stop that the run does not obey is forced after a timeout and leaves no process."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from trainers.engines import liveness
 
 __all__ = ["copy_with"]
 
-# What people are promised, and so it stays on a busy machine as well: a forced stop is made of waits, not of
-# work. Its whole test took 12.6 s beside four and 13.1 s beside eight busy programs on two cores.
+# The documented limit. It also holds on a busy machine, because a forced stop consists of waits, not of work.
+# The whole test took 12.6 s next to four and 13.1 s next to eight busy programs on two cores.
 DEADLINE_S = 15.0
-# On a crowded machine alone: a rank that stands in line for a core looks at work. The whole test took 11.2 s.
+# Only for an overloaded machine: a rank that waits for a core seems to work. The whole test took 11.2 s.
 LOAD_MARGIN_S = 5.0
 
 
 def test_stop_of_a_hanging_run_is_forced_and_leaves_nothing(launcher: Launcher) -> None:
-    """Rank 1 is frozen, so that no command can be agreed on."""
+    """Rank 1 is suspended, so the ranks cannot agree on a command."""
     live = launcher.start(num_epochs=100_000, checkpoint_every_steps=100)
     live.wait_for("checkpoint")
     live.rank(1).suspend()
@@ -40,7 +40,7 @@ def test_stop_of_a_hanging_run_is_forced_and_leaves_nothing(launcher: Launcher) 
 
 
 def test_sigterm_to_the_supervisor_ends_everything_at_once(launcher: Launcher) -> None:
-    """What a system does when it shuts down."""
+    """SIGTERM, which the system sends at shutdown, terminates all processes immediately."""
     live = launcher.start(num_epochs=100_000, checkpoint_every_steps=10**6)
     live.wait_for_step(1)
     live.supervisor.send_signal(signal.SIGTERM)
@@ -53,7 +53,7 @@ def test_sigterm_to_the_supervisor_ends_everything_at_once(launcher: Launcher) -
 def test_stop_by_the_page_of_a_run_whose_supervisor_is_frozen(
     launcher: Launcher, stays_stopped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The page lets it go on; where that does not help, it ends it with all below it."""
+    """The page resumes a suspended supervisor. If that fails, it terminates the process tree."""
     if stays_stopped:
         monkeypatch.setattr(psutil.Process, "resume", lambda process: None)
     live = launcher.start(num_epochs=100_000, checkpoint_every_steps=10**6)
@@ -65,7 +65,7 @@ def test_stop_by_the_page_of_a_run_whose_supervisor_is_frozen(
     )
     live.supervisor.send_signal(signal.SIGSTOP)
     if stays_stopped:
-        live.rank(1).suspend()  # else rank 0 would obey by itself
+        live.rank(1).suspend()  # otherwise rank 0 obeys the command without the supervisor
     asked_at = time.monotonic()
     ddp_gui.launch.launcher.stop(live.run, save=True)
     status = live.is_over_within(DEADLINE_S)
@@ -73,7 +73,7 @@ def test_stop_by_the_page_of_a_run_whose_supervisor_is_frozen(
     wait_until("the last word", lambda: liveness.read_status(live.run).state == "stopped", left_s)
     forced = [event["code"] for event in live.events("warning")]
     assert forced == (["stop_forced"] if stays_stopped else []), live.story()
-    # Whoever wrote the last word held the lock meanwhile.
+    # The process that wrote the final event holds the lock until then.
     wait_until("nobody owning the run", lambda: not live.run.is_locked(), START_TIMEOUT_S)
     assert live.states()[-1] == "stopped", status
 
@@ -81,7 +81,7 @@ def test_stop_by_the_page_of_a_run_whose_supervisor_is_frozen(
 def test_stop_during_a_long_evaluation_leaves_it_and_saves_the_step(
     copy_with: CopyWith, tmp_path: Path
 ) -> None:
-    """Each of its 23 batches takes rank 1 a second."""
+    """Rank 1 needs one second for each of the 23 evaluation batches."""
     evaluates = tmp_path / "evaluates"
     how = f"(time.sleep(1), self.training or open({str(evaluates)!r}, 'w').close())"
     live = copy_with(misbehaving(how)).start(
@@ -139,7 +139,7 @@ ACCUMULATED = 20
 def test_stop_within_a_long_step_leaves_it_and_resumes_with_the_same_bits(
     copy_with: CopyWith, tmp_path: Path, strategy: str
 ) -> None:
-    """Each takes six seconds: twenty batches of 0.3 s."""
+    """A step takes six seconds: twenty batches of 0.3 s."""
     text = ACCUMULATES.replace("ONE_OF_STEP_THREE", str(2 * ACCUMULATED + 3))
     launcher = copy_with({"trainers/models/accumulates.py": text})
     values = {"model": "accumulates", "strategy": strategy, "gradient_accumulation_steps": ACCUMULATED}
@@ -168,7 +168,7 @@ def test_stop_within_a_long_step_leaves_it_and_resumes_with_the_same_bits(
 def test_stop_during_a_long_step_without_a_break_waits_for_it_and_saves(
     copy_with: CopyWith, tmp_path: Path
 ) -> None:
-    """As where a step is compiled: rank 1 works on one batch for longer than a stop is waited for."""
+    """Rank 1 works on one batch for longer than the timeout of a stop, as a compiled step may."""
     begun = tmp_path / "begun"
     works = "any(time.monotonic() > end for end in [time.monotonic() + 14] for _ in iter(int, 1))"
     live = copy_with(misbehaving(f"(open({str(begun)!r}, 'w').close(), {works})")).start(

@@ -1,8 +1,8 @@
-"""The fault suite in short: the most telling faults once, and a few damaged files of each kind.
+"""The short fault suite: the most important faults once, and a few damaged files of each kind.
 
     python -m tests.faults
 
-plays all of them many times; docs/faults.md says how to read its table.
+runs all faults many times; docs/faults.md explains the table.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ load_all()
 
 
 def hold(name: str, seed: int, folder: Path) -> None:
-    """Play a fault and fail with all that was not as promised."""
+    """Run a trial of a fault and fail with all its deviations."""
     fault = FAULTS[name]
     try:
         outcome = play(name, fault.scene, seed, folder)

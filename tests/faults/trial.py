@@ -1,4 +1,4 @@
-"""One fault done once to a real run: the scene plays, then everything that must hold is looked at."""
+"""One trial of a fault on a real run: play the scene, then check every invariant."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainers.contract import events
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.engines import liveness
 
-# Saves often, so that a fault may well hit a save; goes on until something ends it.
+# Saves often, so that a fault is likely to hit a save; runs until something ends it.
 ENDLESS = {"num_epochs": 100_000, "checkpoint_every_steps": 100, "eval_every_steps": 400}
 PATIENCE_S = 90.0
 BUSY_START_S = 150.0
@@ -30,7 +30,7 @@ _STEP = re.compile(rb'"kind":"step","step":(\d+)')
 
 @dataclass
 class Outcome:
-    """What one trial of one fault came to."""
+    """The result of one trial of one fault."""
 
     fault: str
     seed: int
@@ -47,7 +47,7 @@ class Outcome:
 
 
 class Trial:
-    """What a scene plays with: its dice, its runs under watch, and the questions it may ask of them."""
+    """The environment of a scene: its random generator, its watched runs, and its checks."""
 
     def __init__(self, folder: Path, outcome: Outcome, repository: Path = REPOSITORY) -> None:
         self.folder = folder
@@ -67,13 +67,13 @@ class Trial:
         return self.launcher.runs_dir
 
     def create(self, **values: Any) -> RunDirectory:
-        """Make a run that goes on until something ends it, and watch it."""
+        """Create a run that trains until something ends it, and watch it."""
         run = create_run(self.runs_dir, **(ENDLESS | values))
         self.watch(run)
         return run
 
     def watch(self, run: RunDirectory) -> None:
-        """Read this run all the time from now on."""
+        """Start watching this run."""
         self.watched[run.run_id] = (run, Watcher(run))
 
     def start(self, *, environment: dict[str, str] | None = None, **values: Any) -> LiveRun:
@@ -81,13 +81,13 @@ class Trial:
         return self.launcher.start_run(self.create(**values), environment=environment)
 
     def start_and_wait(self, **values: Any) -> LiveRun:
-        """Start an endless run and wait until it has saved once."""
+        """Start an endless run and wait until it has saved a checkpoint."""
         live = self.start(**values)
         live.wait_for("checkpoint", timeout_s=BUSY_START_S)
         return live
 
     def start_and_wait_a_while(self, **values: Any) -> LiveRun:
-        """Start an endless run and wait until any moment: one time in five before it has begun to train."""
+        """Start an endless run and wait until a random moment, in one of five trials during start-up."""
         live = self.start(**values)
         if self.dice.random() < 0.2:
             wait_until("a status", live.run.status.exists, BUSY_START_S)
@@ -98,11 +98,11 @@ class Trial:
         return live
 
     def strike(self) -> None:
-        """Note that the fault happens now."""
+        """Record that the fault happens now."""
         self.struck_at = time.monotonic()
 
     def ends(self, run: RunDirectory, *states: str, says: str = "") -> Status:
-        """Wait until nothing of the run lives and its state says so; note the seconds, check the words."""
+        """Wait until no process remains and the state is final. Record the time and check the error."""
 
         def is_true() -> bool:
             self._left = self.watched[run.run_id][1].processes_left()
@@ -127,7 +127,7 @@ class Trial:
         return status
 
     def goes_on(self, live: LiveRun) -> None:
-        """Wait for a later step of a run that nothing should have stopped."""
+        """Check that the run trains on: wait for a later step."""
         before = last_step(live.run)
         wait_until("training going on", lambda: last_step(live.run) != before, PATIENCE_S)
         state = liveness.read_status(live.run).state
@@ -135,12 +135,12 @@ class Trial:
         self.expect(state == "running", f"it trains, but its state is {state}")
 
     def stop(self, live: LiveRun, **arguments: Any) -> Status:
-        """Stop the run as a click does, and wait for its end."""
+        """Stop the run as the Stop button does, and wait for its end."""
         live.run.append_command("stop", **arguments)
         return self.ends(live.run, "stopped")
 
     def resumes(self, run: RunDirectory) -> None:
-        """Resume from the newest checkpoint, as the page does, and see a later step."""
+        """Resume from the latest checkpoint, as the page does, and wait for a later step."""
         newest = max(run.list_checkpoints(), key=lambda item: (item.saved_unix_s, item.step), default=None)
         if newest is None:
             return
@@ -155,17 +155,17 @@ class Trial:
         wait_until("the resumed run's end", lambda: again.supervisor.poll() is not None, PATIENCE_S)
 
     def expect(self, is_so: object, complaint: str) -> bool:
-        """Note a complaint where something is not so."""
+        """Record a complaint if a condition is false. Return the condition."""
         if not is_so:
             self.complain(complaint)
         return bool(is_so)
 
     def complain(self, text: str) -> None:
-        """Note that something was not as promised."""
+        """Record a deviation."""
         self.outcome.complaints.append(text[:2000])
 
     def is_true_now(self) -> None:
-        """Note that everything is as it should be, so many seconds after the fault."""
+        """Record the time from the fault until now, when the state is correct."""
         self._note_seconds()
 
     def _note_seconds(self) -> None:
@@ -173,10 +173,10 @@ class Trial:
         self.outcome.true_after_s = max(self.outcome.true_after_s or 0.0, round(took_s, 2))
 
     def conclude(self, *, is_resumed: bool = True) -> None:
-        """Look at what must hold after every fault, with every run at its end; once.
+        """Check all invariants after the runs have ended. Repeated calls do nothing.
 
         Args:
-            is_resumed: some of the runs are resumed; not where nothing can be written any more.
+            is_resumed: resume some of the runs; False if nothing can be written any more.
         """
         if self._is_concluded:
             return
@@ -206,25 +206,25 @@ class Trial:
                 self.complain("the watcher saw no event, so that none could be missed")
 
     def stop_watching(self) -> None:
-        """End the readers: a file system in use cannot be taken away."""
+        """Close the readers, because a file system in use cannot be unmounted."""
         for _, watcher in self.watched.values():
             watcher.close()
 
     def close(self) -> None:
-        """Leave nothing behind, whatever happened."""
+        """End all runs and readers."""
         self.launcher.close()
         self.stop_watching()
 
 
 class CannotBePlayedError(RuntimeError):
-    """This machine lacks what the fault needs: root, to mount a disk; a compiler, for a shim."""
+    """This machine lacks a requirement of the fault, such as root for a mount or a compiler for a shim."""
 
 
 Scene = Callable[[Trial], None]
 
 
 def play(name: str, scene: Scene, seed: int, folder: Path, repository: Path = REPOSITORY) -> Outcome:
-    """Play a scene in a folder of its own and return what it came to; nothing is left behind."""
+    """Play a scene in a new folder and return its outcome. The folder is deleted afterwards."""
     outcome = Outcome(fault=name, seed=seed)
     folder.mkdir(parents=True)
     trial = Trial(folder, outcome, repository)
@@ -235,7 +235,7 @@ def play(name: str, scene: Scene, seed: int, folder: Path, repository: Path = RE
     except CannotBePlayedError:
         raise
     except Exception as error:  # noqa: BLE001
-        # Whatever went wrong is a finding of this trial, and the next one is played all the same.
+        # Any exception is a finding of this trial; the next trials still run.
         told = "" if isinstance(error, AssertionError) else traceback.format_exc()
         trial.complain(f"{type(error).__name__}: {error}\n{told}")
     finally:
@@ -247,7 +247,7 @@ def play(name: str, scene: Scene, seed: int, folder: Path, repository: Path = RE
 
 
 def last_step(run: RunDirectory) -> int:
-    """Return the newest step that the end of the events tells of, 0 where there is none."""
+    """Return the latest step near the end of the events, or 0."""
     try:
         with run.events.open("rb") as file:
             file.seek(max(0, run.events.stat().st_size - 256 * 1024))

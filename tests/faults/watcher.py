@@ -1,4 +1,4 @@
-"""A reader that looks at a run all the time, as a page does: what it was shown must stay."""
+"""A reader that polls a run continuously, as a page does. Events it has read must not change afterwards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOOK_AT_PROCESSES_EVERY = 25
 
 
 class Watcher:
-    """Reads a run's new whole lines and remembers its processes, in a thread, until it is closed."""
+    """Reads a run's new complete lines and records its processes, in a thread, until it is closed."""
 
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
@@ -28,18 +28,18 @@ class Watcher:
         self._thread.start()
 
     def seen(self) -> Seen:
-        """Return what was shown so far."""
+        """Return the events read so far."""
         with self._lock:
             return Seen(
                 num_events=self._num_events, size_bytes=self._size_bytes, sha256=self._sum.hexdigest()
             )
 
     def processes_left(self) -> set[Identity]:
-        """Return every process that is or ever was seen at work on the run and lives now."""
+        """Return every process that works or has worked on the run and is still alive."""
         return checks.processes_on(self._run) | checks.still_alive(set(self._known))
 
     def close(self) -> None:
-        """Look a last time, and end."""
+        """Stop the thread and read a last time."""
         self._closing.set()
         self._thread.join()
         self._read()
@@ -58,7 +58,7 @@ class Watcher:
                 file.seek(self._size_bytes)
                 chunk = file.read()
         except OSError:
-            return  # deleted, or the file system is gone: what is lost is found at the end
+            return  # deleted or unmounted; lost events are counted at the end
         whole = chunk[: chunk.rfind(b"\n") + 1]
         with self._lock:
             self._sum.update(whole)

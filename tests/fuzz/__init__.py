@@ -1,1 +1,1 @@
-"""Readers fed with bytes of anybody's making, by atheris (`python -m tests.fuzz`) and by hypothesis."""
+"""Readers of untrusted bytes, tested by atheris (`python -m tests.fuzz`) and by hypothesis."""

@@ -1,9 +1,9 @@
-"""Fuzzes one reader with atheris, in an environment that has it (`pip install atheris`):
+"""Fuzz one reader with atheris (`pip install atheris`).
 
     python -m tests.fuzz events --seconds 600 --corpus /tmp/corpus/events
 
-The targets: events, contract, csv, text, zip, image, parquet. It ends at the first finding, with the input
-in the corpus folder's parent; `--again FILE` runs that one input.
+Targets: events, contract, csv, text, zip, image, parquet. Stops at the first finding and writes its input to
+the parent of the corpus folder; `--again FILE` runs a single input.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ with atheris.instrument_imports(include=WATCHED):
     from tests.fuzz import targets
 
 MAX_INPUT_BYTES = 16_384
-COLLECT_EVERY = 20  # errors hold frames, and those megabytes: sooner than Python would see to it
+COLLECT_EVERY = 20  # errors hold frames with megabytes of data, so collect more often than Python does
 
 
 def main() -> None:
-    """Fuzz until the time is over or something is found."""
+    """Fuzz until the time limit or the first finding."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""Small good files of each kind: what a fuzzer begins with, and hypothesis cuts and mends."""
+"""Small valid files of each kind: seeds of the fuzzer, and files that hypothesis mutates."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def event_lines() -> bytes:
 
 
 def contract_files() -> list[bytes]:
-    """Return a good file of each kind that is not events, the number of the kind before it."""
+    """Return a valid file of each kind except events, each prefixed with the number of its kind."""
     files: list[object] = [
         {"schema_version": 4, "dataset": "digits", "model": "mlp", "batch_size": 32, "seed": None},
         {"schema_version": 1, "state": "running", "pid": 7, "pid_start_time": 1.5, "started_unix_s": 5.0},
@@ -80,13 +80,13 @@ def texts() -> bytes:
 
 
 def images() -> list[bytes]:
-    """Return one small image of each format and kind of pixels."""
+    """Return one small image of each format and pixel mode."""
     found = [image(name, mode) for name in FORMATS for mode in MODES]
     return [raw for raw in found if raw is not None]
 
 
 def image(name: str, mode: str) -> bytes | None:
-    """Return a small image; None where the format has no such pixels."""
+    """Return a small image, or None if the format does not support the mode."""
     file = io.BytesIO()
     try:
         Image.new(mode, (6, 5)).save(file, name)
@@ -96,7 +96,7 @@ def image(name: str, mode: str) -> bytes | None:
 
 
 def image_zip(*, compressed: bool) -> bytes:
-    """Return a zip of two classes of tiny images."""
+    """Return a zip with two classes of tiny images."""
     kind = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", kind) as archive:
@@ -108,7 +108,7 @@ def image_zip(*, compressed: bool) -> bytes:
 
 
 def parquet() -> list[bytes]:
-    """Return two small tables, where pyarrow is installed."""
+    """Return two small tables, or none if pyarrow is not installed."""
     if importlib.util.find_spec("pyarrow") is None:
         return []
     import pyarrow

@@ -1,4 +1,4 @@
-"""What each reader promises of any bytes: its result, or the one error of its module; never anything else."""
+"""The contract of each reader for arbitrary bytes: return a result or raise its module's error."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from trainers.data.own.problems import DataError
 from trainers.engines import liveness
 from trainers.engines.local.stopping import StopRequests
 
-# In memory where the system has such a place: a target runs a hundred times a second.
+# In memory where the system supports it: a target runs a hundred times a second.
 FOLDER = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 @contextlib.contextmanager
 def private_folder() -> Iterator[Path]:
-    """Give a folder, and take it away."""
+    """Yield a temporary folder."""
     with tempfile.TemporaryDirectory(dir=FOLDER, prefix="fuzz-") as folder:
         yield Path(folder)
 
 
 def read_events(data: bytes) -> None:
-    """Readers see the same events however a file grew; the page shows every file, however damaged.
+    """Readers return the same events however the file grew; the page shows every file, however damaged.
 
-    The first byte says into pieces of which length the rest is cut.
+    The first byte is the length of the pieces in which the rest is appended.
     """
     piece_bytes = data[0] + 1 if data else 1
     content = data[1:]
@@ -61,7 +61,7 @@ def read_events(data: bytes) -> None:
         assert _grown(run.events, content, piece_bytes) == whole
 
 
-# The files of a run that others may have written, beside its events.
+# Other files of a run that other programs may have written.
 CONTRACT_FILES = (
     "config.json",
     "status.json",
@@ -75,7 +75,7 @@ CONTRACT_FILES = (
 
 
 def read_contract(data: bytes) -> None:
-    """Any one of a run's files, the first byte says which: read, or refused by an error with words."""
+    """One of a run's files, selected by the first byte, is read or refused with an error message."""
     name = CONTRACT_FILES[data[0] % len(CONTRACT_FILES)] if data else CONTRACT_FILES[0]
     with private_folder() as folder:
         run = RunDirectory(folder / "run-1")
@@ -102,10 +102,10 @@ def read_contract(data: bytes) -> None:
 
 
 def show(run: RunDirectory) -> bytes:
-    """Return what a page is sent of a run, and what is kept of it for the list."""
+    """Return the messages that the server sends to a page about a run, and its row of the list."""
     view = RunView(run, 10)
     view.catch_up()
-    # A taste is meant for long files; of these it would read all 250 times.
+    # Sampling is meant for long files; with the default, each of these files is read 250 times.
     with mock.patch.object(event_reader, "TASTE_BLOCKS", 3):
         sent = run_view.encode_message(run_view.message_for(view, -1)) + run_view.encode_message(
             run_view.preview_message(view)
@@ -119,7 +119,7 @@ def show(run: RunDirectory) -> bytes:
 
 
 def read_data(data: bytes, suffix: str, **options: Any) -> bool:
-    """A file of a person's own: prepared and described, or refused with its faults; tell which."""
+    """User data is prepared and described, or refused with its problems. Return True if it was prepared."""
     with private_folder() as folder:
         path = folder / f"data{suffix}"
         path.write_bytes(data)
@@ -141,7 +141,7 @@ def read_data(data: bytes, suffix: str, **options: Any) -> bool:
 
 
 class OneImage:
-    """The files of a folder that holds one image."""
+    """The files of a folder with one image."""
 
     files: Sequence[str] = ("image",)
     empty_folders: Sequence[str] = ()
@@ -155,7 +155,7 @@ class OneImage:
 
 
 def read_image(data: bytes) -> None:
-    """One image: its header and its pixels, or the error that says why not."""
+    """Header and pixels of an image are read, or an error states the reason."""
     source: Any = OneImage(data)
     list(image_files.read_headers(source, ["image"]))
     try:
@@ -210,12 +210,12 @@ def _carefully(path: Path, offset: int) -> tuple[list[events.Event], int]:
 
 
 def seeds(target: str) -> list[bytes]:
-    """Return small inputs of the kind a target reads, to begin with."""
+    """Return small valid inputs of a target."""
     from tests.fuzz import examples
 
     return examples.of(target)
 
 
 def without_cache() -> None:
-    """Keep what is prepared where nobody else looks."""
+    """Use a private cache for prepared data."""
     os.environ[cache.CACHE_VARIABLE] = tempfile.mkdtemp(dir=FOLDER, prefix="fuzz-cache-")

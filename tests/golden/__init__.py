@@ -1,1 +1,1 @@
-"""Results that were measured once and are compared with from then on."""
+"""Recorded reference results, with which later results are compared."""

@@ -1,6 +1,6 @@
-"""Writes the golden losses of a seeded 2-rank run: `python tests/golden/make_golden.py`.
+"""Write the golden losses of a seeded 2-rank run: `python tests/golden/make_golden.py`.
 
-Run it only when a change is meant to alter what is computed, and say so in the commit.
+Run it only for a change that is meant to alter the computation, and mention that in the commit message.
 """
 
 from __future__ import annotations

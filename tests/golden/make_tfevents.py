@@ -1,4 +1,4 @@
-"""Makes the event file that the writer of ours is held against; needs the package tensorboard.
+"""Write the event file with which our writer is compared; needs the package tensorboard.
 
 python -m tests.golden.make_tfevents
 """
@@ -18,7 +18,7 @@ FILE = Path(__file__).parent / "scalars.tfevents"
 
 
 def main() -> None:
-    """Write the file with TensorBoard's own code."""
+    """Write the file with TensorBoard's code."""
     with FILE.open("wb") as file:
         writer = RecordWriter(file)
         writer.write(event_pb2.Event(wall_time=BEGAN, file_version="brain.Event:2").SerializeToString())

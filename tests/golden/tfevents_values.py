@@ -1,4 +1,4 @@
-"""What the golden event file holds: its maker writes it, the test reads it back from our own writer."""
+"""The content of the golden event file: its generator writes it, the test expects it from our writer."""
 
 from __future__ import annotations
 

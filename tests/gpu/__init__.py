@@ -1,4 +1,4 @@
-"""What needs a GPU, or two; skipped, with the reason, where there is none.
+"""Tests that need one or two GPUs; skipped, with the reason, if there are too few.
 
-GPU_TESTS_ON_CPU=1 python -m pytest tests/gpu   # on CPU ranks, where that makes sense: are the tests right?
+GPU_TESTS_ON_CPU=1 python -m pytest tests/gpu   # on CPU ranks where possible, to check the tests themselves
 """

@@ -1,4 +1,4 @@
-"""A served page and its named endpoints: what a click does, without a browser."""
+"""A served page and its named endpoints: the effect of a click, without a browser."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from trainers.engines import liveness
 from trainers.machine import processes
 
 STANDBY = "trainers.engines.local.warm_supervisor"
-# What the form calls the number of ranks, with GPUs and without.
+# The form's labels of the number of ranks, with GPUs and without.
 NUM_RANKS_LABELS = ("GPUs (up to", "CPU ranks (up to")
 END_S = 600.0
 ENDED = ("failed", "stopped", "finished")
 
 
 class ClickedRun:
-    """A run that the page has started."""
+    """A run started by the page."""
 
     def __init__(self, page: Clicks, run: RunDirectory, answer: dict[str, Any]) -> None:
         self.page = page
@@ -48,7 +48,7 @@ class ClickedRun:
         return self.page.ask(endpoint, self.run.run_id, *arguments)
 
     def wait_for_state(self, *wanted: str, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait for one of these states; fail at once where the run has ended in another."""
+        """Wait for one of these states. Fails immediately if the run has ended in another."""
 
         def is_there() -> bool:
             state = self.state()
@@ -58,7 +58,7 @@ class ClickedRun:
         wait_until(f"run {self.run.run_id} being {' or '.join(wanted)}", is_there, timeout_s)
 
     def wait_for_step(self, step: int, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until this step was reported; fail at once where the run has ended."""
+        """Wait until this step was reported. Fails immediately if the run has ended."""
 
         def is_there() -> bool:
             is_over = self.state() in ENDED
@@ -69,20 +69,20 @@ class ClickedRun:
         wait_until(f"step {step}", is_there, timeout_s)
 
     def pause(self) -> int:
-        """Press Pause; return the step after which the run stands still."""
+        """Press Pause. Return the step after which the run is paused."""
         self.click("pause_run")
         self.wait_for_state("paused", timeout_s=ANSWER_TIMEOUT_S)
         return max(self.losses())
 
     def pause_at_start(self) -> int:
-        """Let the run stand still as soon as it trains; return the step after which it does."""
+        """Pause the run as soon as it trains. Return the step after which it is paused."""
         wait_until("the ranks being started", self.run.rank_log(0).exists, START_TIMEOUT_S)
         self.click("pause_run")
         self.wait_for_state("paused")
         return max(self.losses())
 
     def checkpoint(self) -> None:
-        """Press Checkpoint and wait until it is there."""
+        """Press Checkpoint and wait for the checkpoint."""
         before = len(self.run.list_checkpoints())
         self.click("checkpoint_run")
         wait_until("a checkpoint", lambda: len(self.run.list_checkpoints()) > before, ANSWER_TIMEOUT_S)
@@ -93,7 +93,7 @@ class ClickedRun:
         return self.wait_for_end("stopped")
 
     def wait_for_end(self, state: str) -> Status:
-        """Wait until the run has ended like this, and none of its processes is left."""
+        """Wait until the run has ended in this state and no process of it remains."""
         self.wait_for_state(state, timeout_s=END_S)
         wait_until("no process of the run being left", lambda: not processes_of(self.run), ANSWER_TIMEOUT_S)
         status = liveness.read_status(self.run)
@@ -101,7 +101,7 @@ class ClickedRun:
         return status
 
     def resume_to_end(self, *arguments: Any) -> None:
-        """Start an ended run again, and wait until it has finished."""
+        """Resume a run that has ended, and wait until it has finished."""
         before = self._num_starts()
         self.click("resume_run", *arguments)
         wait_until("its next start", lambda: self._num_starts() > before, START_TIMEOUT_S)
@@ -111,21 +111,21 @@ class ClickedRun:
         return sum(event["state"] == "starting" for event in self.events("state"))
 
     def ranks(self) -> dict[int, int]:
-        """Return the process of each rank."""
+        """Return the PID of each rank."""
         return ranks_of(self.run)
 
     def started_from(self) -> str:
-        """Return how the newest start of the run describes its ranks."""
+        """Return how the latest start of the run describes its ranks."""
         return str([event for event in self.events("state") if event["state"] == "starting"][-1]["reason"])
 
     def waited_s(self) -> float:
-        """Return how long the run waited in the queue."""
+        """Return the time the run waited in the queue."""
         ticket = commands.read_granted(self.run)
         assert ticket is not None and ticket.grant is not None
         return ticket.grant.granted_unix_s - ticket.asked_unix_s
 
     def granted(self) -> list[str]:
-        """Return the GPUs it was granted, by their UUIDs."""
+        """Return the UUIDs of the GPUs it was granted."""
         ticket = commands.read_granted(self.run)
         assert ticket is not None and ticket.grant is not None
         return [gpu.uuid for gpu in ticket.grant.gpus]
@@ -160,7 +160,10 @@ class Clicks:
         return ClickedRun(self, RunDirectory(self._runs_dir / answer["run_id"]), answer)
 
     def open_form(self, num_ranks: int) -> None:
-        """Send the form as a browser does that shows it, for so many ranks: from then on they stand by."""
+        """Send the form for this number of ranks as a browser does.
+
+        The server then keeps standby ranks for it.
+        """
         with urllib.request.urlopen(f"{self._address}/config", timeout=60) as answer:
             config = json.load(answer)
         about = {item["id"]: item["props"] for item in config["components"]}
@@ -184,7 +187,7 @@ class Clicks:
             assert answer.status == 200
 
     def wait_for_standby(self, num_ranks: int) -> set[int]:
-        """Wait until so many ranks stand by and wait for their run; return all processes of theirs."""
+        """Wait until this number of standby ranks is ready. Return the PIDs of all standby processes."""
 
         def are_there() -> set[int]:
             below = psutil.Process(self._pid).children(recursive=True)
@@ -200,7 +203,7 @@ class Clicks:
         return found
 
     def kill_runs(self) -> None:
-        """Kill whatever is left of the runs."""
+        """Kill all remaining processes of the runs."""
         for path in self._runs_dir.iterdir() if self._runs_dir.is_dir() else []:
             for process in processes_of(RunDirectory(path)):
                 with contextlib.suppress(psutil.NoSuchProcess):
@@ -216,7 +219,7 @@ def _words(process: psutil.Process) -> list[str]:
 
 @contextlib.contextmanager
 def served(runs_dir: Path, *options: str) -> Iterator[Clicks]:
-    """Serve a page until the block ends; none of its runs is left then."""
+    """Serve a page until the block ends, then kill its runs."""
     from tools import page_driver
 
     with page_driver.serve(runs_dir, *options, timeout_s=START_TIMEOUT_S) as server:

@@ -1,7 +1,7 @@
-"""What the tests of this folder need; where it is missing they are skipped, and say what it is.
+"""Requirements of the tests of this folder. A test whose requirement is missing is skipped and names it.
 
-GPU_TESTS_ON_CPU=1 lets those run on CPU ranks for which that makes sense: the same code, so that a mistake in
-it is found before there is a GPU. What it shows of GPUs is nothing.
+GPU_TESTS_ON_CPU=1 runs tests for which that makes sense on CPU ranks: the same code, so that mistakes in the
+tests are found without a GPU. It proves nothing about GPUs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NEEDED_BY_THE_PAGE = ("gradio", "gradio_client", "plotly", "orjson", "tsdownsamp
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip on paper GPUs what needs real ones, and on many of them what does not depend on their number."""
+    """Skip tests that need real GPUs on simulated ones, and on many GPUs tests that need only two."""
     if not os.environ.get("PAPER_GPU"):
         return
 
@@ -41,11 +41,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def place() -> Iterator[Place]:
-    """Return the GPUs, one or more; or the CPU ranks that were asked for in their place."""
+    """Return the GPUs, or the CPU ranks selected instead."""
     if os.environ.get(ON_CPU):
         yield CPU
         return
-    # What is counted here and in each rank is counted as the driver does.
+    # The tests and each rank number the GPUs as the driver does.
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         if (found := gpus()).num == 0:
@@ -55,7 +55,7 @@ def place() -> Iterator[Place]:
 
 @pytest.fixture(scope="session")
 def gpu(place: Place) -> Place:
-    """Return the GPUs, for what makes no sense on CPU ranks."""
+    """Return the GPUs, for tests that make no sense on CPU ranks."""
     if not place.is_gpu:
         pytest.skip("this is about GPUs alone")
     return place
@@ -71,13 +71,13 @@ def two(place: Place) -> Place:
 
 @pytest.fixture(scope="session")
 def two_gpus(gpu: Place, two: Place) -> Place:
-    """Return two GPUs or more, for what makes no sense on CPU ranks."""
+    """Return two GPUs or more, for tests that make no sense on CPU ranks."""
     return two
 
 
 @pytest.fixture(scope="session")
 def seen(place: Place) -> Place:
-    """Return the GPUs where the driver says who is on them."""
+    """Return the GPUs if the driver reports which processes use them."""
     if place.is_gpu and not names_processes(place):
         pytest.skip("the driver names no process of ours (a container?), so who is on a GPU cannot be seen")
     return place
@@ -85,7 +85,7 @@ def seen(place: Place) -> Place:
 
 @pytest.fixture(scope="session")
 def page_packages() -> None:
-    """Skip where the page cannot be served."""
+    """Skip the test if the page cannot be served."""
     missing = [name for name in NEEDED_BY_THE_PAGE if importlib.util.find_spec(name) is None]
     if missing:
         pytest.skip(f"the page cannot be served here: {', '.join(missing)} not installed")
@@ -93,7 +93,7 @@ def page_packages() -> None:
 
 @pytest.fixture
 def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep what is prepared of a test's own data in the test's folder."""
+    """Keep datasets that are prepared by the test in the test's folder."""
     folder = tmp_path / "prepared"
     folder.mkdir()
     monkeypatch.setenv("TRAINERS_CACHE", str(folder))

@@ -1,7 +1,8 @@
-"""Started by torchrun in place of trainers.worker: the same job, and each rank writes down what it was asked.
+"""A replacement of trainers.worker that trains the same job and records measurements of each rank.
 
-`weights`: a hash of everything that every rank holds whole, after training. `overlap`: how many matrices were
-multiplied while gradients travelled, from a trace of all steps. `timeouts`: how long process groups wait.
+torchrun starts it. `weights`: hashes of the parameters that every rank holds completely, after training.
+`overlap`: the number of matrix products computed during gradient communication, from a trace of all steps.
+`timeouts`: the timeouts of the process groups.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from trainers.job import Job
 
 LOOK = "TESTS_GPU_LOOK"
 JOB_TIMEOUT_S = 900.0
-# What the kernels are called: NCCL's, and those that multiply matrices (cuBLAS, CUTLASS).
+# Kernel names: NCCL's, and those of matrix multiplications (cuBLAS, CUTLASS).
 COLLECTIVE = re.compile(r"nccl", re.IGNORECASE)
 PRODUCT = re.compile(r"gemm|cutlass|nvjet|xmma|cublas", re.IGNORECASE)
 
@@ -38,7 +39,7 @@ Found = dict[str, Any]
 def look_at(
     runs_dir: Path, look: str, environment: Mapping[str, str] | None = None, **config: Any
 ) -> list[Found]:
-    """Train a small run by torchrun, with this module in the worker's place; return what each rank found."""
+    """Train a small run by torchrun with this module as the worker. Return the measurements of each rank."""
     run = create_run(runs_dir, **config)
     arguments = torchrun.worker_arguments(run.read_config(), run.path)
     arguments[arguments.index("trainers.worker")] = "tests.gpu.looked_at"
@@ -60,7 +61,7 @@ def _notes(folder: Path, rank: int) -> Path:
 
 
 def weights(job: Job, train: Callable[[Job], None]) -> Found:
-    """Train; give a hash of each parameter that every rank holds whole."""
+    """Train. Return a hash of each parameter that every rank holds completely."""
     train(job)
     found = {}
     for name, parameter in job.strategy.network.named_parameters():
@@ -78,7 +79,7 @@ def _if_whole(tensor: Tensor) -> Tensor | None:
 
 
 def overlap(job: Job, train: Callable[[Job], None]) -> Found:
-    """Train under torch's profiler; count collectives, and products computed meanwhile."""
+    """Train under torch's profiler. Return the numbers of collectives, and of products during them."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     if job.world.device.type == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
@@ -91,7 +92,7 @@ def overlap(job: Job, train: Callable[[Job], None]) -> Found:
 
 
 def overlapped(trace: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Return how many collectives there were, products, and products during a collective."""
+    """Return the number of collectives, of products, and of products during a collective."""
     kernels = [event for event in trace if event.get("cat") == "kernel"]
     collectives = [_span(kernel) for kernel in kernels if COLLECTIVE.search(kernel["name"])]
     products = [_span(kernel) for kernel in kernels if PRODUCT.search(kernel["name"])]
@@ -113,7 +114,7 @@ def _span(event: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def timeouts(job: Job, train: Callable[[Job], None]) -> Found:
-    """Train; give the timeout of the job, and of each process group of only some of the ranks."""
+    """Train. Return the timeouts of the job and of each process group of only some of the ranks."""
     train(job)
     partial = [group for group in distributed_c10d._world.pg_map if group.size() < job.world.world_size]
     waits = [group._get_backend(job.world.device).options._timeout.total_seconds() for group in partial]
@@ -124,7 +125,7 @@ LOOKS = {"weights": weights, "overlap": overlap, "timeouts": timeouts}
 
 
 def main() -> None:
-    """Be the worker, and write down what was found."""
+    """Run the worker and write the measurements."""
     chosen = json.loads(os.environ[LOOK])
     train = loop.train
 

@@ -1,4 +1,4 @@
-"""Where the tests of this folder run, and who is on which GPU as the driver tells it."""
+"""The devices of the tests of this folder, and the processes on each GPU as reported by the driver."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from dataclasses import dataclass
 from tests.harness import ANSWER_TIMEOUT_S, wait_until
 from trainers.machine import hardware
 
-# Asked in a process of its own: to tell, torch opens CUDA, and whoever runs the tests shall be on no GPU.
+# Run in a subprocess: this opens a CUDA context, and the test process must not be on any GPU.
 UUIDS = """
 import torch
 for index in range(torch.cuda.device_count()):
     print(torch.cuda.get_device_properties(index).uuid)
 """
-# Opens a context as any program does, says so, and holds it until it is told to go.
+# Opens a CUDA context, reports that, and holds it until it reads a line.
 HOLDER = "import torch; held = torch.ones(1, device='cuda'); print('there', flush=True); input()"
-# A process of which the driver still knows has not ended: its memory is given back bit by bit.
+# The driver still reports a terminated process while its memory is freed.
 TEARDOWN_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """GPUs, or CPU ranks in their place: then nobody is on any GPU, and the rest is the same.
+    """GPUs, or CPU ranks instead: then no process is on any GPU, and the rest is the same.
 
     Attributes:
-        device: what the configuration of a run says.
-        num: GPUs that may be used, or how many CPU ranks stand for them.
-        uuids: of the GPUs, as CUDA counts them: rank 0 of a run by hand is on the first. NVML counts those of
-            the machine, whatever CUDA_VISIBLE_DEVICES leaves of them and in which order.
+        device: the device in the configuration of a run.
+        num: number of GPUs that may be used, or of CPU ranks that replace them.
+        uuids: of the GPUs, in CUDA's order: rank 0 of a manually started run is on the first. NVML counts all
+            GPUs of the machine, regardless of CUDA_VISIBLE_DEVICES.
     """
 
     device: str
@@ -45,11 +45,11 @@ class Place:
 
     @property
     def is_fast(self) -> bool:
-        """True for GPUs that are not simulated: elsewhere the smallest models and few steps have to do."""
+        """True for real GPUs. Otherwise tests use the smallest models and few steps."""
         return self.is_gpu and not os.environ.get("PAPER_GPU")
 
     def users(self, uuid: str | None = None) -> set[int]:
-        """Return who computes on a GPU, or on any of those that may be used."""
+        """Return the PIDs of the processes that compute on a GPU, or on any of the usable ones."""
         found: set[int] = set()
         for each in self.uuids if uuid is None else [uuid]:
             handle = hardware.gpu_handle(each)
@@ -59,22 +59,22 @@ class Place:
         return found
 
     def gpus_of(self, pid: int) -> set[str]:
-        """Return the GPUs that a process is on, by their UUIDs."""
+        """Return the UUIDs of the GPUs that a process is on."""
         return {uuid for uuid in self.uuids if pid in self.users(uuid)}
 
     def index_of(self, rank: int) -> int | None:
-        """Return which of the machine's GPUs, or which CPU rank, a rank of a run by hand is on."""
+        """Return the machine's index of the GPU, or the number of the CPU rank, of a manual run's rank."""
         handle = hardware.gpu_handle(self.uuids[rank]) if self.is_gpu else None
         return rank if handle is None else hardware.gpu_index(handle)
 
     def wait_until_nobody_of(self, pids: Collection[int]) -> None:
-        """Wait until the driver knows none of these processes any more."""
+        """Wait until the driver reports none of these processes."""
         gone = f"processes {sorted(pids)} being off the GPU"
         wait_until(gone, lambda: not self.users() & set(pids), TEARDOWN_S)
 
 
 def gpus() -> Place:
-    """Return the GPUs that torch sees in a process of its own, in its order."""
+    """Return the GPUs that torch sees in a subprocess, in its order."""
     told = subprocess.run(
         [sys.executable, "-c", UUIDS], stdout=subprocess.PIPE, text=True, timeout=ANSWER_TIMEOUT_S, check=True
     )
@@ -84,7 +84,7 @@ def gpus() -> Place:
 
 @contextmanager
 def somebody_on(uuid: str) -> Iterator[int]:
-    """Let a program that is none of ours hold a GPU; give its pid."""
+    """Let an unrelated program hold a GPU. Yield its PID."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER],
         env=os.environ | {"CUDA_VISIBLE_DEVICES": uuid},
@@ -100,7 +100,7 @@ def somebody_on(uuid: str) -> Iterator[int]:
 
 
 def names_processes(place: Place) -> bool:
-    """Tell whether the driver names a process of ours that is surely there: in some containers it cannot."""
+    """True if the driver reports a process that is known to exist. In some containers it does not."""
     first = place.uuids[0]
     with somebody_on(first) as pid:
         try:

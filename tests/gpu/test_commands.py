@@ -1,4 +1,4 @@
-"""Pause, Checkpoint, Stop and Resume on the page change nothing of what a GPU computes."""
+"""Pause, Checkpoint, Stop and Resume on the page do not change the results of a run on a GPU."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tests.gpu.clicks import ClickedRun, served
 from tests.gpu.place import Place
 
 NEVER = 10**9
-# So many that the second pause comes long before the end: about 8 s of training, also of the small model.
+# Enough that the second pause comes long before the end: about 8 s of training, also for the small model.
 NUM_STEPS = 3000
-# fp16's loss scale is saved with the rest; not promised are the bits of its kernels after another beginning.
+# fp16's loss scale is saved too, but its kernels are not guaranteed to give the same bits after a restart.
 FP16 = 1e-3
 CONFIG = {
     "dataset": "fashion_mnist",
@@ -26,12 +26,12 @@ CONFIG = {
     "keep_best_checkpoint": False,
     "deterministic": True,
 }
-# On the CPU the smallest there is: convolutions in half the bits take long there.
+# The smallest model for the CPU, where convolutions in half precision are slow.
 SMALL = {"dataset": "digits", "model": "mlp"}
 
 
 def disturb(live: ClickedRun) -> list[int]:
-    """Pause, save, go on, pause, stop, resume, to the end; return at which steps that was."""
+    """Pause, save, continue, pause, stop and resume to the end. Return the steps of both pauses."""
     first = live.pause_at_start()
     live.checkpoint()
     live.click("resume_run")
@@ -48,7 +48,7 @@ def disturb(live: ClickedRun) -> list[int]:
 def test_a_disturbed_run_computes_what_an_undisturbed_one_does(
     place: Place, page_packages: None, tmp_path: Path, precision: str
 ) -> None:
-    """The same bits in fp32 and bf16; fp16 within 1e-3 of each loss. Through the page, as a click does."""
+    """The bits are the same in fp32 and bf16, and each loss within 1e-3 in fp16. Commands use endpoints."""
     config: dict[str, Any] = CONFIG | ({} if place.is_fast else SMALL)
     config |= {"device": place.device, "precision": precision, "max_steps": NUM_STEPS}
     with served(tmp_path / "runs", "--no-standby") as page:

@@ -1,4 +1,4 @@
-"""torch.compile within a run: shapes that change, and a stop while it is at work."""
+"""torch.compile within a run: changing shapes, and a stop during compilation."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.gpu.place import Place
 from tests.harness import Launcher, LiveRun
 from trainers.checkpoint import save_and_restore
 
-# 1,437 images of digits: 22 batches of 64 and an odd one of 29.
+# 1,437 images of digits: 22 batches of 64 and a last one of 29.
 BATCH_SIZE, STEPS_PER_EPOCH = 64, 23
-# 11 global batches of 128 and an odd one of 29.
+# 11 global batches of 128 and a last one of 29.
 STEPS_ON_TWO = 12
-# Compiling is counted in minutes where others use the machine.
+# Compilation takes minutes on a busy machine.
 COMPILE_S = 900.0
-# The compiler adds up in another order; 46 steps from the same weights part by little.
+# Compiled code sums in another order; over 46 steps from the same weights the losses differ only slightly.
 LOSS = 0.02
 
 
@@ -28,14 +28,14 @@ def start(launcher: Launcher, place: Place, **more: Any) -> LiveRun:
 
 
 def wait_for_end(live: LiveRun) -> None:
-    """Wait for the end; compiled code was used all the way."""
+    """Wait for the end. A warning would mean that compiled code was not used throughout."""
     status = live.wait_for_end(COMPILE_S)
     assert status.state == "finished", live.story()
     assert [event["message"] for event in live.events("warning")] == []
 
 
 def test_two_epochs_with_an_odd_last_batch_evaluation_and_sample(launcher: Launcher, place: Place) -> None:
-    """Each brings a shape or a mode of its own; the losses are those of the uncompiled model."""
+    """Each brings a new shape or mode; the losses match those of the uncompiled model."""
     compiled = start(launcher, place, compile=True, num_epochs=2)
     wait_for_end(compiled)
     plain = start(launcher, place, compile=False, num_epochs=2)
@@ -50,7 +50,7 @@ def test_two_epochs_with_an_odd_last_batch_evaluation_and_sample(launcher: Launc
 
 
 def test_two_ranks_with_an_odd_last_batch(launcher: Launcher, two: Place) -> None:
-    """Graphs that are cut at DDP's buckets, then parts of 15 and 14 images, of the last 29."""
+    """Graphs split at DDP's buckets, then local batches of 15 and 14 images from the last 29."""
     more = {"nproc_per_node": 2, "model": "mlp", "model_size": "large", "bucket_cap_mb": 1, "num_epochs": 2}
     compiled, plain = (start(launcher, two, compile=compiles, **more) for compiles in (True, False))
     for live in (compiled, plain):
@@ -61,9 +61,9 @@ def test_two_ranks_with_an_odd_last_batch(launcher: Launcher, two: Place) -> Non
 
 
 def test_a_stop_is_heard_while_evaluation_is_compiled(launcher: Launcher, place: Place) -> None:
-    """Asked when the first epoch is over and its evaluation begins, whose shapes are compiled then.
+    """Stop is requested at the end of the first epoch, when the shapes of evaluation are compiled.
 
-    It saves, ends by itself, and nothing had to be forced.
+    The run saves and ends without being forced.
     """
     live = start(launcher, place, compile=True, num_epochs=100_000)
     live.wait_for("step", lambda event: event["step"] >= STEPS_PER_EPOCH, timeout_s=COMPILE_S)
@@ -88,7 +88,7 @@ def test_a_stop_is_heard_while_the_model_is_compiled_for_the_first_time(
 
 
 def test_what_the_log_calls_compiled_was_compiled(launcher: Launcher, place: Place) -> None:
-    """Inductor skips bf16 on GPUs without it: such a run is not called compiled, and says why."""
+    """Inductor skips bf16 on GPUs without it: such a run is not logged as compiled, and warns why."""
     live = start(launcher, place, compile=True, precision="bf16", max_steps=3, model="mlp")
     assert live.wait_for_end(COMPILE_S).state == "finished", live.story()
     is_called_compiled = "compiled mlp" in live.run.rank_log(0).read_text()

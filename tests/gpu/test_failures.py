@@ -1,4 +1,4 @@
-"""What a run says when its GPU is out of memory, a kernel asserts or a rank is killed; then it is free."""
+"""Errors reported for out of memory, a kernel assert and a killed rank. The GPU is free afterwards."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def failing(copy: CopyWith, place: Place, statement: str) -> LiveRun:
 
 
 def error_of(live: LiveRun, place: Place) -> Event:
-    """Wait for the failed end and return its error; no process is left, on the GPU neither."""
+    """Wait for the failure and return its error. No process remains, not on the GPU either."""
     live.wait_for("step", lambda event: event["step"] >= 1)
     pids = set(live.ranks().values())
     status = live.wait_for_end(END_S)
@@ -47,7 +47,7 @@ def test_out_of_memory_is_told_with_what_helps(copy_with: CopyWith, seen: Place)
 def test_a_full_gpu_is_named_by_its_index_on_the_machine(
     copy_with: CopyWith, two_gpus: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run sees the last GPU alone, which torch calls GPU 0."""
+    """The run sees only the last GPU, which torch calls GPU 0."""
     last = two_gpus.num - 1
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hardware.named(two_gpus.uuids[last]))
     error = error_of(failing(copy_with, two_gpus, TOO_MUCH), two_gpus)
@@ -55,7 +55,10 @@ def test_a_full_gpu_is_named_by_its_index_on_the_machine(
 
 
 def test_an_index_out_of_bounds_is_told_by_the_device_s_own_assert(copy_with: CopyWith, seen: Place) -> None:
-    """On a GPU the kernel asserts and the context is lost: the words are CUDA's, the line one that waited."""
+    """On a GPU the kernel asserts and the context is lost.
+
+    CUDA reports the error at a later line that synchronizes.
+    """
     error = error_of(failing(copy_with, seen, OUT_OF_BOUNDS), seen)
     assert error["code"] == ("gpu_error" if seen.is_gpu else "rank_raised"), error
     assert ("device-side assert" if seen.is_gpu else "out of bounds") in error["message"]

@@ -1,4 +1,4 @@
-"""A run on real GPUs: NCCL between them, and their own readings."""
+"""Runs on real GPUs: NCCL and the measurements of each GPU."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_more_ranks_than_gpus_fails_in_words(launcher: Launcher, gpu: Place) -> 
 
 @pytest.mark.parametrize("precision", ["bf16", "tf32", "fp16"])
 def test_a_run_says_which_precision_its_gpu_lacks(launcher: Launcher, gpu: Place, precision: str) -> None:
-    """Before Ampere (8.0) there is neither bf16 nor TF32; fp16 is the way out."""
+    """Before Ampere (8.0) neither bf16 nor TF32 is supported; fp16 is the alternative."""
     handle = hardware.gpu_handle(gpu.uuids[0])
     capability = None if handle is None else hardware.compute_capability(handle)
     assert capability is not None

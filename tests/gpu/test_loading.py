@@ -1,4 +1,4 @@
-"""Data that is not on the GPU: workers read it, and the host waits for the GPU no more than otherwise."""
+"""Data in host memory: worker processes read it, without additional synchronization with the GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainers.parallel import process_group
 def test_data_on_the_host_and_four_workers_make_nobody_wait_for_the_gpu(
     place: Place, prepared: Path, tmp_path: Path
 ) -> None:
-    """In a profiler's trace, steps without a report hold no call that waits for the GPU, no copy from it."""
+    """Steps without a report contain no call that waits for the GPU and no copy from it (profiler trace)."""
     case = TINY_CASES["gpt"]
     config = case.config(case.write(tmp_path), batch_size=2, device=place.device, is_compiled=False)
     config |= {"data_location": "host", "num_workers": 4, "pin_memory": True}

@@ -1,4 +1,4 @@
-"""The host of a GPU run only hands out work: it waits for a report's numbers alone, with a step ahead."""
+"""The host of a GPU run only enqueues work: it waits only for the values of a report, with work enqueued."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_only_steps_with_a_report_wait_for_the_gpu(
 ) -> None:
     case = TINY_CASES["gpt"]
     config = case.config(case.write(tmp_path), batch_size=2, device=gpu.device, is_compiled=False)
-    # No epoch ends within these steps: at the end of one the host waits, as it should.
+    # No epoch ends within these steps, because the host correctly waits at its end.
     notes = look_into(tmp_path / "runs", config | other, "waits", warm_up=200, num_steps=60)
     found = {name: traces.Waits(**values) for name, values in notes.items()}
     assert found[traces.QUIET].num_steps > 0

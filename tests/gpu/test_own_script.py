@@ -1,4 +1,4 @@
-"""Users' scripts on GPUs: watched without changing a bit; and a run's own script, which computes the run."""
+"""Users' scripts on GPUs: watching changes no bit, and the exported script of a run reproduces it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_script_on_gpus_is_watched_without_changing_a_bit(
     own = [[float.fromhex(loss) for loss in rank] for rank in losses_of(watched)]
     means = [sum(losses) / gpu.num for losses in zip(*own, strict=True)]
     assert len(live.events("step")) == len(means)
-    if gpu.is_fast:  # paper GPUs do not compute
+    if gpu.is_fast:  # simulated GPUs do not compute
         assert losses_of(watched) == expected
         assert [step["loss"] for step in live.events("step")] == pytest.approx(means, rel=1e-6)
         assert live.events("finding") == [], "no false alarm"
@@ -57,7 +57,7 @@ def test_a_script_on_gpus_is_watched_without_changing_a_bit(
 def test_the_script_of_a_run_computes_the_run_on_a_gpu(
     gpu: Place, launcher: Launcher, tmp_path: Path
 ) -> None:
-    """The same kernels in the same order; what is left is the order in which some of them add."""
+    """The same kernels in the same order; only the order of additions in some kernels may differ."""
     values = {"dataset": "fashion_mnist", "model": "cnn", "batch_size": 32, "deterministic": True}
     values |= {"device": "cuda", "nproc_per_node": 1, "max_steps": NUM_STEPS, "num_epochs": 100}
     live = launcher.start(**values)

@@ -1,8 +1,8 @@
-"""Two ranks on one GPU, over gloo: what one card can show of several ranks.
+"""Two ranks on one GPU, over gloo: tests of several ranks that need only one GPU.
 
-TRAINERS_SHARE_ONE_GPU=1 puts rank r on GPU r % the number of GPUs; `shares_one_gpu` in
-trainers/machine/cuda_environment.py says which strategies that covers: DDP and ZeRO-1. The others need a GPU
-a rank, and are in test_two_gpus.py.
+TRAINERS_SHARE_ONE_GPU=1 puts rank r on GPU r % the number of GPUs. `shares_one_gpu` in
+trainers/machine/cuda_environment.py defines which strategies support it: DDP and ZeRO-1. Other strategies
+need one GPU per rank and are tested in test_two_gpus.py.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ COVERED = ("ddp", "zero1")
 NUM_RANKS = 2
 NEVER = 10**9
 QUIET = {"eval_every_steps": NEVER, "checkpoint_every_steps": NEVER, "keep_best_checkpoint": False}
-# What differs in one bit differs in many after so many steps; CPU ranks only show that the test works.
+# A single different bit spreads to many after this many steps. CPU ranks only show that the test works.
 NUM_STEPS, NUM_SLOW_STEPS = 500, 60
 
 
 @pytest.fixture
 def shared(place: Place) -> dict[str, str]:
-    """Return the variables that put both ranks on the first GPU, also where there are several."""
+    """Return the variables that put both ranks on the first GPU, even if there are several."""
     if not place.is_gpu:
         return {}
     return {"TRAINERS_SHARE_ONE_GPU": "1", "CUDA_VISIBLE_DEVICES": place.uuids[0]}
@@ -83,7 +83,7 @@ def test_ranks_that_share_a_gpu_are_told_apart_and_obey(
 def test_what_was_saved_goes_on_with_the_same_bits(
     launcher: Launcher, place: Place, shared: dict[str, str], strategy: str
 ) -> None:
-    """Stopped and resumed, against undisturbed."""
+    """A stopped and resumed run is compared with an uninterrupted one."""
     first = launcher.start_run(create_run(launcher.runs_dir, **values_for(place, strategy)), None, shared)
     first.wait_for_step(10)
     stopped_at = first.ask("stop")["step"]
@@ -104,7 +104,7 @@ def test_what_was_saved_goes_on_with_the_same_bits(
 def test_weights_are_the_same_on_both_ranks_after_many_steps(
     launcher: Launcher, place: Place, shared: dict[str, str], strategy: str
 ) -> None:
-    """500 steps on a GPU; a hash of each parameter's bits."""
+    """After 500 steps on a GPU the hashes of all parameters are equal."""
     num_steps = NUM_STEPS if place.is_fast else NUM_SLOW_STEPS
     values = values_for(place, strategy, deterministic=False, max_steps=num_steps)
     first, second = look_at(launcher.runs_dir, "weights", shared, **values)

@@ -1,4 +1,4 @@
-"""The checks of benchmarks/gpu, one at a time, ten minutes each: speed, watching, waits, checkpoints."""
+"""The checks of benchmarks/gpu, up to ten minutes each: speed, watching, synchronization, checkpoints."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from trainers.machine import hardware
 
 WITHIN_S = 600.0
 GIB = 2**30
-# From so much memory on, such batches (GPT of 1,024 tokens, ResNet): a search for the largest takes long.
+# Least memory, and batch sizes of GPT (1,024 tokens) and ResNet: searching for the largest takes long.
 BATCHES = ((70 * GIB, 32, 1024), (20 * GIB, 8, 256), (0, 2, 64))
 
 
 def options(place: Place) -> list[str]:
-    """Return few rounds of few seconds, with a batch that surely fits."""
+    """Return options for a few short rounds, with a batch size that fits."""
     if not place.is_gpu:
         return ["--device", "cpu", "--tiny"]
     total = hardware.read_gpu(hardware.gpu_handle(place.uuids[0])).memory_total_bytes or 0
@@ -32,7 +32,7 @@ def options(place: Place) -> list[str]:
 @pytest.mark.real_gpu("it measures speed")
 @pytest.mark.parametrize("check", CHECKS)
 def test_check_meets_its_target(place: Place, tmp_path: Path, check: str) -> None:
-    """`checkpoint` is the one that says: training stands still for at most 1.2 copies of what is saved."""
+    """`checkpoint` verifies that a save blocks training for at most 1.2 copies of the saved data."""
     out = tmp_path / "found.json"
     command = [sys.executable, "-m", "benchmarks.gpu", "--checks", check, "--json", str(out), *options(place)]
     _, said = run_to_end(command, WITHIN_S)

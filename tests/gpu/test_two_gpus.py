@@ -1,4 +1,4 @@
-"""Two GPUs or more: which process is on which, resuming on fewer, who is named, what overlaps, what fits."""
+"""Two GPUs or more: placement of processes, resuming on fewer, blame for hangs, overlap, memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainers.machine import hardware
 __all__ = ["copy_with"]
 
 NEVER = 10**9
-# CPU ranks only show that a test works: the smallest there is.
+# CPU ranks only show that a test works, so they use the smallest model.
 MLP = {"dataset": "digits", "model": "mlp", "batch_size": 16, "num_epochs": 100_000}
 GPT = {"dataset": "austen", "model": "gpt", "batch_size": 16, "num_epochs": 100_000}
 QUIET = {"eval_every_steps": NEVER, "checkpoint_every_steps": NEVER, "keep_best_checkpoint": False}
@@ -34,21 +34,21 @@ STRATEGIES = {
     "pipeline": 2,
     "data_tensor": 4,
 }
-# Those of which every rank holds something whole; of the others it holds its own part alone.
+# Strategies with parameters that every rank holds completely; in the others each rank holds only its shard.
 REPLICATED = ("ddp", "zero1", "tensor")
-# Half as many ranks add up in another order.
+# Half as many ranks sum in another order.
 ON_HALF = 2e-3
-# On GPUs a hang is told in the time that is promised, and some seconds for stacks and the end.
+# On GPUs a hang is reported within the documented time, plus some seconds for stacks and termination.
 HANG_S = LIMIT_S + 60.0
-# A kernel that never ends looks like a long step, so only silence for many times the limit tells.
+# A kernel that never ends looks like a long step; only silence for many times the limit reveals it.
 SPIN_S = BUSY_FACTOR * LIMIT_S + 60.0
-# The longest that one call lets a kernel spin; the run is ended long before.
+# The longest time for which one call lets a kernel spin; the run is terminated long before.
 SPIN = '__import__("torch").cuda._sleep(2**62)'
 SLEEP = "time.sleep(3600)"
 
 
 def on_many(chosen: str, strategies: Iterable[str]) -> list[Any]:
-    """Return parameters, of which this one also runs on more than two paper GPUs."""
+    """Return parameters, of which `chosen` also runs on more than two simulated GPUs."""
     marks = {chosen: [pytest.mark.many_gpus]}
     return [pytest.param(strategy, marks=marks.get(strategy, [])) for strategy in strategies]
 
@@ -62,8 +62,8 @@ def need(place: Place, num: int) -> None:
 def test_a_run_is_on_the_gpu_it_was_granted_while_the_first_is_somebody_else_s(
     seen: Place, two_gpus: Place, page_packages: None, tmp_path: Path
 ) -> None:
-    """With ranks that stood by: what they were granted is what they hold, and GPU 0 is left alone."""
-    first = hardware.visible_gpus()[0]  # the page would take it: of free ones, that which NVML counts first
+    """With standby ranks: the run uses the granted GPU and does not touch GPU 0."""
+    first = hardware.visible_gpus()[0]  # the page prefers the free GPU that NVML counts first
     with somebody_on(first.uuid) as other, served(tmp_path / "runs") as page:
         told = "the driver naming who is on the first GPU"
         wait_until(told, lambda: other in seen.users(first.uuid), ANSWER_TIMEOUT_S)
@@ -87,7 +87,7 @@ def test_a_run_is_on_the_gpu_it_was_granted_while_the_first_is_somebody_else_s(
 def test_each_process_is_on_exactly_one_gpu(
     launcher: Launcher, seen: Place, two: Place, strategy: str
 ) -> None:
-    """Also while a checkpoint is written, evaluated and sampled: no thread opens a context on GPU 0."""
+    """Also during a checkpoint, an evaluation and a sample: no thread opens a context on GPU 0."""
     num_ranks = STRATEGIES[strategy]
     need(two, num_ranks)
     values = GPT | {"nproc_per_node": num_ranks, "strategy": strategy, "device": two.device}
@@ -108,7 +108,7 @@ def test_each_process_is_on_exactly_one_gpu(
 def test_resume_on_the_same_number_and_on_half(
     two: Place, page_packages: None, tmp_path: Path, strategy: str
 ) -> None:
-    """The same bits on as many; on half, the global batch kept, nearly the same losses."""
+    """The same bits on the same number of ranks; on half, with the same global batch, similar losses."""
     num_ranks = 2 * (two.num // 2)
     config = (GPT if two.is_fast else MLP) | QUIET
     config |= {"nproc_per_node": num_ranks, "strategy": strategy, "device": two.device}
@@ -136,7 +136,7 @@ def hanging(copy: CopyWith, place: Place, statement: str) -> LiveRun:
 
 
 def test_the_rank_whose_kernel_never_ends_is_named(copy_with: CopyWith, two_gpus: Place) -> None:
-    """All hosts have handed out the collective; the others' GPUs have computed what this one has not."""
+    """All hosts have enqueued the collective; only rank 1's GPU has not finished its previous work."""
     live = hanging(copy_with, two_gpus, SPIN)
     live.wait_for("step", lambda event: event["step"] >= 1)
     status = live.is_over_within(SPIN_S)
@@ -147,7 +147,7 @@ def test_the_rank_whose_kernel_never_ends_is_named(copy_with: CopyWith, two_gpus
 
 
 def test_the_rank_that_others_wait_for_is_named(copy_with: CopyWith, two: Place) -> None:
-    """A rank that sleeps: the other spins in NCCL, and is not to blame."""
+    """Rank 1 sleeps. Rank 0, which spins in NCCL, is not blamed."""
     live = hanging(copy_with, two, SLEEP)
     live.wait_for("step", lambda event: event["step"] >= 1)
     status = live.is_over_within(HANG_S)
@@ -160,14 +160,14 @@ def test_the_rank_that_others_wait_for_is_named(copy_with: CopyWith, two: Place)
 def test_a_rank_that_blocks_on_a_full_launch_queue_is_not_blamed(
     copy_with: CopyWith, two_gpus: Place
 ) -> None:
-    """Rank 0 launches more of the next step than its GPU's queue holds, behind the all-reduce that waits."""
+    """Rank 0 enqueues more of the next step than its GPU's queue holds, behind the waiting all-reduce."""
     launches = (
         'if os.environ["RANK"] == "0" and self.num_steps > 15:\n'
         "            for _ in range(5000):\n"
         "                x = x + x\n"
         "        return self.network(x)"
     )
-    # In the first ten steps, and in each hundredth, DDP waits for the GPU to measure it: no queue fills.
+    # In the first ten steps and in every hundredth, DDP synchronizes to measure the GPU, so no queue fills.
     changes = {"self.num_steps == 5": "self.num_steps == 15", "return self.network(x)": launches}
     files = misbehaving(SLEEP)
     for old, new in changes.items():
@@ -183,7 +183,7 @@ def test_a_rank_that_blocks_on_a_full_launch_queue_is_not_blamed(
 
 
 def test_a_trace_tells_products_computed_while_gradients_travel() -> None:
-    """The counting itself, on a made-up trace: of three products one lies within a collective."""
+    """Tests the counting on a synthetic trace: one of three products overlaps with a collective."""
     kernels = [("ncclDevKernel_AllReduce", 10, 5), ("sm90_gemm", 8, 1), ("nvjet_h", 12, 10), ("gemm", 15, 1)]
     trace = [{"cat": "kernel", "name": name, "ts": ts, "dur": dur} for name, ts, dur in kernels]
     trace.append({"cat": "cpu_op", "name": "aten::gemm", "ts": 11, "dur": 2})
@@ -192,7 +192,7 @@ def test_a_trace_tells_products_computed_while_gradients_travel() -> None:
 
 @pytest.mark.real_gpu("it reads kernels from a trace of CUPTI")
 def test_compiled_ddp_computes_while_gradients_travel(launcher: Launcher, two: Place) -> None:
-    """Wrapped before it is compiled, DDP cuts the graph at its buckets: backward goes on meanwhile."""
+    """If DDP wraps the model before compilation, the graph is split at its buckets and backward overlaps."""
     values = GPT | QUIET | {"nproc_per_node": 2, "device": two.device, "max_steps": 30}
     values |= {"model_size": "medium" if two.is_gpu else "small", "compile": two.is_gpu, "bucket_cap_mb": 1}
     for found in look_at(launcher.runs_dir, "overlap", **values):
@@ -203,9 +203,9 @@ def test_compiled_ddp_computes_while_gradients_travel(launcher: Launcher, two: P
 
 
 def test_zero3_needs_less_memory_in_bf16_than_in_fp32(launcher: Launcher, two_gpus: Place) -> None:
-    """Layers are gathered in bf16 and let go: no copy of the whole model in half the bits lies beside."""
+    """Layers are gathered in bf16 and freed; no bf16 copy of the complete model exists in addition."""
     peaks = {}
-    # Memory is exact on paper GPUs, too, from the second step on.
+    # Memory is also exact on simulated GPUs, from the second step.
     size = {"model_size": "124m", "sequence_length": 256, "batch_size": 8}
     if not two_gpus.is_fast:
         size = {"model_size": "medium", "sequence_length": 64, "batch_size": 2}
@@ -225,7 +225,7 @@ def test_zero3_needs_less_memory_in_bf16_than_in_fp32(launcher: Launcher, two_gp
 def test_replicated_weights_have_the_same_bits_after_many_steps(
     launcher: Launcher, two: Place, strategy: str
 ) -> None:
-    """500 steps on GPUs; a hash of everything that every rank holds whole."""
+    """After 500 steps on GPUs the hashes of all replicated parameters are equal."""
     num_steps = 500 if two.is_fast else 20
     values = (
         GPT | QUIET | {"nproc_per_node": STRATEGIES[strategy], "strategy": strategy, "device": two.device}
@@ -240,7 +240,7 @@ def test_replicated_weights_have_the_same_bits_after_many_steps(
 
 @pytest.mark.many_gpus
 def test_groups_of_some_ranks_wait_as_long_as_the_job(launcher: Launcher, two: Place) -> None:
-    """Two groups of each rank, along both dimensions; torch gives its own 10 minutes (NCCL) or 30 (gloo)."""
+    """Each rank has two groups, one per dimension. Torch's default is 10 minutes (NCCL) or 30 (gloo)."""
     need(two, 4)
     values = GPT | QUIET | {"nproc_per_node": 4, "strategy": "data_tensor", "device": two.device}
     for found in look_at(launcher.runs_dir, "timeouts", **values, max_steps=2):
@@ -249,7 +249,7 @@ def test_groups_of_some_ranks_wait_as_long_as_the_job(launcher: Launcher, two: P
 
 
 def test_a_checkpoint_of_all_ranks_is_whole(launcher: Launcher, two: Place) -> None:
-    """ZeRO-3 writes its parts from threads of every rank; each file is what was said of it."""
+    """ZeRO-3 writes its shards from threads of every rank; each file matches its recorded SHA-256 sum."""
     values = GPT | QUIET | {"nproc_per_node": 2, "device": two.device, "strategy": "zero3"}
     live = launcher.start(**values)
     live.wait_for_step(5)

@@ -1,4 +1,4 @@
-"""Ranks that stand by, and ranks on the CPU, are on no GPU; those that stood by begin at once."""
+"""Standby ranks and CPU ranks are on no GPU, and standby ranks start a run immediately."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from trainers.engines.local.warm_pool import Order
 __all__ = ["begin", "folder"]
 
 LONG = {"dataset": "digits", "model": "mlp", "num_epochs": 100_000, "optimizer": "adamw"}
-# A run that does not begin at once waits for a GPU until the ranks that stand by are given up: 15 minutes.
+# A run that does not start immediately waits for a GPU until the standby ranks are released: 15 minutes.
 AT_ONCE_S = 60.0
 
 
@@ -43,7 +43,7 @@ def has_trained(run: RunDirectory, num_steps: int) -> bool:
 
 
 def test_ranks_that_wait_by_hand_are_on_no_gpu(seen: Place, begin: Begin) -> None:
-    """All imports are done and the small step, if there is one, is gone through: still nobody is on a GPU."""
+    """After all imports and the warm-up step, if there is one, no process is on a GPU."""
     process = begin()
     for rank in range(NUM_RANKS):
         waiting = rank_of(process, rank)
@@ -52,7 +52,7 @@ def test_ranks_that_wait_by_hand_are_on_no_gpu(seen: Place, begin: Begin) -> Non
 
 
 def test_a_cpu_run_with_adamw_started_by_hand_is_on_no_gpu(seen: Place, tmp_path: Path) -> None:
-    """AdamW's step on the CPU asks torch's accelerator for its stream, which opens a context where it may."""
+    """AdamW's step on the CPU queries the stream of torch's accelerator, which may open a CUDA context."""
     run = create_run(tmp_path / "runs", **LONG, nproc_per_node=2)
     with (tmp_path / "output.txt").open("wb") as output:
         torchrun = subprocess.Popen(torchrun_by_hand(run), cwd=REPOSITORY, stdout=output, stderr=output)
@@ -72,7 +72,7 @@ def test_a_cpu_run_with_adamw_started_by_hand_is_on_no_gpu(seen: Place, tmp_path
 
 
 def test_a_waiting_rank_that_is_given_no_gpu_sees_none(place: Place, begin: Begin, tmp_path: Path) -> None:
-    """The order's empty CUDA_VISIBLE_DEVICES comes in time: the ranks, told to choose, are on the CPU."""
+    """The order's empty CUDA_VISIBLE_DEVICES takes effect in time: ranks with `device: auto` use the CPU."""
     run = create_run(tmp_path / "runs", **LONG, nproc_per_node=NUM_RANKS, device="auto", max_steps=30)
     process = begin()
     wait_until("rank 1 standing by", lambda: is_waiting(process, rank_of(process, 1)), END_S)
@@ -90,7 +90,7 @@ def test_a_waiting_rank_that_is_given_no_gpu_sees_none(place: Place, begin: Begi
 def test_start_takes_ranks_that_stand_by_at_once_and_the_gpu_was_empty(
     seen: Place, page_packages: None, tmp_path: Path
 ) -> None:
-    """As a click does it: the page, its queue, the ranks that stand by; on a machine with one GPU, too."""
+    """The same path as a click: page, queue, standby ranks. Also on a machine with one GPU."""
     with served(tmp_path / "runs") as page:
         page.open_form(1)
         standing_by = page.wait_for_standby(1)
@@ -130,7 +130,7 @@ def test_a_cpu_run_beside_a_gpu_run_is_on_no_gpu_and_neither_waits(
 def test_a_second_run_waits_for_the_gpu_that_the_first_has_and_then_begins(
     seen: Place, gpu: Place, page_packages: None, tmp_path: Path
 ) -> None:
-    """With all GPUs taken by the first, the second waits in the queue, and begins when they are free."""
+    """The first run uses all GPUs; the second waits in the queue and starts when they are free."""
     with served(tmp_path / "runs", "--no-standby") as page:
         first = page.start(**LONG, nproc_per_node=gpu.num, device="cuda")
         first.wait_for_step(10)

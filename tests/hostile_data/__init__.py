@@ -1,1 +1,1 @@
-"""Files and paths made to break whoever reads them, and what comes of each."""
+"""Malicious files and paths, and the expected response to each."""

@@ -1,10 +1,9 @@
-"""Every hostile file and path, looked at as the page does: what is said, in which time, in how much memory.
+"""Inspect each malicious file and path as the page does, and print the response, time and memory.
 
     python -m tests.hostile_data SCRATCH_DIR [--only zip,image,CSV,text,Parquet,path,tar] [--name WORDS]
 
-Each is made in SCRATCH_DIR (up to 3 GB at a time), given to
-`python -m trainers.plugins.inspect_data`, and deleted. The exit code is 1 where one was not answered as it
-should be, within the bounds below.
+Each is created in SCRATCH_DIR (up to 3 GB at a time), inspected by `python -m trainers.plugins.inspect_data`,
+and deleted. The exit code is 1 if any response is wrong or exceeds the bounds below.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from tests.hostile_data.attack import Attack
 from trainers.data.own.cache import CACHE_VARIABLE
 
 MAX_S = 300.0
-# Python with torch takes some 300 MB by itself; the limit is on what comes on top.
+# Python with torch needs some 300 MB; the limit is for the rest.
 MAX_BYTES = 4.5 * 2**30
 MAX_WORDS = 110
 POLL_EVERY_S = 0.02
@@ -33,7 +32,7 @@ POLL_EVERY_S = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of one attack; `words` is the first thing said."""
+    """The result of one attack; `words` is the first message."""
 
     is_right: bool
     elapsed_s: float
@@ -42,7 +41,7 @@ class Outcome:
 
 
 def main() -> None:
-    """Try all of them and print a table."""
+    """Run all attacks and print a table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -73,7 +72,7 @@ def _try(attack: Attack, scratch: Path) -> Outcome:
         path = attack.make(folder / "data")
         return _look(attack, path, folder)
     finally:
-        # Deeper than Python's own way of deleting can go.
+        # shutil.rmtree cannot delete folders this deep.
         subprocess.run(["rm", "-rf", str(folder)], check=True)
 
 
@@ -98,7 +97,7 @@ def _look(attack: Attack, path: Path, folder: Path) -> Outcome:
 
 
 def _most_held(pid: int) -> int:
-    """Return the most memory a process has held so far, as the system keeps it; 0 when it has just ended."""
+    """Return the peak memory of a process as reported by the system, or 0 if it has just ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()
     except (FileNotFoundError, ProcessLookupError):

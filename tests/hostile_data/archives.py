@@ -1,4 +1,4 @@
-"""Zips that lead out, lie, grow without end, or never come to their own."""
+"""Archives with path traversal, false sizes, unbounded growth or unusual names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One attack by a file or a path: how it is made, and whether it is to be refused."""
+"""An attack by a file or a path: how to create it, and whether it must be refused."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Maker = Callable[[Path], Path]
 
 @dataclass(frozen=True, kw_only=True)
 class Attack:
-    """What is made in an empty folder and given to whoever looks at data.
+    """A file created in an empty folder, whose data is then inspected.
 
     Attributes:
-        make: makes it and returns its path.
-        is_refused: else it is odd but harmless, and has to be read.
+        make: creates it and returns its path.
+        is_refused: False: unusual but harmless, and must be read.
         options: of `trainers.plugins.inspect_data`.
     """
 
@@ -26,7 +26,7 @@ class Attack:
 
 
 def with_bytes(name: str, content: bytes) -> Maker:
-    """Return what makes a file of this name and content."""
+    """Return a maker of a file with this name and content."""
 
     def make(folder: Path) -> Path:
         (folder / name).write_bytes(content)
@@ -36,5 +36,5 @@ def with_bytes(name: str, content: bytes) -> Maker:
 
 
 def at(path: str) -> Maker:
-    """Return what makes nothing and points at a path of this machine."""
+    """Return a maker of an existing path of this machine."""
     return lambda _folder: Path(path)

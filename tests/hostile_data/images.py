@@ -1,4 +1,4 @@
-"""Images that are larger than they look, never end, or are something else; and odd ones that are fine."""
+"""Images that are larger than they claim, never end or are not images; and unusual valid ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Content = bytes | Callable[[], bytes]
 
 
 def attacks() -> list[Attack]:
-    """Return the attacks by images, each among good ones in class folders."""
+    """Return the attacks by images, each among valid ones in class folders."""
     return [
         *(Attack(name=f"image: {name}", make=_among(content)) for name, content in REFUSED.items()),
         *(
@@ -30,7 +30,7 @@ def attacks() -> list[Attack]:
 
 
 def png(width: int, height: int, *, before: bytes = b"", pixels: bytes = b"") -> bytes:
-    """Return a PNG that says it is of some size; `before` are chunks before its pixels."""
+    """Return a PNG that claims this size; `before` are chunks before its pixels."""
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
     body = header + before + chunk(b"IDAT", zlib.compress(pixels))
     return b"\x89PNG\r\n\x1a\n" + body + chunk(b"IEND", b"")

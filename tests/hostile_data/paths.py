@@ -1,4 +1,4 @@
-"""Paths that are no files, have no end, or lead in circles."""
+"""Paths that are not regular files, are infinite, or contain cycles."""
 
 from __future__ import annotations
 

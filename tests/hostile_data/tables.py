@@ -1,4 +1,4 @@
-"""Tables and texts that are too wide, too long, never closed, or none at all; and odd ones that are fine."""
+"""Tables and texts that are too wide, too long, unterminated or not tables; and unusual valid ones."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Real torchrun, two CPU ranks over gloo."""
+"""Integration tests: real torchrun, two CPU ranks over gloo."""

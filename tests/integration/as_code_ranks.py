@@ -1,10 +1,10 @@
-"""Ranks of runs and of scripts, forked from one process that has imported torch: a start takes no second.
+"""Fork the ranks of runs and scripts from one process that has imported torch, to save the import time.
 
 python -m tests.integration.as_code_ranks
 
-Each line on stdin is an object: `folder`, `num_ranks`, `environment`, and `what`: "run" trains the run
+Each line on stdin is an object with `folder`, `num_ranks`, `environment`, and `what`: "run" trains the run
 directory `folder/run`, "script" executes `folder/train.py` as torchrun does. The answer is the list of exit
-codes. What the ranks print is in `folder/<what>_<rank>.log`.
+codes. The output of the ranks is in `folder/<what>_<rank>.log`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def _fork(asked: dict[str, Any], rank: int) -> int:
         os.chdir(folder)
         os.environ |= {"CUDA_VISIBLE_DEVICES": ""}  # for the device "auto"
         os.environ |= asked["environment"] | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-        # With one thread in both: another number adds in another order, and the machine decides it.
+        # Both use one thread: the number of threads changes the order of summation and depends on the
+        # machine.
         os.environ |= {"WORLD_SIZE": num_ranks, "LOCAL_WORLD_SIZE": num_ranks, "OMP_NUM_THREADS": "1"}
         torch.set_num_threads(1)
         if what == "run":
@@ -65,7 +66,7 @@ def _fork(asked: dict[str, Any], rank: int) -> int:
         else:
             runpy.run_path("train.py", run_name="__main__")
         code = 0
-    except BaseException:  # noqa: BLE001 - the process's end
+    except BaseException:  # noqa: BLE001 - reported before exit
         traceback.print_exc()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,9 +1,9 @@
-"""Started by torchrun from a test: trains, saves and loads with the real Checkpointer; writes what it saw.
+"""Worker that trains, saves and loads with the real Checkpointer and writes its results.
 
 python -m tests.integration.checkpoint_worker ANSWER.json JOBS.json
 
-Every job is an object: `do` (the name of a function below), `strategy`, `run` (a run directory), and where
-wanted `config` (changes to the configuration) and `num_bytes`.
+Tests start it with torchrun. Every job is an object with `do` (the name of a function below), `strategy`,
+`run` (a run directory), and optionally `config` (changes to the configuration) and `num_bytes`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LAST_STEP = 6
 
 
 class Part:
-    """One rank's training, and its checkpointer."""
+    """One rank's training and its checkpointer."""
 
     def __init__(self, job: dict[str, Any], world: World) -> None:
         values = BASE | job.get("config", {})
@@ -58,23 +58,23 @@ class Part:
         )
 
     def save(self, reason: str = "schedule") -> None:
-        """Begin to save the step training is at."""
+        """Start to save the current step."""
         self.checkpointer.save(Progress(step=self.training.step, samples_in_epoch=7), reason)
 
     def lose_its_way(self) -> None:
-        """Train a step, and forget how many: what is loaded must replace other weights and moments."""
+        """Train one step and forget its losses, so that loading must replace different state."""
         self.training.run(1)
         self.training.losses.clear()
 
     def load(self, step: int) -> Progress:
-        """Go on from a step."""
+        """Resume from a step."""
         progress = self.checkpointer.load(step)
         self.training.step = progress.step
         return progress
 
 
 def save_and_load(job: dict[str, Any], world: World) -> dict[str, Any]:
-    """Save in the middle of training; begin anew, somewhere else, load, and train to the same end."""
+    """Save during training; load into a new training, and train both to the same step."""
     part = Part(job, world)
     part.training.run(SAVED_AT)
     weights = _whole(part.training.weights())
@@ -103,7 +103,7 @@ def save_and_load(job: dict[str, Any], world: World) -> dict[str, Any]:
 
 
 def load_elsewhere(job: dict[str, Any], world: World) -> dict[str, Any]:
-    """Go on from what another number of ranks saved."""
+    """Resume from a checkpoint of a different number of ranks."""
     part = Part(job, world)
     part.lose_its_way()
     progress = part.load(SAVED_AT)
@@ -113,7 +113,7 @@ def load_elsewhere(job: dict[str, Any], world: World) -> dict[str, Any]:
 
 
 def fail_on_one_rank(job: dict[str, Any], world: World) -> dict[str, Any]:
-    """Save while rank 1 may write hardly anything; train on; save when it may."""
+    """Save while rank 1 has a small file size limit, train on, and save without the limit."""
     part = Part(job, world)
     part.training.run(1)
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -135,7 +135,7 @@ def fail_on_one_rank(job: dict[str, Any], world: World) -> dict[str, Any]:
 
 
 def save_for_ever(job: dict[str, Any], world: World) -> dict[str, Any]:
-    """Save every step until somebody kills this; go on from the newest whole checkpoint there is."""
+    """Save every step until killed. Starts from the latest complete checkpoint, if any."""
     part = Part(job, world)
     run = RunDirectory(Path(job["run"]))
     newest, *_ = _from_all(newest_whole(run) if world.is_main else None, world)
@@ -147,7 +147,7 @@ def save_for_ever(job: dict[str, Any], world: World) -> dict[str, Any]:
 
 
 def _draw() -> list[float]:
-    """Return what the generators give next, without moving them on."""
+    """Return the next random numbers without advancing the generators."""
     state, own_state = torch.get_rng_state(), random.getstate()
     drawn = [*torch.rand(2).tolist(), random.random()]
     torch.set_rng_state(state)
@@ -156,7 +156,7 @@ def _draw() -> list[float]:
 
 
 def _whole(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the weights of all ranks together; a stage of a pipeline has its own only."""
+    """Return the weights of all ranks combined. A pipeline stage has only its own weights."""
     mine = {name: (str(weight.dtype), weight.tolist()) for name, weight in weights.items()}
     return {
         name: torch.tensor(numbers, dtype=getattr(torch, dtype.removeprefix("torch.")))
@@ -166,7 +166,7 @@ def _whole(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def _is_exported(folder: Path, weights: dict[str, torch.Tensor]) -> bool:
-    """Tell whether another program finds these weights in the checkpoint."""
+    """Return True if the exported safetensors file contains these weights."""
     from safetensors.torch import load_file
 
     found = load_file(folder / "model.safetensors")
@@ -181,7 +181,7 @@ DEEDS = {deed.__name__: deed for deed in (save_and_load, load_elsewhere, fail_on
 
 
 def main() -> int:
-    """Carry out all jobs; a job that raises says so and the next one goes on."""
+    """Run all jobs. A job that raises reports the error, and the next job runs."""
     registry.discover_all()
     torch.set_num_threads(1)
     world = process_group.join("cpu")

@@ -1,7 +1,7 @@
-"""A second engine, for tests alone: jobs of a made-up cluster, known by a name, by nothing of this machine.
+"""A second engine for tests: jobs of a fictitious cluster, identified by name.
 
-No supervisor, no lock, no process number in `status.json`: whether a run is alive the "cluster" knows by the
-name of its job, as Slurm does. What it starts is real: torchrun with its ranks.
+It uses no supervisor, no lock and no PID in `status.json`: like Slurm, the "cluster" determines by the name
+of the job whether a run is alive. torchrun and its ranks are real.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class Job(Launch):
         self.follower.start()
 
     def wait_until_owned(self) -> None:
-        """The status named this job before it was there."""
+        """Return immediately: the status names this job from the beginning."""
 
     def wait_for_end(self) -> None:
-        """Wait for the last status."""
+        """Wait until the final status is written."""
         self.follower.join()
 
     def kill(self) -> None:
-        """Kill torchrun; its ranks die with it, and are waited for: rank 0 holds the run's lock."""
+        """Kill torchrun and wait until its ranks have died with it: rank 0 holds the run's lock."""
         with contextlib.suppress(psutil.NoSuchProcess):
             ranks = psutil.Process(self.process.pid).children(recursive=True)
             self.process.kill()
@@ -90,7 +90,7 @@ class Job(Launch):
 
 
 class ClusterEngine(Engine):
-    """All jobs of the cluster, by name."""
+    """The engine that holds all jobs of the cluster, by name."""
 
     name = "made_up_cluster"
 
@@ -140,7 +140,7 @@ class ClusterEngine(Engine):
         return torchrun.torchrun_command(config, run_dir, resume_step)
 
     def forget(self, run: RunDirectory) -> None:
-        """Lose a job, as a cluster does whose node has burnt down."""
+        """Lose a job, as a cluster does when a node is lost."""
         job = self._job_of(run)
         job.is_forgotten = True
         job.kill()

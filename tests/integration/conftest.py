@@ -1,4 +1,4 @@
-"""Runs that several integration tests look at, each done once a session; the engine of a real cluster."""
+"""Fixtures of the integration tests: a shared reference run, and the engines of real clusters."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REFERENCE = {
 
 @pytest.fixture(scope="session")
 def finished_run(shared_launcher: Launcher) -> LiveRun:
-    """Return a seeded 2-rank run of 600 steps that nobody disturbed."""
+    """Return an undisturbed, seeded 2-rank run of 600 steps."""
     live = shared_launcher.start(**REFERENCE)
     live.wait_for_end()
     return live
@@ -40,7 +40,9 @@ def finished_run(shared_launcher: Launcher) -> LiveRun:
 
 @pytest.fixture
 def engine(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmEngine]:
-    """Return the engine of a real cluster, known by its name while a test runs; all is idle afterwards."""
+    """Return the engine of a real cluster, registered during a test. Waits until the cluster is idle
+    afterwards.
+    """
     made = SlurmEngine(Slurm(slurm.environment))
     monkeypatch.setitem(registry._ENGINES, made.name, made)
     yield made
@@ -49,7 +51,7 @@ def engine(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slu
 
 @pytest.fixture
 def ssh_engine(ssh_hosts: SshHosts, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshEngine]:
-    """Return the engine of two PCs, known by its name while a test runs; both are free afterwards."""
+    """Return the engine of two PCs, registered during a test. Waits until both are free afterwards."""
     made = engine_of(ssh_hosts.site_file, variables=ssh_hosts.environment)
     monkeypatch.setitem(registry._ENGINES, made.name, made)
     yield made
@@ -58,13 +60,14 @@ def ssh_engine(ssh_hosts: SshHosts, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 @dataclass(frozen=True, kw_only=True)
 class TwoNodes:
-    """What an engine of several machines promises is the same on each.
+    """The common interface of the engines for several machines.
 
     Attributes:
-        variables: with which a page finds the cluster, and what it is started with.
-        names: of the nodes.
-        num_runs_at_once: of two nodes each.
-        leave_one_core_each: from now on each rank computes on one core, however many are on its node.
+        variables: Environment of a page that uses the cluster.
+        arguments: Options of such a page.
+        names: Node names.
+        num_runs_at_once: Number of concurrent runs of two nodes each.
+        leave_one_core_each: Restrict each rank to one core, however many its node has.
     """
 
     engine: SlurmEngine | SshEngine
@@ -76,7 +79,7 @@ class TwoNodes:
     leave_one_core_each: Callable[[], None]
 
     def launch(self, run: RunDirectory, resume_step: int | None = None) -> None:
-        """Start a run, or hand it to what starts it."""
+        """Start a run, or submit it to the scheduler."""
         if isinstance(self.engine, SshEngine):
             self.engine.launch(run, resume_step, token=None)
         else:
@@ -85,7 +88,7 @@ class TwoNodes:
 
 @pytest.fixture(params=["slurm", "ssh"])
 def two_nodes(request: pytest.FixtureRequest) -> TwoNodes:
-    """Return each engine of several machines in turn, with two that are real but for their cables."""
+    """Return each engine for several machines in turn, with two nodes that share one physical machine."""
     if request.param == "ssh":
         hosts: SshHosts = request.getfixturevalue("ssh_hosts")
         return TwoNodes(
@@ -105,5 +108,5 @@ def two_nodes(request: pytest.FixtureRequest) -> TwoNodes:
         variables=cluster.environment,
         arguments=("--engine", "slurm"),
         num_runs_at_once=2,
-        leave_one_core_each=lambda: None,  # Slurm gives a job a core a rank
+        leave_one_core_each=lambda: None,  # Slurm gives a job one core per rank
     )

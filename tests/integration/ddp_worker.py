@@ -1,6 +1,8 @@
-"""Started by torchrun from a test: what DDP does around a step; each rank's answers go into one file.
+"""Worker that tests DDP's behaviour around a step; the results of all ranks go into one file.
 
 python -m tests.integration.ddp_worker ANSWER.json
+
+Tests start it with torchrun.
 """
 
 from __future__ import annotations
@@ -24,11 +26,11 @@ from trainers.parallel import process_group
 from trainers.parallel.process_group import World
 from trainers.strategies.ddp import Ddp
 
-WIDTH = 600  # a layer is more than a bucket of 1 MB
+WIDTH = 600  # a layer is larger than a bucket of 1 MB
 NUM_CLASSES = 3
 NUM_SAMPLES = 24
 MANY_STEPS = 105
-NODES_OF_ALL = 10  # a piece of a cut graph has fewer nodes
+NODES_OF_ALL = 10  # a partition of a split graph has fewer nodes
 SPEC = DataSpec(
     task=IMAGE_CLASSIFICATION,
     input_shape=(WIDTH,),
@@ -44,21 +46,21 @@ OBJECTIVE = Objective(SPEC)
 
 
 class BuffersEachStep(Ddp):
-    """DDP as torch has it: every forward pass begins with rank 0's buffers."""
+    """DDP with torch's default: every forward pass starts with a broadcast of rank 0's buffers."""
 
     def _sends_buffers(self, network: nn.Module) -> bool:
         return True
 
 
 def batch(world: World, number: int, size: int = 8) -> tuple[Tensor, Tensor]:
-    """Return samples of this rank's own."""
+    """Return a batch that differs between ranks."""
     generator = torch.Generator().manual_seed(100 * number + world.rank)
     inputs = torch.randn(size, WIDTH, generator=generator)
     return inputs, torch.randint(0, NUM_CLASSES, (size,), generator=generator)
 
 
 def wide() -> nn.Module:
-    """Return five layers, four of which fill a bucket each."""
+    """Return five layers, four of which fill one bucket each."""
     torch.manual_seed(0)
     return nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(4)], nn.Linear(WIDTH, NUM_CLASSES))
 
@@ -70,14 +72,14 @@ def normed() -> nn.Module:
 
 
 def wrapped(kind: type[Ddp], network: nn.Module, world: World, **settings: Any) -> Ddp:
-    """Return a strategy around a network."""
+    """Return a strategy that wraps a network."""
     strategy = kind(contract.parse({"nproc_per_node": world.world_size, **settings}), world)
     strategy.wrap(network)
     return strategy
 
 
 def train(strategy: Ddp, sizes: list[int]) -> list[float]:
-    """Train one step for each size of a batch; return this rank's losses."""
+    """Train one step for each batch size; return this rank's losses."""
     optimizer = torch.optim.SGD(strategy.network.parameters(), lr=0.05)
     losses = []
     for number, size in enumerate(sizes):
@@ -92,20 +94,20 @@ def train(strategy: Ddp, sizes: list[int]) -> list[float]:
 
 
 def state_of(network: nn.Module) -> str:
-    """Return weights and buffers exactly, by name."""
+    """Return a fingerprint of weights and buffers, by name."""
     return str({name: (value.double().sum().item(), value.double().norm().item())
                 for name, value in network.state_dict().items()})  # fmt: skip
 
 
 def never(_num_nodes: int) -> bool:
-    """Fail at no graph."""
+    """Return False for every graph."""
     return False
 
 
 def compiled(
     world: World, *, static_graph: bool = False, fails_at: Callable[[int], bool] = never
 ) -> dict[str, Any]:
-    """Compile with a backend that notes each graph's size, or fails on the last rank; then train."""
+    """Compile with a backend that records each graph's size, or fails on the last rank; then train."""
     graphs: list[int] = []
 
     def noting(graph: torch.fx.GraphModule, _inputs: list[Tensor]) -> Callable[..., Any]:
@@ -133,7 +135,7 @@ def compiled(
 
 
 def compiled_with_an_odd_batch(world: World) -> dict[str, Any]:
-    """Compile as far as a CPU can without a C++ compiler, and train on batches of two sizes."""
+    """Compile with "aot_eager", which needs no C++ compiler, and train on batches of two sizes."""
     graphs: list[int] = []
 
     def noting(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
@@ -155,7 +157,7 @@ def compiled_with_an_odd_batch(world: World) -> dict[str, Any]:
 
 
 def with_batch_norm(kind: type[Ddp], world: World) -> dict[str, Any]:
-    """Train with batch norm and evaluate, as often as an epoch ends."""
+    """Train with batch norm for two epochs, with an evaluation after each."""
     strategy = wrapped(kind, normed(), world)
     generator = torch.Generator().manual_seed(5)
     split = TensorSplit(
@@ -175,7 +177,7 @@ def with_batch_norm(kind: type[Ddp], world: World) -> dict[str, Any]:
 
 
 def alone(world: World) -> list[dict[str, Any]]:
-    """Train without DDP, as one rank does, and with it; nothing where there are several."""
+    """Train with and without DDP on one rank; return [] with several ranks."""
     found = []
     for is_wrapped in (False, True) if world.world_size == 1 else ():
         strategy = wrapped(Ddp, normed(), world)
@@ -188,14 +190,14 @@ def alone(world: World) -> list[dict[str, Any]]:
 
 
 def newest_timed_step(world: World) -> int:
-    """Return the newest step that DDP has timed for its own log; 0: there is one rank."""
+    """Return the latest step that DDP's logger has timed, or 0 with one rank."""
     strategy = wrapped(Ddp, normed(), world)
     train(strategy, [2] * MANY_STEPS)
     return 0 if world.world_size == 1 else int(strategy.model._get_ddp_logging_data()["iteration"])
 
 
 def main() -> int:
-    """Play each scene on all ranks."""
+    """Run all scenarios on all ranks."""
     world = process_group.join("cpu")
     torch.set_num_threads(1)
     answer = {

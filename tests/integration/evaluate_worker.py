@@ -1,4 +1,4 @@
-"""Started by torchrun from a test: evaluates one fixed network and writes what was counted."""
+"""Worker that evaluates one fixed network and writes the counts. Tests start it with torchrun."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from trainers.parallel import process_group
 from trainers.parallel.strategy import Strategy
 from trainers.registry import ModelOptions
 
-# Divides neither by two ranks nor by three.
+# Divisible neither by two nor by three ranks.
 NUM_SAMPLES = 355
 
 
 def main() -> int:
-    """Evaluate an untrained MLP on part of the digits' validation split, on all ranks together."""
+    """Evaluate an untrained MLP on part of the validation split of digits, on all ranks together."""
     registry.discover_all()
     world = process_group.join("cpu")
     dataset = registry.datasets()["digits"].create(DataOptions())

@@ -1,4 +1,4 @@
-"""Started by torchrun from a test: what two ranks compute with mistakes that need both, and without."""
+"""Worker that computes, on two ranks, with and without the mistakes that need both. Started by torchrun."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NUM_SAMPLES = 5
 
 
 class Notebook(NullReporter):
-    """Keeps what is reported."""
+    """A reporter that keeps all events."""
 
     def __init__(self) -> None:
         self.written: list[dict[str, Any]] = []
@@ -43,7 +43,7 @@ def wrapped(config: Config, world: World) -> Ddp:
 
 
 def gradients(name: str, world: World) -> list[float]:
-    """Return what this rank's optimizer would get after two micro-batches of its own."""
+    """Return the gradient that this rank's optimizer receives after two micro-batches."""
     strategy = wrapped(Config(mistake=name), world)
     generator = torch.Generator().manual_seed(world.rank)
     for is_last in (False, True):
@@ -54,7 +54,7 @@ def gradients(name: str, world: World) -> list[float]:
 
 
 def evaluation(name: str, world: World) -> dict[str, Any]:
-    """Return what is measured of samples that do not divide by the ranks."""
+    """Return the metrics of a sample count that is not divisible by the number of ranks."""
     config = Config(mistake=name)
     strategy = wrapped(config, world)
     generator = torch.Generator().manual_seed(7)
@@ -67,7 +67,7 @@ def evaluation(name: str, world: World) -> dict[str, Any]:
 
 
 def compared(world: World) -> list[dict[str, Any]]:
-    """Return what is reported of replicas that are alike, and then are not on rank 1."""
+    """Return the reported events for equal replicas and for a replica that differs on rank 1."""
     strategy, notebook = wrapped(Config(), world), Notebook()
     subject = Fingerprints.of(Config(fingerprint_every_steps=1), strategy, notebook)
     subject.after_step(1)
@@ -78,7 +78,7 @@ def compared(world: World) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    """Play each scene on both ranks."""
+    """Run all scenarios on both ranks."""
     registry.discover_all()
     world = process_group.join("cpu")
     answer = {

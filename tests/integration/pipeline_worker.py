@@ -1,4 +1,4 @@
-"""Started by torchrun from a test: sends and receives as a pipeline does, then says what is recorded."""
+"""Worker that sends and receives like a pipeline, then prints what is recorded. Started by torchrun."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NUM_BATCHES = 3
 
 
 def main() -> int:
-    """Pass batches from each rank to the next, enter two collectives together, and say the newest one."""
+    """Pass batches between neighbouring ranks, enter two collectives, and print the latest recorded one."""
     world = process_group.join("cpu")
     values, received = torch.ones(4), torch.ones(4)
     for _ in range(NUM_BATCHES):

@@ -1,4 +1,4 @@
-"""Started by torchrun from a test: the usual worker, and each rank notes which samples it really loads."""
+"""The standard worker, but each rank records the samples that it loads. Started by torchrun in a test."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 from trainers import worker
 from trainers.data.loading import Loader
 
-# The folder of the notes.
+# Environment variable with the output folder.
 ADDRESS = "TEST_NOTES_LOADED_SAMPLES_IN"
 
 
 def main() -> None:
-    """Train; what is taken from the split is written down, a line for each micro-batch."""
+    """Train, and write one line per micro-batch with the samples taken from the split."""
     picked = Loader._picked
     notes = Path(os.environ[ADDRESS], f"rank_{os.environ['RANK']}.jsonl")
 
     def noting(self: Loader, first_sample: int) -> Iterator[Any]:
         with notes.open("a", encoding="utf-8") as file:
             for micro, inputs, targets in picked(self, first_sample):
-                # One that counts nothing only lets this rank join in.
+                # A micro-batch of weight 0 only lets this rank participate.
                 samples = micro.indices.tolist() if micro.weight > 0 else []
                 assert micro.weight == 0 or len(samples) == len(inputs)
                 print(json.dumps({"samples": samples, "is_last": micro.is_last}), file=file, flush=True)

@@ -1,4 +1,4 @@
-"""Started by torchrun from a test: the usual worker, but rank 1 dawdles in every forward pass."""
+"""The standard worker, but rank 1 sleeps in every forward pass. Started by torchrun in a test."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import Tensor
 from trainers import worker
 from trainers.optimisation.objective import Objective
 
-# Long beside what a busy machine holds a rank up for.
+# Much longer than the delays of a busy machine.
 DAWDLES_S = 0.4
 
 
 def main() -> None:
-    """Train; the sleep is what makes this rank slow."""
+    """Train with a sleep in the loss of rank 1."""
     in_time = Objective.training_loss
 
     def dawdling(self: Objective, output: Any, targets: Tensor) -> Tensor:

@@ -1,10 +1,11 @@
-"""Started by torchrun from a test: trains one small network with several strategies and writes the numbers.
+"""Worker that trains one small network with several strategies and writes the numbers.
 
 python -m tests.integration.strategy_worker ANSWER.json JOBS.json
 
-Every job is an object: `strategy`, `config` (changes to the configuration), and where wanted `model`,
-`num_steps`, `save_at` (steps) with `save_to`, `load_from` (folders of torch.distributed.checkpoint) and
-`load_step`. What one process makes of the same global batches is measured beside it (`alone`).
+Tests start it with torchrun. Every job is an object with `strategy`, `config` (changes to the configuration),
+and optionally `model`, `num_steps`, `save_at` (steps) with `save_to`, `load_from` (folders of
+torch.distributed.checkpoint) and `load_step`. The reference is one process with the same global batches
+(`alone`).
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ BASE = {
 
 
 def spec_and_split(model: str) -> tuple[DataSpec, TensorSplit]:
-    """Return seeded samples that can be learnt: each token follows from the one before it."""
+    """Return seeded, learnable samples: each token is a function of the previous one."""
     generator = torch.Generator().manual_seed(1)
     about = {"class_names": (), "sample_unit": "samples", "description": "", "source": ""}
     about |= {"num_train": NUM_SAMPLES, "num_validation": NUM_SAMPLES}
@@ -76,7 +77,7 @@ def spec_and_split(model: str) -> tuple[DataSpec, TensorSplit]:
 
 
 class ReduceScatters(TorchDispatchMode):
-    """Notes in which type gradients are added up over ranks: that of what is sent and of what comes."""
+    """Record the data types of gradient reductions, of both input and output tensors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +90,7 @@ class ReduceScatters(TorchDispatchMode):
 
 
 class Training:
-    """What the loop does with a strategy, without events, clocks and files."""
+    """The training loop's use of a strategy, without events, clocks and files."""
 
     def __init__(self, strategy: Strategy, config: Config, model: str) -> None:
         self.strategy, self.config = strategy, config
@@ -111,7 +112,7 @@ class Training:
         self.step = 0
 
     def run(self, until: int) -> None:
-        """Train up to a step, as trainers.loop does."""
+        """Train up to a step, like trainers.loop."""
         strategy, world = self.strategy, self.strategy.world
         batches = build.make_batches(self.config, strategy, len(self.split))
         loader = Loader(self.split, batches, self.config, world.device)
@@ -149,7 +150,7 @@ class Training:
 
     @torch.no_grad()
     def scores(self) -> Tensor:
-        """Return the scores of some samples in evaluation mode, of two shapes one after the other."""
+        """Return the scores of some samples in evaluation mode, for two batch shapes."""
         self.strategy.network.eval()
         parts = [self.strategy.scores(self.split.batch(torch.arange(n))[0]) for n in (5, 3, 5)]
         self.strategy.network.train()
@@ -161,14 +162,14 @@ class Training:
         sharded_files.write(state, Path(folder), self.strategy.world.slow_group)
 
     def load(self, folder: str, step: int) -> None:
-        """Load in place, whatever number of ranks saved it."""
+        """Load in place a checkpoint of any number of ranks."""
         state = self.strategy.state_dict(self.optimizer)
         sharded_files.read(state, Path(folder))
         self.strategy.load_state_dict(self.optimizer, state)
         self.step = step
 
     def weights(self) -> dict[str, Tensor]:
-        """Return this rank's weights, whole where they are in pieces."""
+        """Return this rank's weights; DTensors are gathered."""
         model = self.strategy.state_dict(self.optimizer)["model"]
         return {
             name: (value.full_tensor() if isinstance(value, DTensor) else value).clone()
@@ -187,7 +188,7 @@ _alone: dict[str, Training] = {}
 
 
 def alone(job: dict[str, Any], world_size: int, num_steps: int) -> Training:
-    """Train in this one process with the global batch, once for all jobs; no rank talks to another."""
+    """Train in this process with the global batch, once for all jobs, without communication."""
     values = BASE | job.get("config", {})
     kind = registry.strategies()[job["strategy"]]
     together = contract.parse(values | {"nproc_per_node": world_size})
@@ -205,7 +206,7 @@ def alone(job: dict[str, Any], world_size: int, num_steps: int) -> Training:
 
 
 def carry_out(job: dict[str, Any], world: World) -> dict[str, Any]:
-    """Train as a job says; return its numbers beside those of one process."""
+    """Train according to a job; return its numbers and those of the single-process reference."""
     config = contract.parse(
         BASE | job.get("config", {}) | {"nproc_per_node": world.world_size, "strategy": job["strategy"]}
     )
@@ -216,7 +217,7 @@ def carry_out(job: dict[str, Any], world: World) -> dict[str, Any]:
         training.load(job["load_from"], job["load_step"])
     if "save_to" in job:
         training.run(job["save_at"])
-        training.scores()  # an evaluation goes before most saves
+        training.scores()  # most saves follow an evaluation
         training.save(job["save_to"])
     training.run(until)
     if "save_to" in job:
@@ -260,7 +261,7 @@ def _local_numel(tensor: Tensor) -> int:
 
 
 def _copies_are_alike(strategy: Strategy) -> bool:
-    """Tell whether parameters that every rank holds whole have the same bits as rank 0's."""
+    """Return True if parameters replicated on all ranks are bit-identical to rank 0's."""
     if getattr(strategy, "owns_plain", False):
         return True
     for parameter in strategy.network.parameters():
@@ -283,7 +284,7 @@ def _max_over_ranks(value: Tensor, world: World) -> float:
 
 
 def refuse_pickles() -> None:
-    """Let nothing be unpickled that comes from another rank, whoever in torch may want to."""
+    """Fail if torch unpickles anything that comes from another rank."""
 
     def refuse(*_: Any) -> None:
         raise AssertionError("what came over a socket was about to be unpickled")
@@ -293,7 +294,7 @@ def refuse_pickles() -> None:
 
 
 def main() -> int:
-    """Carry out all jobs; a job that raises says so and the next one goes on."""
+    """Run all jobs. A job that raises reports the error, and the next job runs."""
     registry.discover_all()
     torch.set_num_threads(1)
     world = process_group.join("cpu")

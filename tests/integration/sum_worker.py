@@ -1,4 +1,4 @@
-"""Started by torchrun from a test: averages tensors through shared memory and by gloo, and compares."""
+"""Worker that averages tensors through shared memory and with gloo, and compares. Started by torchrun."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIZES = (1, 7, 1000, shared_all_reduce.PIECE_BYTES // 4, shared_all_reduce.PIECE
 
 
 def main() -> int:
-    """Average tensors of many sizes; print whether the means have the same bits."""
+    """Average tensors of many sizes; print "same" if the means are bit-identical."""
     world = process_group.join("cpu")
     shared = shared_all_reduce.create(world, 60.0)
     assert shared is not None
@@ -34,7 +34,7 @@ def main() -> int:
 
 
 def say(words: str) -> None:
-    """Print a line in one go: several ranks print at once."""
+    """Print a line with one write: several ranks print concurrently."""
     os.write(1, f"{words}\n".encode())
 
 

@@ -1,4 +1,4 @@
-"""The examples of docs/adding.md: in the catalogue, in the plan, and in a run that trains with them all."""
+"""The examples of docs/adding.md: in the catalogue, in the plan, and in a run that uses all of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def catalogue(root: Path) -> Catalogue:
-    """Return what the page of the copy knows."""
+    """Return the catalogue of the copy's page."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer_process, "REPOSITORY", root)
         return CatalogueSource(None).get()
@@ -82,7 +82,7 @@ def test_a_run_trains_with_model_data_strategy_and_task_that_were_added(root: Pa
         assert said == ""
         losses = live.losses()
         assert len(losses) == 40 and losses[40] < losses[1] / 2
-        # Without the average by hand each rank would go its own way.
+        # Without the averaging in the strategy, the weights of the ranks would diverge.
         by_ddp = {name: value for name, value in ADDED.items() if name != "by_hand.piece_mb"}
         ddp = launcher.start(**{**by_ddp, "strategy": "ddp", "num_epochs": 2})
         assert ddp.wait_for_end().state == "finished", ddp.story()

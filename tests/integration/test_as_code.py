@@ -35,20 +35,20 @@ SHORT = {
     "eval_every_steps": 1_000,
     "checkpoint_every_steps": 1_000,
 }
-# With one thread in both: another number adds in another order, and the machine decides it.
+# Both use one thread: the number of threads changes the order of summation and depends on the machine.
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
-# For strategies that add gradients in another order, and for three or more ranks.
+# Tolerance for strategies that sum gradients in a different order, and for three or more ranks.
 CLOSE = 2e-6
 
 
 class Ranks:
-    """Starts ranks of runs and scripts; see `tests.integration.as_code_ranks`."""
+    """Client of `tests.integration.as_code_ranks`, which starts the ranks of runs and scripts."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
     def start(self, what: str, folder: Path, num_ranks: int) -> str:
-        """Start ranks, wait for their end, and return what rank 0 printed."""
+        """Start ranks, wait until they end, and return the output of rank 0."""
         assert self._process.stdin is not None and self._process.stdout is not None
         environment = {name: os.environ[name] for name in ("TRAINERS_CACHE",) if name in os.environ}
         asked = {"what": what, "folder": str(folder), "num_ranks": num_ranks, "environment": environment}
@@ -69,7 +69,7 @@ def ranks() -> Iterator[Ranks]:
 
 
 def losses_of_run(ranks: Ranks, config: Config, folder: Path) -> dict[int, float]:
-    """Train a run, and return the loss of each step."""
+    """Train a run and return the loss of each step."""
     run = RunDirectory(folder / "run")
     rundir.make(run, config)
     ranks.start("run", folder, config.world_size)
@@ -88,7 +88,7 @@ def write_script(config: Config, folder: Path, dataset: Dataset | None = None) -
 
 
 def losses_printed(said: str, folder: Path) -> dict[int, float]:
-    """Return the losses that a script has printed, after a look at what else it is to leave."""
+    """Return the losses printed by a script. Also checks its metrics and its model file."""
     assert re.search(r"^validation loss \S+, (accuracy|RMSE|perplexity) \S+$", said, re.MULTILINE)
     assert (folder / "model.pt").is_file()
     printed = re.findall(r"^step (\d+) loss (\S+)$", said, re.MULTILINE)
@@ -98,7 +98,7 @@ def losses_printed(said: str, folder: Path) -> dict[int, float]:
 def require_same(
     ranks: Ranks, config: Config, folder: Path, dataset: Dataset | None = None
 ) -> dict[int, float]:
-    """Compare all losses bit by bit; return them."""
+    """Check that all losses are bit-identical; return them."""
     expected = losses_of_run(ranks, config, folder)
     write_script(config, folder, dataset)
     assert losses_printed(ranks.start("script", folder, config.world_size), folder) == expected
@@ -116,7 +116,7 @@ STARTED = {
 def test_a_script_that_is_started_as_its_header_says_computes_the_run(
     settings: Mapping[str, Any], tmp_path: Path
 ) -> None:
-    """The real torchrun for both, a process of its own for each rank."""
+    """The run and the script both start with the real torchrun, one process per rank."""
     config = config_of(**SHORT | settings)
     run = RunDirectory(tmp_path / "run")
     arguments = [*torchrun.worker_arguments(config, run.path), "--config", json.dumps(config.changed())]
@@ -126,7 +126,7 @@ def test_a_script_that_is_started_as_its_header_says_computes_the_run(
     header = (tmp_path / "train.py").read_text().split('"""')[1]
     command = next(line.split() for line in header.splitlines() if line.startswith("    "))
     assert command[0] in ("python", "torchrun")
-    # Not the port that torchrun uses by default: other tests run at the same time.
+    # Avoid torchrun's default port: other tests run at the same time.
     program = [sys.executable] if command[0] == "python" else [*TORCHRUN, "--standalone"]
     ended = subprocess.run(
         [*program, *command[1:]],
@@ -142,7 +142,7 @@ def test_a_script_that_is_started_as_its_header_says_computes_the_run(
 
 
 def pairs() -> list[tuple[str, str]]:
-    """Return each model that has a text with each data set that it can learn and that is installed here."""
+    """Return the pairs of models and installed data sets for which a script can be written."""
     registry.discover_all()
     found = []
     for name, entry in registry.datasets().items():
@@ -165,7 +165,7 @@ def test_a_hundred_steps_have_the_same_bits(ranks: Ranks, model: str, dataset: s
     assert len(losses) == NUM_STEPS and len(set(losses.values())) > NUM_STEPS / 2
 
 
-# The length of a run, and what else the form offers. 1,437 digits: the last batches of an epoch are uneven.
+# Run lengths and other options of the form. With 1,437 digits, the last batches of an epoch are uneven.
 DIGITS = {"dataset": "digits", "batch_size": 32, "checkpoint_every_steps": 1_000}
 SETTINGS: dict[str, dict[str, Any]] = {
     "one rank": {**SHORT, "dataset": "digits", "model": "cnn", "nproc_per_node": 1},
@@ -250,7 +250,7 @@ def test_other_strategies_are_close(ranks: Ranks, strategy: str, tmp_path: Path)
 
 
 def test_three_ranks_are_close(ranks: Ranks, tmp_path: Path) -> None:
-    """The sum of three gradients depends on their order, which gloo and shared memory choose differently."""
+    """The sum of three gradients depends on their order, which differs between gloo and shared memory."""
     require_close(ranks, config_of(**SHORT, dataset="digits", model="mlp", nproc_per_node=3), tmp_path)
 
 

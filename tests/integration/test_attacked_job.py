@@ -1,4 +1,4 @@
-"""Another user of this machine attacks a job: they get nothing of it, and run nothing as its user."""
+"""Attacks on a job by another user of this machine: no data leaks, and no code runs as the job's user."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """Return a folder that every user may write to and reach."""
+    """Yield a folder that every user can reach and write to."""
     with tempfile.TemporaryDirectory(prefix="open-", dir="/var/tmp") as folder:
         Path(folder).chmod(0o777)
         yield Path(folder)
 
 
 def kill_all(pids: Iterable[int]) -> None:
-    """Kill processes, each of which may end by itself when it misses another."""
+    """Kill processes. Any of them may already have ended because another one is missing."""
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):
             psutil.Process(pid).kill()
@@ -56,7 +56,7 @@ def kill_all(pids: Iterable[int]) -> None:
 
 @contextlib.contextmanager
 def supervised(folder: Path) -> Iterator[list[int]]:
-    """Give the processes of a run as the page starts it; it goes on after the attack."""
+    """Yield the PIDs of a run started by the page; the run must continue after the attack."""
     live = LiveRun(create_run(folder / "runs", num_epochs=100_000), None, REPOSITORY)
     try:
         live.wait_for_step(10)
@@ -70,7 +70,7 @@ def supervised(folder: Path) -> Iterator[list[int]]:
 
 @contextlib.contextmanager
 def by_hand(folder: Path) -> Iterator[list[int]]:
-    """Give the processes of a run that was started by the command on the page."""
+    """Yield the PIDs of a run started with the command that the page shows."""
     run = create_run(folder / "runs", num_epochs=100_000)
     process = subprocess.Popen(torchrun_by_hand(run), cwd=REPOSITORY)
 
@@ -93,7 +93,7 @@ def by_hand(folder: Path) -> Iterator[list[int]]:
 
 @contextlib.contextmanager
 def waiting(folder: Path) -> Iterator[list[int]]:
-    """Give the processes of ranks that stand by, with no run going on."""
+    """Yield the PIDs of standby ranks without a run."""
     held = WarmTorchrun(folder / "standby", NUM_RANKS)
     try:
         wait_until("ranks that stand by", lambda: held.is_ready, END_S)
@@ -107,7 +107,7 @@ def waiting(folder: Path) -> Iterator[list[int]]:
 
 @contextlib.contextmanager
 def checking(_folder: Path) -> Iterator[list[int]]:
-    """Give the processes of a communication check, of the size that takes longest."""
+    """Yield the PIDs of a communication check during the size that takes longest."""
     checks = CommunicationChecks(timeout_s=END_S)
     own = set(family(os.getpid()))
     check = checks.start(NUM_RANKS, Machine(num_gpus=0, num_cores=NUM_RANKS))
@@ -132,12 +132,12 @@ def test_another_user_gets_nothing_of_a_job(victim: Victim, tmp_path: Path, open
 
 
 def test_the_attack_works_where_the_door_is_open(open_folder: Path) -> None:
-    """The control: torchrun as its documentation starts it can be made to run what another user planted."""
+    """Control experiment: torchrun, started as documented, executes what another user planted."""
     arguments = ["--standalone", "--nproc-per-node", "1", "--no-python", "sleep", "100"]
     process = subprocess.Popen([sys.executable, "-m", "torch.distributed.run", *arguments], cwd=REPOSITORY)
     try:
         wait_until("its rank", lambda: len(family(process.pid)) > 1, END_S)
-        # Whoever attacks gives up on a store that takes long to answer.
+        # The attacker gives up on a store that is slow to answer, so repeat the attack.
         report = wait_until(
             "a store answering",
             lambda: (found := attack(family(process.pid), open_folder))["stores"] and found,

@@ -1,4 +1,4 @@
-"""The check of the machine for real: on two CPU ranks, cancelled, killed, and with a job that hangs."""
+"""The machine check with real jobs: on two CPU ranks, cancelled, killed, and with a hanging job."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from trainers.check_machine.checks.devices import Devices
 from trainers.check_machine.checks.training import DdpChecks
 from trainers.contract.check_files import CheckFiles
 
-# Only what fails waits so long: a machine that others use as well is many times slower.
+# Upper bound that only failing tests reach. A shared machine can be many times slower than an idle one.
 CHECK_TIMEOUT_S = 3_600.0
 SECRET = "hunter2-7f3a9c"
 
 
 class RunningProgram:
-    """`python -m trainers.check_machine`, and what it has printed."""
+    """A running `python -m trainers.check_machine` and its output."""
 
     def __init__(self, runs_dir: Path, folder: Path) -> None:
         self.runs_dir = runs_dir
@@ -43,24 +43,24 @@ class RunningProgram:
             )
 
     def state(self) -> dict[str, Any]:
-        """Return the last state it has printed, an empty one before the first."""
+        """Return the last printed state, or an empty state before the first."""
         text = self._said.read_text(encoding="utf-8")
         lines = text[: text.rfind("\n") + 1].splitlines()
         return json.loads(lines[-1]) if lines else {"now": None, "findings": []}
 
     def story(self) -> str:
-        """Return what it said, for a failure's message."""
+        """Return the last state and stderr, for assertion messages."""
         return f"{json.dumps(self.state(), indent=1)}\n{self._errors.read_text()}"
 
     def wait_for(self, title: str) -> None:
-        """Wait until it does this check."""
+        """Wait until this check is running."""
         wait_until(
             title, lambda: self.state()["now"] == title or self.process.poll() is not None, START_TIMEOUT_S
         )
         assert self.process.poll() is None, self.story()
 
     def processes(self) -> list[psutil.Process]:
-        """Return what lives of its jobs: all that have the scratch folder on their command line."""
+        """Return the live processes of its jobs, identified by the scratch folder on their command line."""
         return processes_at(CheckFiles(self.runs_dir).work)
 
 
@@ -132,7 +132,7 @@ def test_nothing_outlives_a_check_that_is_killed(program: RunningProgram) -> Non
 
 def test_a_job_that_hangs_is_ended_and_told(tmp_path: Path) -> None:
     on = Devices(kind="cpu", num_ranks=2, words="2 CPU ranks")
-    # No job gets to its tenth step in so short a time.
+    # No job reaches its tenth step in this time.
     bench = Bench(tmp_path, on, Patience(), limit_s=0.5)
     checks = DdpChecks(bench)
     found = bench.guarded(checks.checkpoint)

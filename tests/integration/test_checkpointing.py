@@ -1,6 +1,6 @@
-"""Checkpoints of real torchrun ranks: bit for bit, over other numbers of ranks, against bad disks and kills.
+"""Checkpoints of real torchrun ranks: exactness, changes of world size, failing disks and kills.
 
-Three launches carry out all jobs; each kill is a launch of its own.
+Three launches run all jobs; each kill uses a separate launch.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ ALL = ("ddp", "zero1", "zero2", "zero3", "tensor", "pipeline")
 MOVED = ("ddp", "zero1", "zero3", "tensor", "pipeline")
 ONE_REPLICA = ("tensor", "pipeline")
 
-# Another number of ranks adds up in another order; measured 2.4e-7 in losses of about 2.
+# The world size changes the order of summation; measured: 2.4e-7 in losses of about 2.
 LOSS = 2e-6
 
 
 def _config(strategy: str, world_size: int) -> dict[str, Any]:
-    """Return a batch size that makes the global batch 16, whatever the number of ranks."""
+    """Return the batch size for a global batch of 16 with any number of ranks."""
     return {"batch_size": 16 if strategy in ONE_REPLICA else 16 // world_size}
 
 
@@ -61,7 +61,7 @@ def _launch(num_ranks: int, jobs: dict[str, Any], folder: Path) -> dict[str, Any
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Return what every job saw; later launches load what the first one saved."""
+    """Return the results of all jobs. Later launches load the checkpoints of the first one."""
     folder = tmp_path_factory.mktemp("checkpointing")
 
     def job(do: str, strategy: str, world_size: int, **more: Any) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.mark.parametrize("strategy", ALL)
 def test_loaded_training_goes_on_bit_for_bit(answers: dict[str, Any], strategy: str) -> None:
-    """The copy was taken at step 3, though training went on to step 6 while it was written."""
+    """The checkpoint contains step 3, although training continued to step 6 while it was written."""
     answer = answers[strategy]
     assert answer["losses_again"] == answer["losses"] and len(answer["losses"]) == 3
     assert answer["ends_alike"] and answer["differs"]
@@ -114,7 +114,7 @@ def test_another_number_of_ranks_goes_on_from_it(answers: dict[str, Any], strate
 
 
 def test_ranks_draw_differently_unless_they_share_a_replica(answers: dict[str, Any]) -> None:
-    """Ranks that were not there before draw numbers of their own; those of one replica must draw alike."""
+    """New ranks draw different random numbers; ranks of one replica draw the same."""
     drawn = [tuple(numbers[:2]) for numbers in answers["ddp_on_four"]["drawn"]]
     assert len(set(drawn)) == 4
     together = [tuple(numbers[:2]) for numbers in answers["tensor_on_four"]["drawn"]]
@@ -140,7 +140,7 @@ def test_rank_that_cannot_write_fails_the_save_everywhere_and_training_goes_on(
 def test_killed_at_any_moment_leaves_whole_checkpoints_to_go_on_from(
     tmp_path: Path, strategy: str, num_kills: int
 ) -> None:
-    """Both ranks save at every step; each start goes on from what the last kill left."""
+    """Both ranks save at every step; each start resumes from the latest checkpoint after the last kill."""
     run = RunDirectory(tmp_path / "run-1")
     run.path.mkdir()
     job = {"do": "save_for_ever", "strategy": strategy, "run": str(run.path), "config": _config(strategy, 2)}
@@ -182,11 +182,11 @@ def _wait_for_step_after(step: int, run: RunDirectory) -> None:
 
 
 def _kill_all(ranks: subprocess.Popen[bytes], marker: str) -> None:
-    """Kill torchrun and its ranks, which it starts in sessions of their own, without a last word."""
+    """SIGKILL torchrun and its ranks, which run in separate sessions."""
     doomed = psutil.Process(ranks.pid).children(recursive=True)
     ranks.send_signal(signal.SIGKILL)
     for process in doomed:
-        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended by itself
+        with contextlib.suppress(psutil.NoSuchProcess):  # the process has already ended
             assert any(marker in word for word in process.cmdline()), "only what this test started"
             process.kill()
     ranks.wait()

@@ -1,4 +1,4 @@
-"""Commands to a live run: what each does, and that every one is answered."""
+"""Commands to a live run: the effect of each, and that every one is answered."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEW_RATE = 0.000_123
 
 @dataclass(frozen=True, kw_only=True)
 class Conversation:
-    """A run that was asked one thing after the other, and its answers."""
+    """A run that received several commands in turn, and its answers."""
 
     live: LiveRun
     answers: dict[str, Event]
@@ -28,7 +28,7 @@ class Conversation:
 
 @pytest.fixture(scope="module")
 def conversation(shared_launcher: Launcher) -> Conversation:
-    """Ask one run for everything in turn: checkpoint, set_lr, pause, checkpoint, resume, stop."""
+    """Send all commands to one run in turn: checkpoint, set_lr, pause, checkpoint, resume, stop."""
     live = shared_launcher.start(num_epochs=100_000, checkpoint_every_steps=10**6, eval_every_steps=10**6)
     answers = {}
     live.wait_for_step(1)

@@ -1,4 +1,4 @@
-"""The communication check for real: gloo ranks that measure, die, hang and are stopped."""
+"""The communication check with real gloo ranks that measure, die, hang and are stopped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainers.parallel import bandwidth
 
 HERE = Machine(num_gpus=0, num_cores=2)
 DONE_S = 180.0
-# What a page's process does, in a process of its own that can be killed.
+# Acts as a page in a separate process that can be killed.
 PAGE = """
 import time
 from ddp_gui.machine.communication import CommunicationChecks
@@ -33,7 +33,7 @@ time.sleep(600)
 
 @pytest.fixture(autouse=True)
 def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measure between CPU ranks also where there are GPUs."""
+    """Measure between CPU ranks even on a machine with GPUs."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
 
@@ -46,7 +46,7 @@ def checks() -> Iterator[CommunicationChecks]:
 
 
 def processes_below(pid: int) -> list[psutil.Process]:
-    """Return the processes of checks that this process has started."""
+    """Return the processes of checks below a process."""
     found = []
     for process in psutil.Process(pid).children(recursive=True):
         try:
@@ -58,7 +58,7 @@ def processes_below(pid: int) -> list[psutil.Process]:
 
 
 def ranks_below(pid: int) -> list[psutil.Process]:
-    """Return the ranks of checks that this process has started, by rank."""
+    """Return the ranks of checks below a process, by rank."""
     ranks = {}
     for process in processes_below(pid):
         try:
@@ -70,7 +70,7 @@ def ranks_below(pid: int) -> list[psutil.Process]:
 
 
 def hold_while_it_measures(check: Check) -> list[psutil.Process]:
-    """Wait until a check of two ranks measures, let rank 1 stand still, and all with it; return its ranks."""
+    """Wait until a check of two ranks measures, suspend rank 1, which blocks both, and return the ranks."""
     wait_until("both ranks", lambda: len(ranks_below(os.getpid())) == 2 or check.state != "running", DONE_S)
     assert check.state == "running", check.error
     ranks = ranks_below(os.getpid())
@@ -140,7 +140,7 @@ def test_a_stop_leaves_nothing_and_another_check_can_start(checks: Communication
 
 
 def test_a_check_that_hangs_is_ended_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its time is over once both ranks are there and one stands still, however long they took to start."""
+    """The limit expires once both ranks exist and one is suspended, however long the start took."""
     monkeypatch.setattr(communication, "time", SimpleNamespace(monotonic=lambda: now_s[0], time=time.time))
     now_s = [0.0]
     checks = CommunicationChecks(timeout_s=12.0)
@@ -157,12 +157,12 @@ def test_a_check_that_hangs_is_ended_after_its_time(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("end", [subprocess.Popen.kill, subprocess.Popen.terminate])
 def test_nothing_outlives_the_page(end: Callable[[subprocess.Popen[bytes]], None], tmp_path: Path) -> None:
-    # Who is killed cannot tidy up its temporary folder.
+    # A killed process cannot remove its temporary folder.
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     page = subprocess.Popen([sys.executable, "-c", PAGE], cwd=REPOSITORY, env=environment)
     try:
         wait_until("both ranks", lambda: len(ranks_below(page.pid)) == 2, DONE_S)
-        # A rank that is about to start a program of the system's looks like itself for a moment.
+        # A forked child has its parent's command line until it calls exec.
         wait_until("torchrun and its ranks", lambda: len(processes_below(page.pid)) == 3, DONE_S)
         of_check = processes_below(page.pid)
     finally:

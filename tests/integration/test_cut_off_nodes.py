@@ -1,7 +1,8 @@
-"""A node of a cluster that loses its network, its shared folder or both, or whose launcher is suspended.
+"""A cluster node that loses its network, its shared folder or both, or whose launcher is suspended.
 
-The decisive cases take both away: with the shared folder alone a launcher still hears the others, and with
-the network alone it still reads what they write. Each test says what the page shows, and when.
+The important cases lose both: with only the shared folder lost, a launcher still receives messages from the
+others, and with only the network lost, it still reads their files. Each test checks the states that the page
+shows, and their timing.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from trainers.engines.slurm.engine import SlurmEngine, job_of
 
 REPORTED_S = 30.0
 PATIENCE_S = 180.0
-# Slurm lets a job that was put back wait for two minutes.
+# Slurm delays a requeued job by two minutes.
 RESTARTED_S = 240.0
 NODE_TIMEOUT_S = 60
-# Causes that nobody has observed, as older versions named them.
+# Causes without evidence that older versions reported.
 FALSE_CAUSES = ("exit()", "different collectives", "Free some space", "GLHF", "system asked the run to end")
 
 
 @dataclass
 class Watched:
-    """A run of two nodes at work, and what a page has shown of it since something was done to it."""
+    """A training run on two nodes, and the states that a page shows after a fault."""
 
     run: RunDirectory
     slurm: SlurmCluster
@@ -47,11 +48,11 @@ class Watched:
     states: list[tuple[float, str]] = field(default_factory=list)
 
     def begin(self) -> None:
-        """Count the time from now."""
+        """Start the clock."""
         self.began_at = time.monotonic()
 
     def watch_until(self, what: str, is_true: Any, timeout_s: float) -> float:
-        """Note each state that is shown until something is so; return after how many seconds it was."""
+        """Record state changes until the condition is true; return the elapsed seconds."""
 
         def look() -> bool:
             state = liveness.read_status(self.run).state
@@ -66,7 +67,7 @@ class Watched:
         return self.states[-1][1] == state
 
     def words(self) -> str:
-        """All that was said of the run since it was told to start."""
+        """Return all states, warnings, errors and answers of the run as text."""
         said = [event for event in events.read_all(self.run.events) if event["kind"] in SAID]
         return "\n".join(str(event) for event in said) + str(liveness.read_status(self.run).error)
 
@@ -79,7 +80,7 @@ SAID = ("state", "warning", "error", "command")
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
-    """Start a cluster that gives up a node after a minute."""
+    """Start a cluster that marks a node as down after a minute."""
     if missing := what_is_missing():
         pytest.skip(f"NOT RUN: {missing}")
     shape = Shape(node_timeout_s=NODE_TIMEOUT_S, returns_to_service=1)
@@ -89,7 +90,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
 
 @pytest.fixture
 def watched(cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
-    """A run of two nodes that has done a step and saved; nothing of it is left afterwards."""
+    """Yield a run on two nodes with a checkpoint. Cancels its job afterwards and waits for its processes."""
     engine = SlurmEngine(Slurm(cluster.environment))
     monkeypatch.setitem(registry._ENGINES, engine.name, engine)
     cluster.wait_until_idle()
@@ -215,7 +216,7 @@ def test_a_node_that_is_set_down_is_named_in_one_state(watched: Watched, cluster
 
 
 def test_resume_ends_the_earlier_job_first(watched: Watched, cluster: SlurmCluster) -> None:
-    """Its status says failed while Slurm still has its job: two jobs of one run would train at once."""
+    """If the status says failed but Slurm still runs the job, a resume cancels that job first."""
     run, first = watched.run, watched.job()
     recorded = liveness.read_status(run)
     with pytest.raises(ValueError, match="has not ended"):

@@ -1,4 +1,4 @@
-"""What DDP does around a step: graphs cut by its buckets, running statistics, its own log."""
+"""DDP's behaviour around a step: graphs split at buckets, running statistics, its logger."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 
 from tests.harness import REPOSITORY, torchrun_of
 
-TIMED_AT_FIRST = 10  # DDP times the first steps whatever it is told
+TIMED_AT_FIRST = 10  # DDP always times the first steps
 NUM_BUCKETS = 4
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one rank", "two ranks"])
 def answers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Return what each rank has seen."""
+    """Return the results of each rank."""
     answer = tmp_path_factory.mktemp("ddp") / "answer.json"
     ended = subprocess.run(
         torchrun_of(request.param, "tests.integration.ddp_worker", str(answer)),
@@ -34,7 +34,7 @@ def answers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.mark.parametrize("scene", ["split", "split_static"])
 def test_a_compiled_network_is_cut_by_the_buckets_of_ddp(answers: list[dict[str, Any]], scene: str) -> None:
-    """One rank sends nothing: there the graph stays whole."""
+    """One rank does not communicate, so its graph is not split."""
     for rank in answers:
         seen = rank[scene]
         assert seen["problem"] is None
@@ -48,7 +48,7 @@ def test_a_compiled_network_is_cut_by_the_buckets_of_ddp(answers: list[dict[str,
 
 
 def test_cut_graphs_take_batches_of_another_size(answers: list[dict[str, Any]]) -> None:
-    """The odd last batch of an epoch: each piece is compiled once more, and computes the same."""
+    """The smaller last batch of an epoch: each partition is compiled once more, with equal results."""
     for rank in answers:
         seen = rank["odd_batch"]
         num_pieces = 1 if len(answers) == 1 else NUM_BUCKETS
@@ -98,6 +98,6 @@ def test_one_rank_trains_the_same_bits_without_ddp(answers: list[dict[str, Any]]
 
 
 def test_ddp_times_no_step_for_its_own_log(answers: list[dict[str, Any]]) -> None:
-    """Each such step would wait for the GPU; torch has this switch in a function that is not public."""
+    """A timed step waits for the GPU. The setting is in a private function of torch."""
     least = 0 if len(answers) == 1 else 1
     assert all(least <= rank["newest_timed_step"] <= TIMED_AT_FIRST for rank in answers)

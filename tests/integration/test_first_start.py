@@ -1,6 +1,6 @@
-"""The first start with real environments and the real pip, with tiny wheels of an index of this test.
+"""The first start with real environments and the real pip, with tiny wheels from a local index.
 
-The scripts are copies in which the places that show this machine's own driver are replaced.
+The scripts are copies in which the paths that reveal this machine's driver are replaced.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ START = [
 
 @pytest.fixture(scope="module")
 def empty_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an environment with pip; making one takes seconds."""
+    """Return an environment with pip; creating one takes seconds."""
     folder = tmp_path_factory.mktemp("empty") / "venv"
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     return folder
@@ -48,7 +48,7 @@ def index() -> Iterator[Index]:
 
 
 class Checkout:
-    """A folder with the scripts, on a made-up machine."""
+    """A folder with the scripts, on a simulated machine."""
 
     def __init__(self, folder: Path, index: Index) -> None:
         self.folder = folder
@@ -80,7 +80,7 @@ class Checkout:
         self.put_driver(None)
 
     def put_driver(self, driver: str | None) -> None:
-        """Install a driver, with a card, as nvidia-smi and the kernel show it; None: neither is there."""
+        """Simulate a driver and a card for nvidia-smi and the kernel's files; None removes the driver."""
         smi = self.machine / "bin" / "nvidia-smi"
         smi.write_text(f"#!/bin/sh\n{f'echo {driver}, 8.6' if driver else 'exit 9'}\n")
         smi.chmod(0o755)
@@ -109,25 +109,25 @@ class Checkout:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            # So that a test can end it with everything it has started, as a closed terminal does.
+            # A test can then kill the process group, like a closed terminal.
             start_new_session=True,
         )
 
     def run(self, *options: str, **variables: str) -> tuple[int, str]:
-        """Start and wait; return the exit code and what was said."""
+        """Run to the end; return the exit code and the output."""
         with self.start(*options, **variables) as process:
             said, _ = process.communicate(timeout=TIMEOUT_S)
         return process.returncode, said
 
     def interrupt(self, process: subprocess.Popen[str]) -> None:
-        """End a start once the server has stalled, as when power fails."""
+        """Kill a start once the server has stalled, as in a power failure."""
         wait_until("a download has stalled", self.index.is_stalled.is_set, TIMEOUT_S)
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
 
     @property
     def torch(self) -> str:
-        """The version that torch itself names."""
+        """Return the version in torch's own version file."""
         (file,) = self.folder.glob(".venv/lib/python3*/site-packages/torch/version.py")
         return file.read_text().split("'")[1]
 
@@ -176,7 +176,7 @@ def test_configured_index_where_pytorchs_cannot_be_used(
     elif trouble == "hanging":
         index.hanging.append("/whl/")
     else:
-        # A name that no resolver knows.
+        # A host name that no resolver knows.
         variables["DDP_TORCH_INDEX"] = "http://download.invalid/whl"
     code, said = checkout.run(**variables)
     assert code == 0, said
@@ -209,7 +209,7 @@ def test_gpu_that_is_added_later_is_told_and_torch_replaced_on_request(
     assert checkout.torch == f"{TORCH}+cpu" and len(index.asked) == num_asked, "not without being asked"
     index.refused["/whl/cu130/"] = 403
     index.refused["/whl/cu126/"] = 403
-    index.refused["/simple/widget/"] = 403  # what is there is not asked for again
+    index.refused["/simple/widget/"] = 403  # installed packages are not requested again
     code, said = checkout.run("--torch-build", "auto")
     assert code == 0, said
     assert checkout.torch == f"{TORCH}+cu130", "the one of the configured index"

@@ -1,4 +1,4 @@
-"""What torch's recorder counts on real ranks that send and receive unequally often, as in a pipeline."""
+"""Collective counters of torch's flight recorder on ranks with unequal numbers of sends, as in a pipeline."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TIMEOUT_S = 300
 
 
 def test_sends_and_receives_of_gloo_do_not_shift_the_numbers_of_collectives() -> None:
-    """A middle rank does twice as many as the first: none of them may seem to have missed a collective."""
+    """A middle rank sends twice as often as the first; still no rank appears to have missed a collective."""
     command = torchrun_of(4, "tests.integration.pipeline_worker")
     done = subprocess.run(
         command, cwd=REPOSITORY, capture_output=True, text=True, timeout=TIMEOUT_S, check=False

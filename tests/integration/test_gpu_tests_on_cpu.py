@@ -1,4 +1,4 @@
-"""The tests for GPUs, gone through on CPU ranks: what they call is there, and says what they look for."""
+"""Run GPU tests on CPU ranks: the functions they call exist and return what they check."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 from tests.harness import REPOSITORY
 
-# One with a supervisor, one that looks into the ranks, one by hand; the others take their time.
+# One with a supervisor, one that inspects the ranks, one with a manual start. The other tests take longer.
 CHEAP = (
     "test_several_ranks_one_card.py::test_ranks_that_share_a_gpu_are_told_apart_and_obey[ddp]",
     "test_several_ranks_one_card.py::test_weights_are_the_same_on_both_ranks_after_many_steps[ddp]",

@@ -1,4 +1,4 @@
-"""A page behind a proxy that logs people in: the proxy's names work as accounts, and nobody forges one."""
+"""A page behind a proxy that authenticates: the proxy's names work as accounts and cannot be forged."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ NAMES = {
     "secret-of-eve": "eve",
     "secret-of-jane": "jane@uni.edu",
 }
-# Sends to a port what it is given, and prints what it is told, also where that comes before all is sent.
-# Others may not run this interpreter.
+# Sends a request to a port and prints the response, even if it arrives before the request is complete. A
+# shell script, because other users may not run this interpreter.
 ASK = 'trap "" PIPE; exec 3<>"/dev/tcp/127.0.0.1/$0"; printf %s "$1" >&3; cat <&3'
 
 
@@ -44,7 +44,7 @@ class Page:
     def ask(
         self, person: str, path: str, values: list[Any] | None = None, **headers: str
     ) -> tuple[int, dict[str, Any]]:
-        """Ask through the proxy, as somebody that it knows; return status and answer."""
+        """Send a request through the proxy as a known user; return status and JSON."""
         address = urlsplit(self.proxy)
         client = http.client.HTTPConnection(str(address.netloc), timeout=ANSWER_TIMEOUT_S)
         sent = {"X-Password": f"secret-of-{person}", "Content-Type": "application/json"} | {
@@ -57,12 +57,12 @@ class Page:
             return answer.status, json.loads(answer.read())
 
     def request(self, *headers: str, path: str = "/live/me") -> str:
-        """Return a request as it goes over the wire."""
+        """Return a raw HTTP request."""
         lines = [f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{self.port}", *headers, "Connection: close"]
         return "\r\n".join([*lines, "", ""])
 
     def tell(self, *headers: str, source: str = "127.0.0.1", path: str = "/live/me") -> str:
-        """Ask past the proxy, as the page's own user, who may; return the whole answer."""
+        """Send a request directly to the page, as its own user, which is allowed; return the raw response."""
         here = ("127.0.0.1", self.port)
         with socket.create_connection(here, ANSWER_TIMEOUT_S, source_address=(source, 0)) as sender:
             sender.sendall(self.request(*headers, path=path).encode("latin-1"))
@@ -119,7 +119,7 @@ def test_what_a_client_says_of_itself_counts_for_nothing(page: Page) -> None:
     assert page.ask("nobody", "live/me", X_Remote_User="eve")[0] == 401
     forged = {"X_Forwarded_For": "127.0.0.1", "X_Forwarded_User": "eve"}
     assert page.ask("nobody", "live/me", **forged)[0] == 401
-    # Only whoever is the proxy gets as far as to hear of the header.
+    # Only the proxy's address receives errors about the header.
     assert "sent no name" in page.tell("X_Remote_User: eve")
     assert "exactly one name" in page.tell("X-Remote-User: bob", "X-Remote-User: eve")
     assert "exactly one name" in page.tell("X-Remote-User: bob,eve")

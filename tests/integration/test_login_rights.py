@@ -1,4 +1,4 @@
-"""Every route and every endpoint of the whole app has a rule for who may use it, and keeps to it."""
+"""Every route and endpoint of the app has an access rule and enforces it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ NO_RULE = (
 )
 ABSENT = "not-there-1"
 
-# An endpoint: who may use it, and its arguments for a run. "see": who may look at the run; "change": its
-# owner and teachers; "bin": likewise, of a run in the bin; "teacher"; "anybody" who has logged in.
+# Access rule of each endpoint, and its arguments for a run. "see": users who may view the run; "change": its
+# owner and teachers; "bin": the same for a run in the bin; "teacher"; "anybody": any logged-in user.
 ENDPOINTS: dict[str, tuple[str, Any]] = {
     "catalog": ("anybody", None),
     "start_run": ("anybody", None),
@@ -65,7 +65,7 @@ ENDPOINTS: dict[str, tuple[str, Any]] = {
     "class_settings": ("teacher", [{"everyone_sees": True}]),
     "script_page": ("anybody", None),
     "read_script": ("anybody", None),
-    # Whoever a teacher allows to run scripts: tests/unit/ddp_gui/script/test_rules.py.
+    # Users whom a teacher allows to run scripts: tests/unit/ddp_gui/script/test_rules.py.
     "open_script": ("anybody", None),
     "check_python": ("anybody", None),
     "start_script": ("anybody", None),
@@ -89,7 +89,8 @@ ENDPOINTS: dict[str, tuple[str, Any]] = {
     "restore_runs": ("bin", lambda run_id: [[run_id]]),
     "empty_bin": ("bin", lambda run_id: [[run_id]]),
 }
-# A route of ours: "open" to everybody, "anybody" who has logged in, "see" as above; for "see" its query.
+# Access rule of each of our routes: "open" without login, "anybody" who is logged in, "see" as above; for
+# "see" also the query.
 ROUTES: dict[str, tuple[str, str]] = {
     "/login": ("open", ""),
     "/logout": ("anybody", ""),
@@ -102,12 +103,12 @@ ROUTES: dict[str, tuple[str, str]] = {
     "/live/learn/lesson": ("anybody", "?name=global-batch"),
     "/live/learn/outcome": ("anybody", "?name=global-batch"),
     "/live/learn/progress": ("anybody", ""),
-    "/live/learn/class.csv": ("anybody", ""),  # a teacher: test_polls.py
+    "/live/learn/class.csv": ("anybody", ""),  # only teachers: test_polls.py
     "/poll": ("anybody", ""),
     "/live/polls": ("anybody", ""),
     "/live/polls/{poll_id}": ("anybody", ""),
     "/live/polls/{poll_id}/stream": ("anybody", ""),
-    "/live/polls/{poll_id}/people": ("anybody", ""),  # a teacher: test_polls.py
+    "/live/polls/{poll_id}/people": ("anybody", ""),  # only teachers: test_polls.py
     "/live/polls/{poll_id}/answer": ("anybody", ""),
     "/live/polls/{poll_id}/qr": ("anybody", ""),
     "/live/learn/report": ("see", "?runs=RUN"),
@@ -154,13 +155,13 @@ ROUTES: dict[str, tuple[str, str]] = {
     "/live/runs/{run_id}/elsewhere/{target}": ("see", ""),
 }
 PLACES = {"name": "train.py", "sample": "0", "kind": "csv", "source": "0", "step": "7", "target": "slurm"}
-# Below these only files lie, and Gradio.
+# Mounts with only static files, and Gradio.
 MOUNTED = {"/live/assets/css", "/live/assets/js", "/live/assets/icons", ""}
 
 
 @dataclass
 class Page:
-    """The whole app, and somebody's browser each."""
+    """The complete app, and one browser per user."""
 
     app: FastAPI
     browsers: dict[str, TestClient]
@@ -168,11 +169,11 @@ class Page:
     anns: RunDirectory
 
     def see_all(self, is_on: bool) -> None:
-        """Set what the teacher sets."""
+        """Set the class setting as the teacher."""
         assert self.ask(EVE, "class_settings", [{"everyone_sees": is_on}])["everyone_sees"] is is_on
 
     def ask(self, person: Person, endpoint: str, values: list[Any]) -> Any:
-        """Call an endpoint; an error is returned as its words."""
+        """Call an endpoint; return its result or the text of its error."""
         answer = self.browsers[person.name].post(f"/gradio_api/run/{endpoint}", json={"data": values})
         found = answer.json()
         return found["data"][0] if answer.is_success else found["error"]
@@ -199,7 +200,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 
 
 def routes_of(app: FastAPI) -> list[tuple[str, set[str]]]:
-    """Return the path and the methods of every route, also of those that were included."""
+    """Return the path and methods of every route, including those of included routers."""
     contexts = iter_route_contexts(app.routes)
     return [(str(route.path), set(route.methods or ())) for route in contexts if not is_mount(route)]
 
@@ -210,7 +211,7 @@ def is_mount(route: RouteContext) -> bool:
 
 def gradio_of(app: FastAPI) -> FastAPI:
     mounted = next(route for route in app.routes if isinstance(route, Mount) and route.path == "")
-    gradio = mounted.app._gradio  # behind the door
+    gradio = mounted.app._gradio  # behind the access check
     assert isinstance(gradio, FastAPI)
     return gradio
 
@@ -273,7 +274,7 @@ def test_a_route_about_a_run_hides_what_is_not_shown(page: Page, path: str) -> N
         return browser.get(whole) if rule == "see" else browser.post(whole, json={})
 
     page.see_all(True)
-    # The run has not begun: it has no checkpoint, no recording, and has seen no sample.
+    # The run has not started: it has no checkpoint, no recording, and no sample.
     expected = 404 if any(part in path for part in ("{step}", "/samples", "/model", "/take_home")) else 200
     assert get(BOB, page.anns.run_id).status_code == expected
     page.see_all(False)

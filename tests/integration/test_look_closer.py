@@ -1,4 +1,4 @@
-"""What "Look closer" shows of a run and does to it, against what its ranks really do."""
+"""The "Look closer" panel: what it shows of a run and does to it, compared with the real ranks."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from trainers.files.json_files import write_json_atomically
 
 Look = tuple[int, int, int, int]  # sample, step, rank, micro-batch
 
-# Long beside what a busy machine holds a rank up for.
+# Much longer than the delays of a busy machine.
 DELAY_MS = 300
 FEW_SAMPLES = 3
 
 
 def loaded(folder: Path, first_step: int, num_ranks: int) -> Iterator[Look]:
-    """Yield what the ranks of one start noted."""
+    """Yield the samples that the ranks of one start recorded."""
     for rank in range(num_ranks):
         step, piece = first_step, 0
         for line in (folder / f"rank_{rank}.jsonl").read_text(encoding="utf-8").splitlines():
@@ -57,7 +57,7 @@ def train_noting(run: RunDirectory, folder: Path, *resume: str) -> None:
 def test_picture_shows_what_the_ranks_loaded_also_after_a_resume_on_other_ranks(
     tmp_path: Path, mistake: str
 ) -> None:
-    """Over an epoch whose last batch is uneven, with accumulation, and over a resume around its end."""
+    """Covers an epoch with an uneven last batch, accumulation, and a resume near the end of an epoch."""
     steps_at_first, steps_in_all = 60, 110
     values = {
         "batch_size": 8,
@@ -94,7 +94,7 @@ def test_picture_shows_what_the_ranks_loaded_also_after_a_resume_on_other_ranks(
 
 @dataclass(frozen=True, kw_only=True)
 class Treated:
-    """A run of which a rank was slowed down, let go, slowed down again and killed, then resumed."""
+    """A run with a rank that was slowed, released, slowed again and killed; then resumed."""
 
     killed: LiveRun
     state_when_killed: str
@@ -114,7 +114,7 @@ def treated(shared_launcher: Launcher) -> Treated:
     answers["nobody"] = live.ask("slow_rank", rank=2, delay_ms=DELAY_MS)
     answers["let_go"] = live.ask("slow_rank", rank=1, delay_ms=0)
     waits["let_go"] = waits_after(live, answers["let_go"]["step"])
-    # So that it cannot be far when it is killed.
+    # Slow the rank again, so that the run does not get far before the kill.
     answers["again"] = live.ask("slow_rank", rank=1, delay_ms=DELAY_MS)
     live.wait_for("checkpoint", lambda event: event["step"] > answers["again"]["step"])
     LocalEngine().kill_rank(live.run, 1)
@@ -138,7 +138,7 @@ def treated(shared_launcher: Launcher) -> Treated:
 
 
 def waits_after(live: LiveRun, step: int) -> list[float]:
-    """Return how long rank 0 waited in some measured steps after this one."""
+    """Return rank 0's waiting times in a few measured steps after this one."""
 
     def found() -> list[float]:
         return [

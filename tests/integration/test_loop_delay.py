@@ -1,4 +1,4 @@
-"""No request holds the event loop, whatever it contains: every route, stream and endpoint of the app."""
+"""No request blocks the event loop, regardless of its content: all routes, streams and endpoints."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests import loop_delay
 from tests.unit import class_of
 from tests.unit.class_of import ANN, password_of
 
-# A list that is longer than the page of a class has.
+# More runs than a class has on one page.
 NUM_RUNS = 1000
 ROUTES = 100
 
 
 def test_no_request_holds_the_loop(tmp_path: Path) -> None:
-    """With logins: a request then passes everything that one without passes, too."""
+    """Logins are enabled, because a request then passes through all code of a request without login too."""
     login = Login(class_of.make(tmp_path / "accounts.json"), "session")
     form = {"username": ANN.name, "password": password_of(ANN)}
     with loop_delay.served(tmp_path, NUM_RUNS, login, form) as page:
@@ -30,7 +30,7 @@ def test_no_request_holds_the_loop(tmp_path: Path) -> None:
         still = loop_delay.ask(page, loop_delay.request("GET", "/live/me"))
     print(loop_delay.table(rows))
     assert len(rows) > ROUTES and sum(row.num_inputs for row in rows) > 20 * ROUTES
-    # What is refused for want of a login says nothing of the functions behind it.
+    # The session must still be valid: requests refused for a missing login do not reach the functions.
     assert b'"name":"ann"' in still
     over = [f"{row.target}: {row.seconds * 1e3:.0f} ms, {row.what}" for row in rows if row.seconds > LIMIT_S]
     assert over == []

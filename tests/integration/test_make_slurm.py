@@ -1,6 +1,6 @@
-"""Slurm out of PCs: the configuration that a command makes of them is started with Debian's own daemons.
+"""Create a Slurm cluster from PCs: start Debian's daemons with the generated configuration.
 
-What this machine has no means for is named in `NOT_HERE`: folders and ports of the system, a user, cgroups.
+`NOT_HERE` overrides the settings that this machine cannot use: system folders and ports, a user, cgroups.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trainers.engines.ssh.client import SshError
 from trainers.files.plain_files import REPOSITORY
 
 UP_S = 60.0
-# Slurm takes the last value of each.
+# Slurm uses the last value of each.
 NOT_HERE = """\
 SlurmUser=root
 AuthInfo=socket={socket}
@@ -68,7 +68,7 @@ def test_two_pcs_become_a_cluster_that_runs_a_job_on_both(ssh_hosts: SshHosts, t
 
 @contextlib.contextmanager
 def started(conf: Path, hosts: SshHosts, folder: Path) -> Iterator[Host]:
-    """Start the daemons of a configuration; yield the host that decides."""
+    """Start the daemons of a configuration; yield the host of the controller."""
     number = os.getpid() % 10_000
     with contextlib.ExitStack() as stack:
         socket = slurm_cluster.start_munge(stack, folder)

@@ -1,4 +1,4 @@
-"""Mistakes on real ranks: what they break, that a hang is found and named, and how replicas are compared."""
+"""Mistakes on real ranks: their effects, the detection of hangs, and the comparison of replicas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.harness import Launcher, LiveRun, run_to_end, torchrun_of
 
-# One epoch of the digits is 23 global batches.
+# One epoch of digits is 23 global batches.
 HANGS = {
     "rank0_validates_alone": {"num_epochs": 1},
     "rank0_saves_alone": {"num_epochs": 1, "checkpoint_every_steps": 5},
@@ -23,7 +23,7 @@ FOUND_WITHIN_S = 120.0
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Return what both ranks have computed, with and without mistakes."""
+    """Return the results of both ranks, with and without mistakes."""
     answer = tmp_path_factory.mktemp("mistakes") / "answer.json"
     exit_code, said = run_to_end(torchrun_of(2, "tests.integration.mistakes_worker", str(answer)), 300.0)
     assert exit_code == 0, said[-3000:]
@@ -33,7 +33,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def hanging(shared_launcher: Launcher) -> dict[str, LiveRun]:
-    """Start the runs that hang, all at once: they wait at the same time."""
+    """Start all hanging runs together, so that their timeouts overlap."""
     return {name: shared_launcher.start(mistake=name, **values) for name, values in HANGS.items()}
 
 
@@ -113,7 +113,7 @@ def test_replicas_of_an_undisturbed_run_stay_identical(finished_run: LiveRun) ->
 def test_replicas_without_averaging_drift_apart_and_do_again_after_a_resume(
     shared_launcher: Launcher,
 ) -> None:
-    """A checkpoint is rank 0's: from there both go on alike, and part again."""
+    """A checkpoint contains rank 0's weights: both ranks resume with equal weights and diverge again."""
     live = shared_launcher.start(
         mistake="no_gradient_averaging", fingerprint_every_steps=5, max_steps=20, num_epochs=100
     )

@@ -1,4 +1,4 @@
-"""Two torchruns that are one job, as on two machines: rank 0 hears of every rank, once a machine."""
+"""Two torchruns form one job, as on two machines: rank 0 receives reports of every rank."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def test_rank_0_reports_the_ranks_of_every_machine(launcher: Launcher) -> None:
     finally:
         for node in nodes:
             node.kill()
-    # What comes last may tell of rank 0 alone: a machine whose rank has ended reports nothing more.
+    # Later events may contain only rank 0: a machine whose rank has ended no longer reports.
     states = [event["state"] for event in all_events(run) if event["kind"] == "state"]
     assert states == ["starting", "running", "stopping", "stopped"], all_events(run)[-3:]
-    # Here the two machines have one clock: their moments must agree to within what the pings promise.
+    # Both machines share one clock here, so their timestamps must agree within the error of the pings.
     (event,) = [event for event in all_events(run) if event["kind"] == "recording"]
     recording = recordings.read(run, event["step"])
     clock = recording["clock"]
@@ -57,11 +57,11 @@ def test_rank_0_reports_the_ranks_of_every_machine(launcher: Launcher) -> None:
 
 
 def newest(run: RunDirectory, kind: str) -> list[dict[str, Any]]:
-    """Return what the newest event of this kind, `devices` or `ranks`, says of each rank."""
+    """Return the entries of all ranks in the latest `devices` or `ranks` event."""
     return next((event[kind] for event in reversed(all_events(run)) if event["kind"] == kind), [])
 
 
 def steps(run: RunDirectory, ranks: list[int]) -> int:
-    """Return the step of the slowest of these ranks; 0 until exactly these are told."""
+    """Return the smallest step of these ranks, or 0 until exactly these ranks are reported."""
     newest_ranks = newest(run, "ranks")
     return min(rank["step"] for rank in newest_ranks) if [r["rank"] for r in newest_ranks] == ranks else 0

@@ -1,4 +1,4 @@
-"""A real run tells a real server that it has ended."""
+"""A real run notifies a real server that it has ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 
 
 class Listener(ThreadingHTTPServer):
-    """Keeps what it is sent; answers with `status`."""
+    """Record all requests; respond with `status`."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -45,7 +45,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Disable request logging."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A real page and real runs beside another user, who has been at the places that can be foreseen."""
+"""A real page and real runs next to another user, who has created files in predictable places."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def shared() -> Iterator[Path]:
 
 @pytest.fixture
 def temporary(shared: Path) -> Path:
-    """Return a temporary folder of all users, in which the other one was first."""
+    """Return a shared temporary folder in which the other user has already created files."""
     folder = shared / "tmp"
     folder.mkdir()
     folder.chmod(0o1777)
@@ -36,7 +36,7 @@ def temporary(shared: Path) -> Path:
 
 
 def open_to_others(folder: Path) -> list[str]:
-    """Return what others can reach of a folder, itself included, as far as they may enter."""
+    """Return the paths in a folder, including the folder, that other users can reach."""
     found = []
     for above, folders, names in os.walk(folder):
         if stat.S_IMODE(Path(above).stat().st_mode) & 0o077:
@@ -50,7 +50,7 @@ def open_to_others(folder: Path) -> list[str]:
 def test_a_page_and_a_run_by_hand_neither_use_nor_leave_anything_where_he_is(
     shared: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the mask of rights was."""
+    """This does not depend on the umask."""
     monkeypatch.setenv("TMPDIR", str(temporary))
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     monkeypatch.delenv("GRADIO_TEMP_DIR", raising=False)
@@ -77,9 +77,9 @@ def test_a_page_and_a_run_by_hand_neither_use_nor_leave_anything_where_he_is(
     assert liveness.read_status(run).state == "finished"
     assert open_to_others(run.path) == []
     assert open_to_others(shared / "uploads") == []
-    # It was there, and may hold other things than runs.
+    # The folder existed before and may contain other files.
     assert open_to_others(shared / "runs") == [str(shared / "runs")]
     ours = [path for path in temporary.iterdir() if path.stat().st_uid != other_user.UID]
-    # torchrun's own folder and rendezvous of a job by hand: nobody can foresee their names.
+    # torchrun's own folder and the rendezvous of a manual start have unpredictable names.
     assert all(path.name.startswith(("torchelastic_", "tmp")) for path in ours), ours
     assert all(stat.S_IMODE(path.stat().st_mode) & 0o077 == 0 for path in ours), ours

@@ -1,4 +1,4 @@
-"""Real runs on a person's own data: a zip of images, a table, a text; and one on data that is refused."""
+"""Real runs on the user's own data: a zip of images, a table, a text, and data that is refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONG = {"num_epochs": 1000, "eval_every_steps": 20, "checkpoint_every_steps": 10
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Let the runs prepare data in the test's own folder."""
+    """Prepare data in the test's own folder."""
     folder = tmp_path / "prepared"
     monkeypatch.setenv("TRAINERS_CACHE", str(folder))
     return folder
@@ -148,7 +148,7 @@ def test_data_with_faults_ends_the_run_with_their_names(tmp_path: Path, launcher
     status = live.wait_for_end()
     assert status.state == "failed"
     words = "t.csv, line 42: 1 row has another number of cells than 2: line 42 has 3."
-    # The first rank that fails brings down the others, perhaps before they have said why.
+    # The first rank that fails ends the other ranks, possibly before they have logged the reason.
     assert any(words in path.read_text() for path in live.run.logs.glob("rank_*.log")), live.story()
     said = [event for event in live.events() if words in json.dumps(event)]
     assert said, [event for event in live.events() if event["kind"] not in ("step", "ranks")]

@@ -1,4 +1,4 @@
-"""The page is killed while runs go on: started again it finds each, also those that ended meanwhile."""
+"""The page is killed while runs continue: after a restart it finds all runs, including finished ones."""
 
 from __future__ import annotations
 

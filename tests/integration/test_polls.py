@@ -1,4 +1,4 @@
-"""Polls asked for without a browser: who may do what with them, with logins and without."""
+"""Access rights of polls over HTTP, with and without logins."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ PREDICTED = {"prediction": 0, "isLocked": True}
 
 
 class Browser:
-    """Somebody's browser."""
+    """The browser of one user."""
 
     def __init__(self, client: TestClient) -> None:
         self.client = client
 
     def ask(self, endpoint: str, *values: Any) -> Any:
-        """Call an endpoint; an error is returned as its words."""
+        """Call an endpoint; return its result or the text of its error."""
         answer = self.client.post(f"/gradio_api/run/{endpoint}", json={"data": values})
         return answer.json()["data"][0] if answer.is_success else answer.json()["error"]
 
@@ -46,7 +46,7 @@ class Browser:
 
 
 def options_of(folder: Path, **given: Any) -> Options:
-    """Return the options of a page with one lesson of its own."""
+    """Return the options of a page with a single lesson."""
     (folder / "lessons").mkdir(exist_ok=True)
     (folder / "lessons" / "batch.md").write_text(LESSON)
     known = {"host": "127.0.0.1", "port": 7860, "runs_dir": folder / "runs", "open_browser": False}
@@ -55,7 +55,7 @@ def options_of(folder: Path, **given: Any) -> Options:
 
 @contextmanager
 def served(folder: Path, people: tuple[Person, ...] = (), **given: Any) -> Iterator[list[Browser]]:
-    """Build the whole app over a runs directory; yield a browser of each person, or two of nobody's."""
+    """Serve the complete app over a runs directory; yield one browser per user, or two without users."""
     made = options_of(folder, auth_file=folder / "accounts.json" if people else None, **given)
     login = Login(class_of.make(folder / "accounts.json"), "session") if people else None
     app = guarded(build_app(made, CatalogueSource(default_cache_file()), login), made, login)
@@ -79,11 +79,11 @@ def test_answers_by_person_are_the_teachers_alone(tmp_path: Path) -> None:
         poll_id = eve.ask("open_poll", "batch")["poll_id"]
         path = f"/live/polls/{poll_id}"
         assert ann.ask("answer_poll", poll_id, 0, "")["num_answers"] == 1
-        # A token is for where nobody has a name: it makes nobody a second person.
+        # Tokens are only for anonymous answers: they do not give a logged-in user a second vote.
         assert "cannot be changed" in ann.ask("answer_poll", poll_id, 1, secrets.token_hex(16))
         assert bob.get(f"{path}/people") == 403
         assert [each["person"] for each in eve.get(f"{path}/people")["people"]] == ["ann"]
-        # Nor does he learn by the way what she has answered, or how it ends.
+        # The response also hides her answer and the current results.
         told = bob.get(path)
         assert (told["num_answers"], told["results"], told["mine"]) == (1, None, None)
         assert "ann" not in str(told) and not {"right", "because"} & told["question"].keys()
@@ -159,7 +159,7 @@ def test_anonymous_answers_are_limited_and_keep_nothing_of_anybody(
         assert teacher.get(f"/live/polls/{poll_id}/people") == {"people": []}
         told = teacher.get(f"/live/polls/{poll_id}/qr")
         assert told["address"] is None and "--host 0.0.0.0 --polls" in told["problem"]
-        # Another site's page sends no answer for whoever opens it.
+        # Requests from another site's page are refused.
         body = {"data": [poll_id, 1, secrets.token_hex(16)]}
         for origin in ("http://evil.example", "null"):
             refused = phone.client.post("/gradio_api/run/answer_poll", json=body, headers={"origin": origin})
@@ -185,7 +185,7 @@ def test_a_code_leads_to_the_poll_by_the_address_that_others_use(tmp_path: Path)
 
 
 def test_strangers_reach_a_polls_question_and_nothing_else(tmp_path: Path) -> None:
-    """Whoever is told from the page's user by their connection; test_connections.py has the telling."""
+    """Strangers are recognised by their connection, which test_connections.py covers."""
     (tmp_path / "runs").mkdir()
     made = options_of(tmp_path, host="0.0.0.0", has_anonymous_polls=True)
     app = build_app(made, CatalogueSource(default_cache_file()))

@@ -1,4 +1,4 @@
-"""Recipes in real runs: what is configured is what the ranks do."""
+"""Recipes in real runs: the ranks do what is configured."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.harness import END_TIMEOUT_S, Launcher, LiveRun
 from trainers.contract.config import Config, schedule
 
-# The first time on a machine, with everything to compile, a run took 52 s on two cores of its own.
+# The first run on a machine, with nothing compiled yet, took 52 s on two otherwise idle cores.
 COMPILED_WITHIN_S = 900.0
 LONG = {"num_epochs": 1000, "eval_every_steps": 10**6, "checkpoint_every_steps": 10**6}
 
@@ -21,7 +21,7 @@ def finish(live: LiveRun, timeout_s: float = END_TIMEOUT_S) -> LiveRun:
 
 
 def test_accumulated_batches_train_like_one_large_batch(finished_run: LiveRun, launcher: Launcher) -> None:
-    """Two batches of 16 a rank before a step are one of 32, also in the epoch's uneven last step (23)."""
+    """Two batches of 16 per rank and step equal one of 32, even in the uneven last step of the epoch (23)."""
     live = finish(launcher.start(batch_size=16, gradient_accumulation_steps=2, max_steps=30, **LONG))
     whole = finished_run.losses()
     assert live.losses() == pytest.approx({step: whole[step] for step in range(1, 31)}, rel=1e-4)
@@ -54,7 +54,7 @@ def test_rates_clipping_and_smoothing_are_as_configured(launcher: Launcher) -> N
     assert steps[9]["lr"] == pytest.approx(0.1), "0.05 × two copies of the model, at the end of the warm-up"
     norms = [event["grad_norm"] for event in steps if event["grad_norm"] is not None]
     assert norms and all(norm > 0.01 for norm in norms), "the norm is the one before it was clipped"
-    # Clipped to 0.01, steps of at most 0.1 hardly move the weights.
+    # Clipped to 0.01, steps with a rate of at most 0.1 hardly change the weights.
     assert steps[-1]["loss"] == pytest.approx(steps[0]["loss"], abs=0.1)
 
 

@@ -1,4 +1,4 @@
-"""Steps recorded in a real run of two ranks: what is in the file, and that it changes nothing computed."""
+"""Recorded steps of a real run with two ranks: the file's content, and unchanged results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Recorded:
 
 @pytest.fixture(scope="module")
 def recorded(shared_launcher: Launcher) -> Recorded:
-    """Return the run of `finished_run`, of which some steps were recorded; asked twice in the same pause."""
+    """Return a run like `finished_run` with recorded steps, requested twice in one pause."""
     live = shared_launcher.start(**REFERENCE)
     live.pause_at_start()
     answers = [live.ask("record", num_steps=NUM_STEPS), live.ask("record")]
@@ -106,7 +106,7 @@ def test_a_recording_is_made_as_the_golden_one_was(recorded: Recorded) -> None:
 
 
 def shape(value: Any) -> Any:
-    """Return names and types of a value, and of a list those of its entries."""
+    """Return the names and types of a value; for a list, those of its entries."""
     if isinstance(value, dict):
         return {name: shape(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -117,7 +117,7 @@ def shape(value: Any) -> Any:
 
 
 def test_over_gloo_each_bucket_has_its_all_reduce(launcher: Launcher) -> None:
-    """The profiler's word, matched with DDP's buckets; a pause while it lasts ends it with what it has."""
+    """The profiler's all-reduces are matched with DDP's buckets; a pause ends a recording early."""
     several = {
         "dataset": "austen",
         "model": "gpt",
@@ -138,7 +138,7 @@ def test_over_gloo_each_bucket_has_its_all_reduce(launcher: Launcher) -> None:
             backward = next(part for part in step["parts"] if part[0] == "backward")
             assert all(backward[1] <= each["began_s"] < each["ended_s"] for each in step["all_reduces"])
     assert found["is_blocking"] is False and 0 <= found["numbers"]["overlap"] <= 1
-    # Two clocks of this process, torch's and ours: an all-reduce ends nowhere before all have begun it.
+    # torch's clock and ours must be consistent: no all-reduce ends before all ranks have started it.
     assert found["clock"]["num_checked"] == 2 * len(sizes)
     assert found["clock"]["worst_contradiction_s"] < 0.001
     live.run.append_command("record", num_steps=20)

@@ -1,4 +1,4 @@
-"""Resume: a run that was stopped goes on exactly as if nobody had stopped it."""
+"""Resume: a stopped run continues exactly as if it had not been stopped."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ STEPS_PER_EPOCH = 23
 def test_stopped_and_resumed_run_gives_the_same_bits_as_an_undisturbed_one(
     finished_run: LiveRun, launcher: Launcher
 ) -> None:
-    """Model, optimizer, place in the epoch and the data's order are all what they were."""
+    """Model, optimizer, position in the epoch and order of the data are restored."""
     values = REFERENCE | {"num_epochs": 100_000, "checkpoint_every_steps": 10**6}
-    values["eval_every_steps"] = 10**6  # slower evaluation schedules must not change the training either
-    # Without an end: however fast the machine, it still goes on when it is told to stop.
+    values["eval_every_steps"] = 10**6  # a less frequent evaluation must not change the training either
+    # No last step, so that even on a fast machine the run is still training when it is stopped.
     first = launcher.start(**values | {"max_steps": None})
     first.wait_for_step(STEPS_PER_EPOCH + 1)
     stopped_at = first.ask("stop")["step"]
@@ -42,7 +42,7 @@ def test_stopped_and_resumed_run_gives_the_same_bits_as_an_undisturbed_one(
 
 
 def test_three_ranks_resume_with_the_same_bits_too(launcher: Launcher) -> None:
-    """From three ranks on it matters in which order gradients add up, and DDP changes that after a step."""
+    """With three or more ranks the order of summation matters, and DDP changes it after the first step."""
     values = {"dataset": "digits", "model": "mlp", "nproc_per_node": 3, "batch_size": 8}
     values |= {"max_steps": 20, "checkpoint_every_steps": 5, "eval_every_steps": 10**6}
     live = launcher.start(**values, keep_last_checkpoints=None)
@@ -69,7 +69,7 @@ def test_resume_from_a_step_that_was_never_saved_fails_in_plain_words(
 def test_run_that_was_killed_after_its_last_checkpoint_is_concluded_without_another_step(
     launcher: Launcher, by: str
 ) -> None:
-    """Saved at the last step, so that the epoch was not counted nor its end evaluated yet."""
+    """The checkpoint was saved at the last step, before the epoch was counted and its end evaluated."""
     until = {"num_epochs": 1} if by == "epochs" else {"max_steps": 12}
     first = launcher.start(**until, checkpoint_every_steps=23 if by == "epochs" else 12)
     assert first.wait_for_end().state == "finished", first.story()

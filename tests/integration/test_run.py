@@ -1,4 +1,4 @@
-"""A run from start to end: what it writes, and that it can be started by hand as well."""
+"""A complete run: the files it writes, and a manual start with torchrun."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_every_event_has_exactly_the_fields_of_its_kind(finished_run: LiveRun) -
 
 
 def test_plan_says_how_long_the_run_is_on_the_data_that_is_there(launcher: Launcher) -> None:
-    """The page expects austen's usual length; four times as long, there are a quarter of the passages."""
+    """The page expects austen's default length; samples that are four times as long are a quarter as many."""
     live = launcher.start(dataset="austen", model="gpt", sequence_length=256, num_epochs=3, max_steps=2)
     assert live.wait_for_end().state == "finished", live.story()
     (plan,) = live.events("plan")
@@ -144,7 +144,9 @@ def test_checkpoint_events_tell_the_truth_about_the_folder(finished_run: LiveRun
 
 
 def test_devices_and_ranks_name_every_rank(launcher: Launcher) -> None:
-    """Once a second, and at the start, when a rank may not have begun: a quick run may hold nothing else."""
+    """Reported once a second and at the start. A short run may only contain reports from before the first
+    step.
+    """
     live = launcher.start(num_epochs=100_000)
     live.wait_for("ranks", lambda event: [rank["step"] > 0 for rank in event["ranks"]] == [True] * 2)
     devices = live.events("devices")[-1]["devices"]
@@ -153,7 +155,7 @@ def test_devices_and_ranks_name_every_rank(launcher: Launcher) -> None:
     assert all(device["memory_used_bytes"] > 1_000_000 for device in devices)
     assert all(device["temperature_celsius"] is None for device in devices), "a missing reading is null"
     ranks = live.events("ranks")[-1]["ranks"]
-    # Only scripts have a loss of each rank.
+    # Only scripts report a loss per rank.
     assert [(*rank, "loss") for rank in ranks] == [events.RANK_FIELDS] * 2
     assert all(50_000_000 < rank["base_memory_bytes"] < rank["peak_memory_bytes"] for rank in ranks)
     live.ask("stop", save=False)
@@ -166,7 +168,7 @@ def test_each_rank_has_its_log_and_no_process_is_left(finished_run: LiveRun) -> 
 
 
 def test_literal_torchrun_command_works_by_hand(launcher: Launcher) -> None:
-    """The command the page shows needs no supervisor; its run reads like any other."""
+    """The command shown on the page needs no supervisor; its run has the same files as any other."""
     run = create_run(launcher.runs_dir, max_steps=30)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TRAINERS_")}
     ended = subprocess.run(
@@ -185,7 +187,7 @@ def test_literal_torchrun_command_works_by_hand(launcher: Launcher) -> None:
 
 
 def in_an_empty_terminal(command: str) -> subprocess.CompletedProcess[str]:
-    """Run what was copied from the page in a shell that knows nothing of this project."""
+    """Run a command copied from the page in a shell without this project's environment."""
     terminal = {"PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"]}
     return subprocess.run(
         ["bash", "-c", command],
@@ -238,7 +240,7 @@ def test_a_command_makes_no_run_over_another_and_none_of_nonsense(tmp_path: Path
 
 
 def shown(process: psutil.Process) -> str:
-    """Return what ps shows of a process's command line."""
+    """Return the command line that ps shows."""
     command = ["ps", "-o", "args=", "-p", str(process.pid)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 

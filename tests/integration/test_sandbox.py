@@ -1,4 +1,4 @@
-"""A confined script attacks each sentence of docs/security.md about it."""
+"""A confined script tests each statement of docs/security.md about the sandbox."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def listening() -> Iterator[int]:
-    """Return a port of this machine on which something answers."""
+    """Return a port of this machine with a server that answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:
@@ -48,7 +48,7 @@ def listening() -> Iterator[int]:
 def got(
     shared_launcher: Launcher, tmp_path_factory: pytest.TempPathFactory, listening: int
 ) -> dict[str, Any]:
-    """Return what the script has got, by attempt."""
+    """Return the result of each attempt of the script."""
     page, data = tmp_path_factory.mktemp("page"), tmp_path_factory.mktemp("data")
     (page / "accounts.json").write_text("the accounts")
     (data / "samples.txt").write_text("the samples")

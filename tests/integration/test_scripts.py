@@ -1,4 +1,4 @@
-"""Users' scripts, watched: unmodified, with the same bits, and with findings where there is a mistake."""
+"""Users' scripts under observation: unmodified, bit-identical, and with findings for mistakes."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def start(launcher: Launcher, name: str, **values: Any) -> LiveRun:
 
 
 def losses_of(path: Path) -> list[list[str]]:
-    """Return what each rank has written about its losses, as hexadecimal numbers."""
+    """Return the losses that each rank has written, as hexadecimal numbers."""
     return [file.read_text().split() for file in sorted(path.parent.glob(f"{path.name}.*"))]
 
 
 def run_unwatched(
     name: str, losses: Path, *, is_torchrun: bool, arguments: Sequence[str] = (), num_ranks: int = 2
 ) -> None:
-    """Run a script as a user does by hand."""
+    """Run a script without the page, as a user would in a terminal."""
     command = (
         [*TORCHRUN, "--standalone", "--nproc-per-node", str(num_ranks)] if is_torchrun else [TORCHRUN[0]]
     )
@@ -46,7 +46,7 @@ def run_unwatched(
     assert exit_code == 0 or losses_of(losses), said
 
 
-# Of each script: number of ranks, steps, how it is started, its model, samples of all ranks in a step.
+# For each script: number of ranks, steps, start command, model, samples of all ranks per step.
 TABLE = {
     "plain_ddp": (2, 48, "torchrun", "Sequential", 64),
     "spawned": (2, 40, "python", "Linear", 40),
@@ -223,7 +223,7 @@ def test_the_literal_command_makes_a_run_with_its_code(tmp_path: Path) -> None:
 
 
 def test_an_environment_with_torch_alone_can_be_the_interpreter(tmp_path: Path) -> None:
-    """psutil and orjson are the page's: a script's own environment need not have them."""
+    """psutil and orjson are requirements of the page, not of a script's environment."""
     blocked = tmp_path / "blocked"
     blocked.mkdir()
     for name in ("psutil", "orjson", "pynvml", "gradio", "numpy"):

@@ -1,4 +1,4 @@
-"""What the environment of the page holds in secrets is in no file of a run, its stacks included."""
+"""Secrets in the page's environment are in no file of a run, including stack dumps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tests.harness import Launcher, create_run
 from trainers.engines.local import notify
 
 SECRET = "hunter2-7f3a9c"
-# Nobody listens there: an error in telling it must not repeat the address either.
+# No server listens there: the error of the notification must not contain the URL either.
 ENVIRONMENT = {
     notify.VARIABLE: f"json://someone:{SECRET}@127.0.0.1:9/{SECRET} nonsense://{SECRET}",
     "HTTPS_PROXY": f"http://someone:{SECRET}@127.0.0.1:9",
@@ -28,7 +28,7 @@ def test_no_file_of_a_run_that_hangs_holds_a_secret_of_its_environment(launcher:
     assert live.wait_for_end().state == "failed", live.story()
     assert list(run.logs.glob("hang_*.txt")), "the stacks of the hang are among what is looked through"
     assert live.events("warning")[-1]["code"] == "notify_failed", "it was to be told, and could not"
-    # The supervisor's own output lies beside the run; the events, logs and checkpoints in it.
+    # The supervisor's output is next to the run directory; events, logs and checkpoints are inside.
     files = [path for path in launcher.runs_dir.rglob("*") if path.is_file()]
     assert len(files) > 8
     assert [path.name for path in files if SECRET.encode() in path.read_bytes()] == []

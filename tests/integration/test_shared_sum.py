@@ -1,4 +1,4 @@
-"""Gradients added up in shared memory by real ranks: what each of them has in the end."""
+"""Gradients summed in shared memory by real ranks: the result on each rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The script of a run, given to sbatch by hand, and what Slurm itself says to requests for GPUs."""
+"""The script of a run, submitted manually with sbatch, and Slurm's own checks of GPU requests."""
 
 from __future__ import annotations
 

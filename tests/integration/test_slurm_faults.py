@@ -1,4 +1,4 @@
-"""What only Slurm does to a run: its time is over, it is started again, the controller is down."""
+"""Faults specific to Slurm: the time limit, a restart of the job, and an unavailable controller."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from trainers.engines import liveness
 from trainers.engines.slurm.engine import SlurmEngine, job_of
 
 PATIENCE_S = 180.0
-# Longer than a job that was told to start waits.
+# Longer than a job waits after its start time is updated.
 AGAIN_AFTER_S = 15.0
-# Slurm's own two minutes, should it not take the earlier time, and the start.
+# Slurm's two minutes, in case it ignores the earlier start time, plus the start itself.
 RESTARTED_S = 180.0
 DOWN_S = 30.0
 
 
 @pytest.fixture
 def run(engine: SlurmEngine, slurm: SlurmCluster, tmp_path: Path) -> Iterator[RunDirectory]:
-    """A run of two nodes at work; whatever is left of it is ended."""
+    """Yield a training run on two nodes. Kills it afterwards."""
     made = begun(engine, tmp_path)
     yield made
     if liveness.is_alive(made):
@@ -37,7 +37,7 @@ def run(engine: SlurmEngine, slurm: SlurmCluster, tmp_path: Path) -> Iterator[Ru
 
 
 def begun(engine: SlurmEngine, runs_dir: Path, **values: Any) -> RunDirectory:
-    """Return a run of two nodes that has done a step."""
+    """Return a run on two nodes that has completed a step."""
     made = create_run(runs_dir, num_nodes=2, nproc_per_node=1, num_epochs=100_000, **values)
     engine.submit(made, None, token=None)
     wait_until(
@@ -48,7 +48,7 @@ def begun(engine: SlurmEngine, runs_dir: Path, **values: Any) -> RunDirectory:
 
 
 def wait_until_restarted(run: RunDirectory, slurm: SlurmCluster) -> dict[str, Any]:
-    """Return the mark of a restart, for which Slurm would otherwise take two minutes."""
+    """Return the warning event of a restart, after shortening Slurm's delay of two minutes."""
     job_id = job_of(liveness.read_status(run).handle) or ""
 
     def waits() -> bool:
@@ -57,7 +57,7 @@ def wait_until_restarted(run: RunDirectory, slurm: SlurmCluster) -> dict[str, An
         )
 
     wait_until("the job waiting", waits, PATIENCE_S)
-    # A job that starts again too soon is refused by the nodes ("Job credential revoked"), and waits anew.
+    # A job that restarts too early is refused by the nodes ("Job credential revoked") and is delayed again.
     told_at = float("-inf")
 
     def is_at_work() -> bool:
@@ -86,7 +86,7 @@ def wait_for_the_end(run: RunDirectory) -> None:
 def test_before_its_time_is_over_a_run_is_saved_queued_again_and_resumed(
     engine: SlurmEngine, slurm: SlurmCluster, tmp_path: Path
 ) -> None:
-    """What Slurm does then is done by hand: the batch script gets the signal that it asked for."""
+    """The test acts for Slurm before the time limit: it sends the requested signal to the batch script."""
     run = begun(engine, tmp_path)
     first = liveness.read_status(run)
     slurm.ask("scancel", "--batch", "--signal=USR1", job_of(first.handle) or "")
@@ -108,7 +108,7 @@ def test_before_its_time_is_over_a_run_is_saved_queued_again_and_resumed(
 def test_a_run_that_slurm_starts_again_by_itself_goes_on_from_its_newest_checkpoint(
     engine: SlurmEngine, slurm: SlurmCluster, tmp_path: Path
 ) -> None:
-    """As after NODE_FAIL, or preemption without a warning: nothing was said, all processes are killed."""
+    """Like NODE_FAIL or preemption without a warning: all processes are killed without notice."""
     run = begun(engine, tmp_path, checkpoint_every_steps=20)
     wait_until("a checkpoint", run.list_checkpoints, PATIENCE_S)
     slurm.ask("scontrol", "requeue", job_of(liveness.read_status(run).handle) or "")
@@ -132,7 +132,7 @@ def test_a_controller_that_is_down_changes_nothing_about_a_run(
         assert states == {"running"}
         assert "Slurm has not answered since " in str(liveness.silence(liveness.read_status(run)))
         assert engine.is_alive(run, liveness.read_status(run).handle) is None
-        # Stop needs no controller: the command goes through the run's folder.
+        # Stop needs no controller: the command goes through the run directory.
         engine.stop(run, save=True)
         wait_until("the stop", lambda: liveness.read_status(run).state == "stopped", PATIENCE_S)
     finally:

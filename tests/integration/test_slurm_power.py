@@ -1,4 +1,4 @@
-"""A node of a cluster whose power fails, on a cluster of its own: it takes long to be trusted again."""
+"""A cluster node loses power. Uses a separate cluster, because Slurm takes long to trust the node again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE_S = 180.0
 def test_a_node_whose_power_fails_is_named_and_the_run_waits_for_slurm_to_start_it_again(
     slurm: SlurmCluster, engine: SlurmEngine, tmp_path: Path
 ) -> None:
-    """Its cable is pulled first, so that the others cannot hear of the end of its processes."""
+    """The cable is removed first, so that the other node cannot observe the end of the processes."""
     run = create_run(tmp_path, num_nodes=2, nproc_per_node=1, num_epochs=100_000, checkpoint_every_steps=20)
     engine.submit(run, None, token=None)
     wait_until("the run at work", lambda: liveness.read_status(run).state == "running", PATIENCE_S)
@@ -34,7 +34,7 @@ def test_a_node_whose_power_fails_is_named_and_the_run_waits_for_slurm_to_start_
         wait_until("a true state", lambda: liveness.read_status(run).state == "queued", PATIENCE_S)
         assert time.monotonic() - failed_at <= TRUE_STATE_S
         wait_until("no process being left", lambda: not processes_of(run), TRUE_STATE_S)
-        # As the controller does by itself after some minutes.
+        # The controller does the same after some minutes.
         slurm.ask("scontrol", "update", "NodeName=node2", "State=DOWN", "Reason=power")
     slurm.ask("scontrol", "update", "NodeName=node2", "State=RESUME")
     slurm.wait_until_idle()

@@ -1,7 +1,7 @@
-"""What the page shows of a run whose job Slurm, its user or an administrator ends, holds or suspends.
+"""The state of a run whose job is ended, held or suspended by Slurm, its user or an administrator.
 
-One row of docs/cluster-states.md each. The jobs are real and do nothing; the runs are as their engine left
-them. All jobs are submitted at once, because Slurm looks for what is over only now and then.
+Each test is one row of docs/cluster-states.md. The jobs are real but only sleep; the runs have the status
+that their engine writes. All jobs are submitted together, because Slurm checks limits only periodically.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from trainers.engines.slurm.engine import SUSPENDED_MESSAGE, SlurmEngine, job_of
 
 SHOWN_WITHIN_S = 5.0
 STEPS_S = 180.0
-# Slurm looks for exceeded limits every 30 s, and forgets jobs once a minute.
+# Slurm checks exceeded limits every 30 s and forgets jobs once a minute.
 ENDS_WITHIN_S = 200.0
-# Longer than a silent node, an idle rank or a lease may last.
+# Longer than the timeouts for a silent node, an idle rank and a lease.
 SUSPENDED_S = 40.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A job, what is done to it, and what its run shows.
+    """A job, the action on it, and the expected state of its run.
 
     Attributes:
-        has_begun: the run wrote so; otherwise its status is that of its submission.
-        is_forgotten: the page looks when squeue does not list the job any more.
-        comes_after: it needs a node that another row uses.
+        has_begun: The run has recorded its start; otherwise its status is that of the submission.
+        is_forgotten: The state is read after squeue no longer lists the job.
+        comes_after: The row needs a node that another row uses.
     """
 
     options: tuple[str, ...]
@@ -63,13 +63,13 @@ def cancel_as_administrator(slurm: SlurmCluster, job_id: str) -> None:
 
 
 def preempt(slurm: SlurmCluster, job_id: str) -> None:
-    """Let a job of a higher QOS take node 2."""
+    """Preempt the job on node 2 with a job of a higher QOS."""
     slurm.ask("sbatch", "--qos=high", "--nodelist=node2", "--exclusive", "--output=/dev/null", "--wrap=true")
     wait_until("it", lambda: state_of(slurm, job_id) not in ("RUNNING", "COMPLETING"), ENDS_WITHIN_S)
 
 
 def take_node_down(slurm: SlurmCluster, job_id: str) -> None:
-    """Let node 2 fail; it registers again by itself (ReturnToService)."""
+    """Set node 2 down; it registers again automatically (ReturnToService)."""
     slurm.ask("scontrol", "update", "NodeName=node2", "State=DOWN", "Reason=test")
 
 
@@ -164,21 +164,21 @@ def engine(slurm_with_accounts: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -
 
 
 def submitted(slurm: SlurmCluster, run: RunDirectory, *options: str, wrap: str = "sleep 600") -> str:
-    """Submit a job of a run that only sleeps."""
+    """Submit a job for a run that only sleeps."""
     output = () if any(option.startswith("--output") for option in options) else ("--output=/dev/null",)
     name = f"--job-name=ddp-{run.run_id}"
     return slurm.ask("sbatch", "--parsable", name, *output, *options, f"--wrap={wrap}").strip()
 
 
 def with_job(run: RunDirectory, job_id: str, *, has_begun: bool) -> RunDirectory:
-    """Give a run the status of one that was submitted, or has begun to train."""
+    """Write the status of a submitted run, or of a run that is training."""
     state, began = ("running", time.time()) if has_begun else ("queued", None)
     run.write_status(Status(state=state, engine="slurm", handle={"job_id": job_id}, started_unix_s=began))
     return run
 
 
 def state_of(slurm: SlurmCluster, job_id: str) -> str:
-    """Return what squeue says of a job; empty when it is forgotten."""
+    """Return the job's state in squeue, or "" if Slurm has forgotten it."""
     return (
         slurm.ask("squeue", "--noheader", "--states=all", "--me", "--format=%A %T")
         .partition(f"{job_id} ")[2]
@@ -187,7 +187,7 @@ def state_of(slurm: SlurmCluster, job_id: str) -> str:
 
 
 def wait_until_it_is(slurm: SlurmCluster, job_id: str, state: str) -> None:
-    """Wait for a state of a job; empty: for none."""
+    """Wait for a state of a job; return immediately if `state` is empty."""
     if state:
         wait_until(state, lambda: state_of(slurm, job_id) == state, ENDS_WITHIN_S)
 
@@ -196,7 +196,7 @@ def wait_until_it_is(slurm: SlurmCluster, job_id: str, state: str) -> None:
 def runs(
     slurm_with_accounts: SlurmCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, RunDirectory]]:
-    """The runs of all rows: their jobs are submitted, and what is done to them is done."""
+    """Yield the runs of all rows, after their jobs were submitted and the actions performed."""
     runs_dir, slurm = tmp_path_factory.mktemp("runs"), slurm_with_accounts
     found = {name: create_run(runs_dir, name="row") for name in ROWS}
     numbers = {}
@@ -225,8 +225,8 @@ def test_a_run_is_what_became_of_its_job(
     assert found.error is not None and row.words in found.error
     assert "supervisor" not in found.error
     if row.state == "lost":
-        return  # nothing is written of what is not known
-    # Written down: Slurm forgets.
+        return  # an unknown end is not recorded
+    # The state is recorded, because Slurm forgets the job.
     assert liveness.read_status(run) == found == liveness.status_file.read(run.status)
     ends = [event for event in all_events(run) if event["kind"] == "state"]
     assert len(ends) == 1 and ends[0]["state"] == row.state and row.words in ends[0]["reason"]
@@ -331,8 +331,8 @@ def test_a_suspended_run_can_be_stopped(
     engine.stop(run, save=True)
     wait_until("the stop", lambda: liveness.read_status(run).state == "stopped", STEPS_S)
     said = [event["reason"] for event in all_events(run) if event["kind"] == "state"]
-    # Slurm wakes a job before it cancels it. A rank that is quick enough then reads the Stop and saves, and
-    # a launcher that is quick enough notes SIGTERM, whose cause is the cancellation.
+    # Slurm resumes a job before it cancels it. A fast rank may then read the stop command and save, and a
+    # fast launcher may record SIGTERM, whose cause is the cancellation.
     is_saved = any(reason.startswith("Stopped after step") for reason in said)
     assert said[-1] == SUSPENDED_MESSAGE or is_saved, said
     wait_until("no process being left", lambda: not processes_of(run), STEPS_S)
@@ -341,7 +341,7 @@ def test_a_suspended_run_can_be_stopped(
 def test_a_job_of_another_cluster_tells_nothing_about_a_copied_run(
     engine: SlurmEngine, slurm_with_accounts: SlurmCluster, tmp_path: Path
 ) -> None:
-    """Its number is another job's here."""
+    """The number of the job belongs to a different job on this cluster."""
     run = create_run(tmp_path, name="copied")
     job_id = slurm_with_accounts.ask(
         "sbatch", "--parsable", "--hold", "--job-name=other", "--wrap=true"

@@ -1,4 +1,4 @@
-"""Hosts of a run by SSH that are cut off or cannot start it: true states, no process left."""
+"""Hosts of an SSH run that are cut off or cannot start it: correct states, no process remains."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def engine(ssh_engine: SshEngine) -> SshEngine:
 
 @pytest.fixture
 def run(engine: SshEngine, tmp_path: Path) -> Iterator[RunDirectory]:
-    """A run of two hosts at work; whatever is left of it is ended."""
+    """Yield a training run on two hosts. Kills it afterwards."""
     made = begun(engine, tmp_path)
     yield made
     if liveness.is_alive(made):
@@ -48,7 +48,7 @@ def run(engine: SshEngine, tmp_path: Path) -> Iterator[RunDirectory]:
 
 
 def begun(engine: SshEngine, runs_dir: Path, **values: Any) -> RunDirectory:
-    """Return a run that has done a step."""
+    """Return a run that has completed a step."""
     shape = {"num_nodes": 2, "nproc_per_node": 1, "num_epochs": 100_000}
     made = create_run(runs_dir, **shape | values)
     engine.launch(made, None, token=None)
@@ -69,7 +69,7 @@ def has_ended(run: RunDirectory) -> bool:
 
 
 def newest_step(run: RunDirectory) -> int:
-    """Return the newest step of the newest start."""
+    """Return the last step since the latest start."""
     steps: list[int] = []
     for event in events.read_all(run.events):
         if event["kind"] == "state" and event["state"] == "starting":
@@ -86,7 +86,7 @@ def assert_nothing_is_left(run: RunDirectory) -> None:
 
 
 def fail_power_of(hosts: SshHosts, name: str, run: RunDirectory) -> None:
-    """Kill what a run has on a host whose cable was pulled: the others cannot hear of it."""
+    """Kill a run's processes on a host without a cable: the other host cannot observe it."""
     on_host = {process.pid for process in processes_of(run)}.intersection(hosts.processes_on(name))
     assert len(on_host) >= 3, "its launcher, torchrun and rank"
     for pid in on_host:
@@ -109,7 +109,7 @@ def test_a_host_whose_power_fails_is_named_and_the_run_resumes_on_the_one_that_i
         assert status.state == "failed" and status.error is not None and f"({name}" in status.error
         (error,) = [event for event in events.read_all(run.events) if event["kind"] == "error"]
         assert error["code"] == "node_lost" and f"({name}" in error["message"]
-        # Who starts it again meanwhile is told why that cannot be.
+        # A restart on both hosts is refused with the reason.
         (problem,) = engine.check(Config(num_nodes=2))
         assert problem.field == "num_nodes" and f"{name} " in problem.allowed
         assert engine.check(Config(num_nodes=1)) == []
@@ -128,7 +128,7 @@ def test_a_host_whose_power_fails_is_named_and_the_run_resumes_on_the_one_that_i
 def test_a_cable_that_was_pulled_leaves_no_rank_at_work(
     run: RunDirectory, engine: SshEngine, ssh_hosts: SshHosts
 ) -> None:
-    """All processes live on: what they wait for never comes."""
+    """All processes stay alive; they wait for messages that never arrive."""
     with ssh_hosts.without_cable("pc1"):
         handle = liveness.read_status(run).handle
         wait_until("no answer", lambda: engine.is_alive(run, handle) is None, PATIENCE_S)
@@ -142,7 +142,7 @@ def test_a_cable_that_was_pulled_leaves_no_rank_at_work(
 def test_the_reaper_ends_one_hosts_part_and_leaves_other_programs_alone(
     run: RunDirectory, engine: SshEngine
 ) -> None:
-    """Both hosts of the test have one table of processes, so only the tag tells their parts apart."""
+    """Both hosts share one process table in the test, so only the tag distinguishes their processes."""
     start = Start.of(liveness.read_status(run).handle)
     assert start is not None
     head, other = launcher_of(run, 0), launcher_of(run, 1)
@@ -177,7 +177,7 @@ def test_a_second_run_is_refused_with_the_name_of_the_first_and_one_host_is_enou
 
 
 def test_a_run_is_resumed_in_the_moment_it_has_ended(run: RunDirectory, engine: SshEngine) -> None:
-    """A launcher lives a moment longer than its run: here it is suspended, so that the moment is long."""
+    """A launcher outlives its run briefly; here it is suspended to extend this time."""
     slow = launcher_of(run, 1)
     slow.suspend()
     timer = threading.Timer(SLOW_S, slow.resume)
@@ -191,7 +191,7 @@ def test_a_run_is_resumed_in_the_moment_it_has_ended(run: RunDirectory, engine: 
         assert not timer.is_alive(), "it has waited for the launcher"
     finally:
         timer.cancel()
-        with contextlib.suppress(psutil.NoSuchProcess):  # it has left, as it should
+        with contextlib.suppress(psutil.NoSuchProcess):  # the launcher has exited as expected
             slow.resume()
     again.wait_until_owned()
     engine.kill(run)

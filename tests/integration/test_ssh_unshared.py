@@ -1,4 +1,4 @@
-"""A host that shares no folder: what a run needs is brought there, and all that it writes comes back."""
+"""A host without a shared folder: a run's inputs are copied to it, and all its outputs are copied back."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from trainers.engines.ssh.unshared import UnsharedSshEngine
 from trainers.files.plain_files import REPOSITORY
 
 PATIENCE_S = 180.0
-# ssh notices a broken connection after 9 s.
+# ssh detects a broken connection after 9 s.
 CUT_FOR_S = 11.0
 
 
 @pytest.fixture
 def engine(ssh_hosts: SshHosts, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshEngine]:
-    """Return the engine of two PCs that share no folder; both are free afterwards."""
+    """Yield the engine of two PCs without a shared folder. Waits until both are free afterwards."""
     made = made_anew(ssh_hosts, monkeypatch)
     yield made
     wait_until("both hosts being free", lambda: set(made.hosts.users().values()) == {""}, PATIENCE_S)
 
 
 def made_anew(ssh_hosts: SshHosts, monkeypatch: pytest.MonkeyPatch) -> SshEngine:
-    """Return the engine of a page that was started now: it knows no run yet."""
+    """Return the engine of a newly started page, which does not know any run yet."""
     made = engine_of(ssh_hosts.unshared_site_file, variables=ssh_hosts.environment)
     monkeypatch.setitem(registry._ENGINES, made.name, made)
     return made
@@ -129,7 +129,7 @@ def test_a_connection_that_breaks_loses_nothing_and_the_run_resumes_where_it_was
         wait_until("a while", lambda: time.monotonic() - cut_at > CUT_FOR_S, PATIENCE_S)
         assert liveness.read_status(run).state == "running", "nobody says that it has failed"
         assert losses_of(run) == newest, "nothing can come"
-    # The command arrives late, and is obeyed.
+    # The command is delivered after the reconnection and takes effect.
     assert wait_for_the_end(run) == "stopped"
     assert_all_is_back(ssh_hosts, run)
     saved = manifests.newest_whole(run)
@@ -178,7 +178,7 @@ def test_a_run_on_its_way_says_how_far_it_is_holds_its_host_and_can_be_stopped(
         send(*arguments[:3], "--bwlimit=300", *arguments[3:], **options)
 
     rsync.send = slowly  # type: ignore[method-assign]
-    # As if it had never been brought.
+    # Remove the copied code.
     subprocess.run(["rm", "-rf", str(ssh_hosts.brought / "code")], check=True)
     engine.launch(run, None, token=None)
     wait_until("its words", lambda: "Copying the code to pc1: " in words_of(engine, run), PATIENCE_S)

@@ -1,4 +1,4 @@
-"""Ranks that stand by train a run as ones that were started for it, and leave nothing behind."""
+"""Standby ranks train a run exactly like newly started ranks, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def begin(folder: Path) -> Iterator[Begin]:
-    """Give what lets ranks stand by; afterwards none of them is left."""
+    """Return a function that starts standby ranks. Kills them afterwards."""
     begun: list[subprocess.Popen[bytes]] = []
 
     def begin_one() -> subprocess.Popen[bytes]:
@@ -47,13 +47,13 @@ def begin(folder: Path) -> Iterator[Begin]:
     yield begin_one
     for process in begun:
         for left in [*family(process)[1:], process]:
-            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended by itself
+            with contextlib.suppress(psutil.NoSuchProcess):  # the process has already ended
                 left.kill()
         process.wait()
 
 
 def family(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    """Return a process and all below it."""
+    """Return a process and its descendants."""
     try:
         found = psutil.Process(process.pid)
         return [found, *found.children(recursive=True)]
@@ -62,7 +62,7 @@ def family(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
 
 
 def rank_of(process: subprocess.Popen[bytes], rank: int) -> psutil.Process:
-    """Return a rank that stands by, as soon as it is there."""
+    """Wait for a standby rank and return it."""
 
     def look() -> psutil.Process | None:
         _, *below = family(process)
@@ -141,7 +141,7 @@ def test_nobody_stands_by_for_a_page_that_is_gone(begin: Begin, folder: Path, is
         process.kill()
     else:
         assert process.stdin is not None
-        process.stdin.close()  # what the kernel does for one that was killed
+        process.stdin.close()  # the kernel does the same for a killed page
         assert process.wait(END_S) == 0
         assert not folder.exists()
     wait_until("nobody being left", lambda: not any(each.is_running() for each in before[1:]), END_S)
@@ -166,7 +166,7 @@ def test_where_ranks_have_gone_meanwhile_others_are_started(launcher: Launcher, 
 def test_a_rank_that_falls_around_the_start_is_replaced(
     launcher: Launcher, begin: Begin, when: str, folder: Path
 ) -> None:
-    """torchrun has not noticed it yet when the order comes."""
+    """torchrun has not detected the failure when the order arrives."""
     run = create_run(launcher.runs_dir, max_steps=10)
     process = begin()
     rank = rank_of(process, 1)
@@ -200,7 +200,7 @@ def test_a_run_that_cannot_begin_is_not_begun_for_ever(launcher: Launcher, begin
 
 
 def is_waiting(process: subprocess.Popen[bytes], rank: psutil.Process) -> bool:
-    """Tell whether a rank holds its end of the pipe that the order comes by."""
+    """Return True if a rank holds its end of the pipe that delivers the order."""
     return bool(pipes_of(process.pid) & pipes_of(rank.pid))
 
 
@@ -214,7 +214,7 @@ def target_of(path: Path) -> str:
     try:
         return str(path.readlink())
     except FileNotFoundError:
-        return ""  # closed meanwhile
+        return ""  # closed in the meantime
 
 
 def is_over(process: psutil.Process) -> bool:

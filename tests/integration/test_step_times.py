@@ -1,4 +1,4 @@
-"""How a rank's step divides, in real runs: the parts make up the step, and who waits for whom."""
+"""The parts of a rank's step in real runs: their sum is the step time, and ranks wait for slow ones."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.integration.slow_worker import DAWDLES_S
 from trainers.contract.events import Event
 
 PARTS = ("data_time_s", "forward_time_s", "backward_time_s", "optimizer_time_s")
-# Steps long enough that what lies between the parts (a report now and then) is a small share.
+# Long steps, so that the time between the parts (occasional reports) is a small share.
 LONG_STEPS = {"dataset": "fashion_mnist", "model": "cnn", "batch_size": 128, "checkpoint_every_steps": 10**6}
 
 
 def measured(events: Iterable[Event], rank: int) -> list[dict[str, Any]]:
-    """Return the entries of a rank, once a step of it was measured."""
+    """Return the entries of a rank that contain a measured step."""
     entries = [event["ranks"][rank] for event in events if len(event.get("ranks", ())) > rank]
     return [entry for entry in entries if entry["step_time_s"] is not None]
 
@@ -43,7 +43,8 @@ def test_parts_make_up_the_step(launcher: Launcher) -> None:
     for rank in (0, 1):
         entries = measured(live.events("ranks"), rank)
         shares = [share_of_parts(entry) for entry in entries]
-        # What lies between them is waiting at a report for a rank that another program holds up: not always.
+        # The remainder is the time that a report waits for a rank delayed by another program, which is not
+        # constant.
         assert max(shares) >= 0.8 and median(shares) <= 1.02, entries
         assert all(entry[part] > 0 for entry in entries for part in PARTS), entries
         assert all(0 <= entry["wait_time_s"] <= entry["all_reduce_time_s"] for entry in entries), entries
@@ -89,7 +90,7 @@ def test_the_others_wait_for_a_rank_that_is_slow(launcher: Launcher) -> None:
 
 
 def test_interleaved_passes_and_unseen_waiting_are_null(launcher: Launcher) -> None:
-    """A pipeline goes forward and backward at once; FSDP waits for others in many places."""
+    """A pipeline interleaves forward and backward; FSDP waits in many places."""
     waiting = {"wait_time_s", "all_reduce_time_s", "hidden_time_s"}
     for strategy, unknown in (
         ("pipeline", {"forward_time_s", "backward_time_s", *waiting}),

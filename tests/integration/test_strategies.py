@@ -1,6 +1,6 @@
-"""Every strategy computes what one process computes, and what one world size saves another can load.
+"""Every strategy matches a single process, and checkpoints load at other world sizes.
 
-Four launches of torchrun, each with several strategies; tolerances are about ten times what was measured.
+Four launches of torchrun, each with several strategies. Tolerances are about ten times the measured values.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from trainers.strategies.ddp import Ddp
 from trainers.strategies.pipeline import Pipeline
 from trainers.strategies.tensor import TensorParallel, cut_by_plan
 
-# Largest difference over 20 steps from a loss of 2.9 down to 0.02; measured 1.2e-7 to 2.4e-7 and 4.8e-7.
+# Largest difference over 20 steps, for losses from 2.9 to 0.02; measured 1.2e-7 to 2.4e-7 and 4.8e-7.
 LOSS = 2e-6
 NORM = 5e-6
 # AdamW divides by the gradient's size, so rounding shows in weights and scores; measured 1.6e-5 and 3.8e-6.
 WEIGHT = 2e-4
 SCORE = 5e-5
-# Of gradients sent in half the bits; measured 5.0e-6 (fp16) and 2.9e-5 (bf16).
+# For gradients compressed to 16 bits; measured 5.0e-6 (fp16) and 2.9e-5 (bf16).
 HALF_BITS = 3e-4
-# Of computing in bf16, against one process that does; measured 1.8e-3 to 2.5e-3 (zero2, zero3), 3.3e-4 (ddp).
+# For bf16 against one process in bf16; measured 1.8e-3 to 2.5e-3 (zero2, zero3), 3.3e-4 (ddp).
 BF16 = 2e-2
 
 ON_ONE_REPLICA = {"batch_size": 16}  # the global batch of two ranks of 8 each
@@ -97,7 +97,7 @@ def _two_ranks(folder: Path) -> dict[str, Any]:
             "save_at": 3,
             "save_to": save_to,
         }
-    # 43 samples in global batches of 14 leave one for the last: the second rank has none.
+    # 43 samples in global batches of 14 leave one for the last batch: the second rank gets none.
     for name in ("ddp", "zero3"):
         jobs[f"moe_{name}"] = {
             "strategy": name,
@@ -161,7 +161,7 @@ def _launch(num_ranks: int, jobs: dict[str, Any], folder: Path) -> dict[str, Any
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Return what every job of the four launches measured; later launches load what earlier ones saved."""
+    """Return the results of all jobs of the four launches. Later launches load earlier checkpoints."""
     folder = tmp_path_factory.mktemp("strategies")
     launches = ((2, _two_ranks), (4, _four_ranks), (1, _one_rank), (2, _two_ranks_again))
     found: dict[str, Any] = {}
@@ -189,7 +189,7 @@ def test_trains_like_one_process_on_the_same_global_batches(answers: dict[str, A
 
 @pytest.mark.parametrize("strategy", ["ddp", "zero3"])
 def test_experts_are_balanced_over_the_global_batch(answers: dict[str, Any], strategy: str) -> None:
-    """Balanced by each rank alone, the losses differ by 4e-3; measured 2.7e-7."""
+    """With balancing per rank, the losses would differ by 4e-3; measured 2.7e-7."""
     answer = answers[f"moe_{strategy}"]
     assert _difference(answer, "losses") < LOSS
     assert _difference(answer, "norms") < NORM
@@ -222,7 +222,7 @@ def test_adding_up_two_batches_and_clipping_is_one_larger_batch_clipped(
 
 @pytest.mark.parametrize("strategy", [*SHARDED, "data_tensor"])
 def test_sgd_with_momentum(answers: dict[str, Any], strategy: str) -> None:
-    """Its fused kernel does not know DTensors."""
+    """The fused kernel of SGD does not support DTensors."""
     assert _difference(answers[f"{strategy}_sgd"], "losses") < LOSS
 
 
@@ -233,7 +233,7 @@ def test_compressed_gradients_are_nearly_the_same(answers: dict[str, Any], bits:
 
 @pytest.mark.parametrize("strategy", ["ddp", "zero2", "zero3", "data_tensor"])
 def test_computing_in_bf16_is_nearly_the_same(answers: dict[str, Any], strategy: str) -> None:
-    """What gathers weights does so in bf16, and each rank keeps its own in fp32."""
+    """Strategies that gather weights gather them in bf16; each rank keeps its own in fp32."""
     answer = answers[f"{strategy}_in_bf16"]
     assert 1e-5 < _difference(answer, "losses") < BF16
     assert answer["losses"][-1] < 0.05 < 2.5 < answer["losses"][0]
@@ -244,7 +244,7 @@ def test_computing_in_bf16_is_nearly_the_same(answers: dict[str, Any], strategy:
 
 
 def test_two_batches_computed_in_bf16_are_added_up_in_fp32(answers: dict[str, Any]) -> None:
-    """Over the ranks, by what is sent; losses of so few steps would not tell bf16 from fp32 there."""
+    """Checked by the type of the reduced tensors: so few losses cannot show a bf16 reduction."""
     answer = answers["zero3_added_up_in_bf16"]
     assert answer["gradients_are_added_up_as"] == ["torch.float32"]
     assert 1e-5 < _difference(answer, "losses") < BF16
@@ -252,14 +252,14 @@ def test_two_batches_computed_in_bf16_are_added_up_in_fp32(answers: dict[str, An
 
 
 def test_batch_norms_keep_their_weights_in_fp32(answers: dict[str, Any]) -> None:
-    """On GPUs they take images in bf16 with weights in fp32 only, so such networks are left to autocast."""
+    """On GPUs, batch norm accepts bf16 images only with fp32 weights, so such networks use autocast."""
     answer = answers["resnet_in_bf16"]
     assert answer["weights_are_used_as"] == answer["weights_are_kept_as"][:1] == ["torch.float32"]
 
 
 @pytest.mark.parametrize("job", [*SHARDED, "data_tensor", "resnet_zero1", "resnet_zero2"])
 def test_what_was_saved_goes_on_bit_for_bit(answers: dict[str, Any], job: str) -> None:
-    """ResNet has running statistics, which differ from rank to rank until they are saved."""
+    """ResNet has running statistics, which differ between ranks until they are saved."""
     assert answers[job]["round_trip_is_exact"]
     assert answers[job]["losses_after_load_are_equal"]
 
@@ -273,7 +273,9 @@ def test_what_was_saved_goes_on_bit_for_bit(answers: dict[str, Any], job: str) -
     ],
 )
 def test_another_number_of_ranks_goes_on_from_what_was_saved(answers: dict[str, Any], job: str) -> None:
-    """Step 11 to 20 are those of one process that was never interrupted; zero1 and zero3 also 2 -> 4."""
+    """Steps 11 to 20 equal those of one uninterrupted process; zero1 and zero3 are also tested from 2 to 4
+    ranks.
+    """
     assert len(answers[job]["losses"]) == 10
     assert _difference(answers[job], "losses") < LOSS
     assert _difference(answers[job], "norms") < NORM
@@ -281,7 +283,7 @@ def test_another_number_of_ranks_goes_on_from_what_was_saved(answers: dict[str, 
 
 
 def test_each_rank_keeps_only_its_part(answers: dict[str, Any]) -> None:
-    """Of 400,384 weights, and of two numbers a weight in AdamW (and a step a parameter)."""
+    """Of 400,384 weights, and of AdamW's two numbers per weight (plus one step per parameter)."""
     whole = answers["zero3"]["num_whole"]
     assert answers["zero1"]["num_local"] == whole
     for strategy, num_ranks in (
@@ -348,7 +350,7 @@ def test_configurations_that_do_not_fit_are_refused_in_words() -> None:
 
 
 def test_heads_that_cannot_be_cut_evenly_are_refused() -> None:
-    """Four heads: three ranks could cut the matrix (384 columns), but not the heads."""
+    """Four heads: the matrix (384 columns) is divisible by three ranks, but the heads are not."""
     mesh: Any = SimpleNamespace(size=lambda: 3)
     with pytest.raises(ValueError, match="4 attention heads"):
         cut_by_plan(_network("gpt"), mesh)

@@ -1,4 +1,4 @@
-"""A model is packed by a process of its own, as one zip that says what is in it."""
+"""A model is packed in a separate process into one zip that describes its contents."""
 
 from __future__ import annotations
 

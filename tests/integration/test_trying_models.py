@@ -1,4 +1,4 @@
-"""Trained models answer from processes of their own: killed, stopped and starved ones are replaced."""
+"""Trained models answer from separate processes; killed, stopped and starved processes are replaced."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def about(run: RunDirectory, step: int | None, **question: Any) -> dict[str, Any
 
 
 def templates() -> list[psutil.Process]:
-    """Return the live children of this process that fork the processes that answer."""
+    """Return the live children of this process that fork the answering processes."""
     alive = [child for child in psutil.Process().children() if _is_alive(child)]
     return [child for child in alive if "trainers.predict.server" in child.cmdline()]
 
 
 def forks() -> list[psutil.Process]:
-    """Return the live processes that answer."""
+    """Return the live answering processes."""
     return [fork for template in templates() for fork in template.children() if _is_alive(fork)]
 
 

@@ -1,4 +1,4 @@
-"""What is killed or suspended on one of two nodes, on every engine: true states, no process left."""
+"""Processes killed or suspended on one of two nodes, on every engine: correct states, no process remains."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE_S = 180.0
 
 @pytest.fixture
 def begin(two_nodes: TwoNodes, tmp_path: Path) -> Iterator[Callable[..., RunDirectory]]:
-    """Start a run and wait until it has done a step; whatever is left of it is ended."""
+    """Return a function that starts a run and waits for its first step. Kills the runs afterwards."""
     begun: list[RunDirectory] = []
 
     def make(**values: Any) -> RunDirectory:

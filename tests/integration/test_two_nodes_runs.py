@@ -1,4 +1,4 @@
-"""Runs over two nodes on every engine: at once, on a full disk, resumed on another number of nodes."""
+"""Runs on two nodes on every engine: concurrent, on a full disk, resumed on another number of nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE_S = 180.0
 
 
 def losses(run: RunDirectory) -> dict[int, float]:
-    """Return the loss of each step; of one that was done twice, the later."""
+    """Return the loss of each step; for a repeated step, the later one."""
     return {event["step"]: event["loss"] for event in events.read_all(run.events) if event["kind"] == "step"}
 
 
@@ -33,7 +33,7 @@ def make(folder: Path, num_nodes: int, nproc_per_node: int, **values: Any) -> Ru
 
 
 def test_a_run_of_two_nodes_goes_on_with_the_same_losses_on_one(two_nodes: TwoNodes, tmp_path: Path) -> None:
-    # A sum that two threads compute is rounded otherwise than one thread's.
+    # The rounding of a sum depends on the number of threads.
     two_nodes.leave_one_core_each()
     whole, parts = (make(tmp_path, 2, 1, max_steps=30, checkpoint_every_steps=10) for _ in range(2))
     two_nodes.launch(whole)

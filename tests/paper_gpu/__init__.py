@@ -1,4 +1,4 @@
-"""GPUs on paper, which torch's real CUDA build takes for real ones; docs/paper-gpu.md says what that shows.
+"""Simulated ("paper") GPUs that torch's real CUDA build accepts; docs/paper-gpu.md says what they can show.
 
 python -m tests.paper_gpu T4x2 -- COMMAND …     # run a program on two paper T4s
 """
@@ -19,8 +19,8 @@ def environment(gpus: str, build: Path, state: Path, *, driver: int = 580, **mor
 
     Args:
         gpus: as in PAPER_GPU, such as `T4x2`.
-        build: the folder that tests.paper_gpu.build has filled.
-        state: a folder for what the processes share; those of one machine have the same.
+        build: the output folder of tests.paper_gpu.build.
+        state: a folder for state shared between processes; the same for all processes of a machine.
         driver: the branch of the driver.
         more: other variables.
     """
@@ -38,7 +38,7 @@ def environment(gpus: str, build: Path, state: Path, *, driver: int = 580, **mor
 
 
 def _before(variable: str, folder: Path) -> str:
-    """Return the variable's search path with this folder first; other folders of paper GPUs are left out."""
+    """Return the variable's search path with this folder first, without folders of other paper GPUs."""
     found = [path for path in os.environ.get(variable, "").split(os.pathsep) if path]
     ours = (str(HERE), os.environ.get(BUILD, str(HERE)))
     return os.pathsep.join([str(folder), *(path for path in found if not path.startswith(ours))])

@@ -1,8 +1,8 @@
-"""Builds the paper GPU's libraries with the headers that torch's CUDA wheel brings.
+"""Build the paper GPU's libraries with the headers in torch's CUDA wheel.
 
     python -m tests.paper_gpu.build FOLDER      # with the Python that has this torch
 
-The folder then holds `libpaper_cuda.so` (cudart, cuBLAS and NCCL, for LD_PRELOAD), `libpaper_torch.so`
+The folder then contains `libpaper_cuda.so` (cudart, cuBLAS and NCCL, for LD_PRELOAD), `libpaper_torch.so`
 (computes torch's CUDA operators on the CPU), and `driver/` and `driver_before_510/` with libcuda and NVML.
 """
 
@@ -22,21 +22,21 @@ SOURCES = Path(__file__).parent / "cpp"
 # The libraries whose functions torch finds in libpaper_cuda.so first.
 REPLACED = ("libcudart.so", "libcublas.so", "libcublasLt.so", "libnccl.so")
 RUNTIME = ("runtime", "memory", "cublas", "nccl")
-# Functions of cuBLAS that prepare a computation, or release something: no launch.
+# Functions of cuBLAS that prepare a computation or release a resource: no launch.
 PREPARING = re.compile(
     r"cublas(Lt)?(Create|Destroy|Set|Get|MatmulDesc|MatrixLayout|MatmulPreference|MatmulAlgo)"
 )
-# NVIDIA's headers of 16-bit numbers need libcu++, which is in none of torch's packages; nothing uses them.
+# NVIDIA's headers of 16-bit numbers need libcu++, which none of torch's packages contains; they are not used.
 WITHOUT_HALF = ("-D__CUDA_FP16_H__", "-D__CUDA_BF16_H__", "-D__CUDA_FP8_H__")
 
 
 def build(folder: Path) -> None:
-    """Build into the folder what is not there, or was built from other sources or for another torch."""
+    """Build the libraries that are missing or were built from other sources or for another torch."""
     for name in ("driver", "driver_before_510", "objects"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        # Only this one is compiled against torch's own headers, which takes most of the time.
+        # Only this library is compiled against torch's headers, which takes most of the time.
         _unless_built(folder / "libpaper_torch.so", ["dispatch"], _build_dispatch)
         _unless_built(folder / "libpaper_cuda.so", RUNTIME, _build_runtime)
         for name, options in {"driver": [], "driver_before_510": ["-DBEFORE_510"]}.items():
@@ -54,7 +54,7 @@ def build(folder: Path) -> None:
 
 
 def _unless_built(target: Path, sources: Sequence[str], make: Callable[[Path], object]) -> None:
-    """Make a target unless it exists and its stamp is the hash of its sources, of this file and of torch."""
+    """Build a target unless it exists and its stamp is the hash of its sources, of this file and of torch."""
     content = hashlib.sha256(f"torch {version('torch')}".encode())
     headers = sorted(SOURCES.glob("*.h"))
     for path in [Path(__file__), *headers, *(SOURCES / f"{name}.cpp" for name in sources)]:
@@ -90,7 +90,7 @@ def _site_packages() -> Path:
 def _includes() -> list[str]:
     site = _site_packages()
     toolkits = sorted((site / "nvidia").glob("cu*/include"))
-    # crt/host_defines.h is in none of NVIDIA's packages that torch asks for, but in Triton's.
+    # crt/host_defines.h is only in Triton's package, in none of NVIDIA's packages that torch requires.
     folders = [*toolkits, site / "nvidia/nccl/include", site / "triton/backends/nvidia/include"]
     for folder in folders:
         if not folder.is_dir():
@@ -118,9 +118,10 @@ def _symbols(path: Path, kind: str) -> set[str]:
 
 
 def _rest_of_functions(objects: Sequence[Path]) -> list[str]:
-    """Return C code of the functions that torch needs of the replaced libraries and that are not in cpp/.
+    """Return C code of the functions of the replaced libraries that torch needs and cpp/ lacks.
 
-    Those of cuBLAS succeed, and count a launch if they compute. The others say that they are not simulated.
+    Those of cuBLAS succeed, and count a launch if they compute. The remaining ones report that they are not
+    simulated.
     """
     site = _site_packages()
     written = set().union(*(_symbols(path, "--defined-only") for path in objects))

@@ -1,4 +1,4 @@
-"""What the tests of the paper GPU need: `make paper-gpu` runs them in a process that has paper GPUs."""
+"""Fixtures of the tests of the paper GPU: `make paper-gpu` runs them in a process with paper GPUs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.harness import REPOSITORY
 from tests.paper_gpu import BUILD, environment
 
 WITHIN_S = 300.0
-# Runs a program on GPUs of its own and returns the JSON that it prints in its last line.
+# Runs a program on separate GPUs and returns the JSON in the last line of its output.
 OnGpus = Callable[..., Any]
 
 
@@ -38,7 +38,7 @@ def state(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def on_gpus(build: Path, state: Path) -> OnGpus:
-    """Return a function that runs Python code on GPUs of the test's own."""
+    """Return a function that runs Python code on GPUs that only this test uses."""
 
     def run(gpus: str, code: str, *, driver: int = 580, num_ranks: int = 1, **variables: str) -> Any:
         command = [sys.executable, "-c", code]

@@ -43,7 +43,7 @@ print(json.dumps(found))
 
 @pytest.fixture(scope="module")
 def both(build: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict[str, int]]]:
-    """Return the same counts of a process that computes and of one that does not."""
+    """Return the counts of a process that computes and of one that only launches."""
     import os
 
     from tests.paper_gpu import environment

@@ -1,4 +1,4 @@
-"""What NVML and torch say of the simulated machine: profiles, MIG, drivers, other people's processes."""
+"""NVML's and torch's view of the simulated machine: profiles, MIG, drivers, processes of other users."""
 
 from __future__ import annotations
 
@@ -152,16 +152,16 @@ def test_another_process_holds_memory_and_computes_until_it_ends(on_gpus: OnGpus
         assert found["processes"] == [[other.pid, 3000 * MIB, False]]
         assert found["held"] == 3000 * MIB
         assert found["reading"]["utilization_percent"] == 80
-        assert found["reading"]["memory_used_bytes"] == 3500 * MIB  # with what the driver reserves
+        assert found["reading"]["memory_used_bytes"] == 3500 * MIB  # including the driver's reserve
         free = on_gpus("T4", "import torch; print(torch.cuda.mem_get_info()[0])")
-        assert free == (15360 - 3000 - 400) * MIB  # a context takes 400
+        assert free == (15360 - 3000 - 400) * MIB  # a context takes 400 MiB
         other.kill()
     found = on_gpus("T4", READINGS)
     assert (found["processes"], found["held"], found["reading"]["utilization_percent"]) == ([], 0, 0)
 
 
 def test_processes_that_draw_and_those_of_another_container_are_listed(on_gpus: OnGpus, state: Path) -> None:
-    nobody = 2**22 + 5  # no Linux gives out such a pid
+    nobody = 2**22 + 5  # above the largest PID of Linux
     occupy(state, 0, os.getpid(), memory_bytes=MIB, draws=True)
     occupy(state, 0, nobody, memory_bytes=2 * MIB, is_elsewhere=True)
     assert on_gpus("T4", READINGS)["processes"] == [
@@ -184,7 +184,7 @@ print(json.dumps([before[0], who(), held]))
     before, after, held = on_gpus("T4x2", code)
     assert before == [[], []]
     assert after == [[], [True]]
-    assert held == (400 + 20) * MIB  # torch's allocator takes 20 MiB for a tensor of 4
+    assert held == (400 + 20) * MIB  # torch's allocator reserves 20 MiB for a tensor of 4 MiB
 
 
 def test_a_gpu_is_utilized_while_its_streams_execute(on_gpus: OnGpus) -> None:

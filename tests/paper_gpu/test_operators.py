@@ -1,4 +1,4 @@
-"""Operators and modules compute on paper GPUs what they compute on the CPU, and fail as on a GPU."""
+"""Operators and modules compute the same on paper GPUs as on the CPU, and fail as on a GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _on_paper(build: Path) -> None:
 
 
 class Recurrent(nn.Module):
-    """Return the outputs and the last state; the state's gradient goes through the cell as well."""
+    """Returns the outputs and the last state, whose gradient also flows through the cell."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -185,7 +185,7 @@ def test_the_host_does_not_wait_for_kernels_and_an_event_does() -> None:
 
 
 def test_a_stream_reads_old_values_unless_it_waits_for_the_writer() -> None:
-    """What a missing wait_stream breaks on a GPU is broken here, too."""
+    """A missing wait_stream causes the same error as on a GPU."""
     writer, values = torch.cuda.Stream(), torch.zeros(4, device="cuda")
     torch.cuda.synchronize()
     with torch.cuda.stream(writer):

@@ -1,4 +1,4 @@
-"""What the page makes of divided GPUs and of old drivers, asked of the real NVML client."""
+"""The page on divided GPUs and with old drivers, through the real NVML client."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Scripts in common styles, as users bring them. No line knows that it is watched; LOSSES names a file."""
+"""User scripts in common styles. They do not contain any watching code; LOSSES names an output file."""

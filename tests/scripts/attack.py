@@ -1,4 +1,4 @@
-"""Tries to leave the sandbox; prints what it got as JSON. Arguments: the page, data, another run, a port."""
+"""Tries to escape the sandbox and prints the results as JSON. Arguments: page, data, another run, port."""
 
 import json
 import os

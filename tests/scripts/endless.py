@@ -1,4 +1,4 @@
-"""Trains until it is stopped. Arguments: `asks` for should_stop, `hangs` on rank 1 after five steps."""
+"""Trains until it is stopped. Arguments: `asks` polls should_stop, `hangs` on rank 1 after five steps."""
 
 import sys
 import time

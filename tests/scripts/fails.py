@@ -1,4 +1,4 @@
-"""Fails on rank 1 in step 3, in a function of its own."""
+"""Fails on rank 1 in step 3, in a separate function."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""Uses many ways to ask for a GPU: all of them have no effect on CPU ranks."""
+"""Requests a GPU in many ways; none has an effect on CPU ranks."""
 
 import os
 

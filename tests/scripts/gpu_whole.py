@@ -1,4 +1,4 @@
-"""Asks for NCCL and GPUs, with a fixed port and a world size in the text; no sampler and no seed."""
+"""Requests NCCL and GPUs, with a hard-coded port and world size; no sampler and no seed."""
 
 import os
 

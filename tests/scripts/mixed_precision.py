@@ -24,7 +24,7 @@ for step in range(30):
     before = scaler.get_scale()
     scaler.step(optimizer)
     scaler.update()
-    if scaler.get_scale() >= before:  # else the step was skipped
+    if scaler.get_scale() >= before:  # otherwise the step was skipped
         losses.append(loss.item())
 with open(f"{os.environ['LOSSES']}.{rank}", "w") as file:
     file.writelines(f"{loss.hex()}\n" for loss in losses)

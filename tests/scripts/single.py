@@ -1,4 +1,4 @@
-"""No ranks at all: one process, a class, an evaluation after each epoch, a checkpoint at the end."""
+"""A single process without ranks: a class, an evaluation after each epoch, a checkpoint at the end."""
 
 import os
 import tempfile

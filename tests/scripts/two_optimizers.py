@@ -18,7 +18,7 @@ for _ in range(16):
     real, noise = torch.randn(32, 2), torch.randn(32, 4)
     fake = generator(noise)
     critic_optimizer.zero_grad()
-    # One pass through DDP for each backward, as it requires.
+    # DDP requires one forward pass for each backward pass.
     scores = critic(torch.cat([real, fake.detach()]))
     critic_loss = criterion(scores, torch.cat([torch.ones(32, 1), torch.zeros(32, 1)]))
     critic_loss.backward()

@@ -1,4 +1,4 @@
-"""One mistake by name: each is a variant of the correct script that `none` runs."""
+"""One mistake, selected by name: each is a variant of the correct script, which `none` runs."""
 
 import os
 import sys

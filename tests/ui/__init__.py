@@ -1,1 +1,1 @@
-"""The page in a real browser, each page of it in its folder."""
+"""Tests of the pages in a real browser, with one folder per page."""

@@ -1,4 +1,4 @@
-"""A served page over a fresh runs directory, and a real Chromium to look at it."""
+"""Fixtures of the UI tests: a served page over a fresh runs directory, and a real Chromium."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from trainers.contract.rundir import RunDirectory
 
 LOCAL = ("http://127.0.0.1", "data:", "blob:")
 STILL_MS = 250
-# Two cores serve the page, train and draw, perhaps for others as well; only what fails waits so long.
+# Upper bound that only failing tests reach: two possibly shared cores serve the page, train and draw.
 expect.set_options(timeout=page_driver.PAGE_TIMEOUT_MS)
 
 
-# Playwright keeps an event loop running in the thread that uses it: no other test may meet it.
+# Playwright keeps an event loop running in its thread. Package scope keeps it away from other tests.
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     if page_driver.find_browser() is None:
@@ -39,7 +39,9 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def runs_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The one runs directory of the shared server; a test ends its own runs, or `no_run_left` does."""
+    """Return the runs directory of the shared server. A test ends its own runs; `no_run_left` kills the
+    others.
+    """
     return tmp_path_factory.mktemp("page") / "runs"
 
 
@@ -50,16 +52,16 @@ def no_run_left(runs_dir: Path) -> Iterator[None]:
 
 
 def kill_runs(runs_dir: Path) -> None:
-    """Kill whatever a test left running."""
+    """Kill all runs that a test has left running."""
     for path in runs_dir.iterdir() if runs_dir.is_dir() else []:
         for process in processes_of(RunDirectory(path)):
-            with contextlib.suppress(psutil.NoSuchProcess):  # it ended by itself at this moment
+            with contextlib.suppress(psutil.NoSuchProcess):  # the process has just ended
                 process.kill()
 
 
 @pytest.fixture(scope="session")
 def server(runs_dir: Path) -> Iterator[Server]:
-    """The page that most tests share; its runs are forked from the template of this pytest worker."""
+    """Serve the page that most tests share; its runs are forked from this pytest worker's template."""
     with contextlib.ExitStack() as stack:
         with page_driver.variables_set({torch_template.ADDRESS: torch_template.address()}):
             page = page_driver.serve(runs_dir, page_driver.NO_STANDBY, program=torch_template.PAGE)
@@ -73,7 +75,7 @@ def client(server: Server) -> Client:
 
 
 class Watched:
-    """A page with everything it asked of the network and complained about."""
+    """A page that records all its requests and errors."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -92,9 +94,9 @@ class Watched:
             self._under_way.add(request)
 
     def wait_until_answered(self) -> None:
-        """Wait until a form has the answers to all that it has asked, and asks nothing more because of them.
+        """Wait until the form has received all responses and sends no further requests.
 
-        An answer that comes late would take back what is picked meanwhile.
+        A late response would overwrite values entered in the meantime.
         """
         two_frames = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
         num_quiet = 0
@@ -113,12 +115,12 @@ class Watched:
 
     @property
     def foreign_requests(self) -> list[str]:
-        """The requests to any host but our own."""
+        """Return the requests to hosts other than this one."""
         return [url for url in self.requests if not url.startswith(LOCAL)]
 
 
 def wait_until_in_place(element: Locator) -> FloatRect:
-    """Return where an element is, as soon as nothing above it comes or goes any more."""
+    """Return the position of an element once it no longer moves."""
     boxes: list[FloatRect | None] = [None]
 
     def is_in_place() -> bool:
@@ -136,5 +138,5 @@ def watched(browser: Browser) -> Iterator[Watched]:
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     page.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
     yield Watched(page)
-    page.unroute_all(behavior="wait")  # what is still being answered would fail in the next test
+    page.unroute_all(behavior="wait")  # pending requests would fail in the next test
     page.close()

@@ -1,4 +1,4 @@
-"""axe-core checks every page, light and dark, wide and narrow: it finds nothing at all."""
+"""axe-core finds no violations on any page, light and dark, wide and narrow."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tools import page_driver
 
 pytestmark = pytest.mark.ui
 
-# Each page says so while it waits for what it shows.
+# Each page shows a loading message until its content arrives.
 HAS_LOADED = "() => [...document.querySelectorAll('.ddp-loading')].every((waiting) => waiting.hidden)"
-# Wide, where most is shown, in both colours; what is narrow has no colours of its own.
+# Wide windows show most content and are tested in both themes; narrow ones have no separate colours.
 LOOKS = {
     "light": {"width": 1440, "height": 900, "dark": False},
     "dark": {"width": 1440, "height": 900, "dark": True},
@@ -49,7 +49,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def test_the_first_page(browser: Browser, site: Site, look: str) -> None:
     page = _open(browser, site.address, look)
     page.locator(".ddp-equation").wait_for()
-    # What is folded away is looked at as well.
+    # Include the content of closed sections.
     closed = page.locator("button.label-wrap:not(.open)")
     while closed.count() > 0:
         closed.first.click()
@@ -98,7 +98,7 @@ def test_every_other_page_that_the_first_one_links_to(browser: Browser, site: Si
 
 
 def wait_until_still(page: Page) -> None:
-    """Wait until nothing folds, slides or fades any more: colours in between are nobody's."""
+    """Wait until all animations have ended, because intermediate colours are not part of the design."""
     page.wait_for_function(
         """() => document.getAnimations().every((animation) =>
           animation.playState !== "running" || animation.effect.getComputedTiming().endTime === Infinity)"""
@@ -120,7 +120,7 @@ def _assert_accessible(page: Page) -> None:
 
 
 def _in_words(violation: dict[str, Any]) -> str:
-    """Name the rule, why it matters and each element that breaks it, with what axe says about it."""
+    """Return the rule, its impact and each violating element with axe's explanation."""
     lines = [f"{violation['id']} ({violation['impact']}): {violation['help']} {violation['helpUrl']}"]
     for node in violation["nodes"]:
         lines.append(f"  {' '.join(map(str, node['target']))}\n    {node['html'][:200]}")
@@ -134,7 +134,7 @@ SMALL_WINDOWS = {
     "phone": (390, 844),
     "phone, on its side": (844, 390),
 }
-# The bar that covers the focused element at some place, or nothing.
+# The bar that covers the focused element, or "".
 COVERED_BY = """() => {
   const element = document.activeElement, box = element.getBoundingClientRect();
   const popups = '.options, [role=listbox], [role=tooltip], .ddp-toasts';
@@ -149,7 +149,7 @@ COVERED_BY = """() => {
   return "";
 }"""
 FOCUSED = "() => document.activeElement.outerHTML.slice(0, 120)"
-# Chart by chart: whether a tool lies on the words of the horizontal axis.
+# The charts in which a tool overlaps the title of the horizontal axis.
 COVERS_TITLE = """() => [...document.querySelectorAll('.ddp-chart')].filter((chart) => {
   const title = chart.querySelector('.xtitle')?.getBoundingClientRect();
   return title && [...chart.querySelectorAll('.modebar-btn')].some((tool) => {
@@ -172,12 +172,12 @@ NUM_STOPS = """(bars) => bars.map((bar) =>
 def test_what_has_the_focus_is_never_below_a_bar(
     browser: Browser, site: Site, size: str, has_tour: bool
 ) -> None:
-    """Forwards and backwards through the first page (WCAG 2.4.11)."""
+    """Move the focus forwards and backwards through the first page (WCAG 2.4.11)."""
     width, height = SMALL_WINDOWS[size]
     page = browser.new_page(viewport={"width": width, "height": height})
     page.goto(site.address)
     page.locator(".ddp-equation").wait_for()
-    page.locator(".ddp-live-strip").wait_for()  # it comes late, and moves what is below it
+    page.locator(".ddp-live-strip").wait_for()  # it appears late and moves the content below
     tour = page.get_by_role("region", name="A short tour")
     tour.wait_for()
     if not has_tour:

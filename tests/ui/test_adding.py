@@ -1,4 +1,4 @@
-"""The examples of docs/adding.md on the page: form, sentence, chart and insight of what it never knew."""
+"""The examples of docs/adding.md on the page: form, description, chart and insight of added plug-ins."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SENTENCE = "After backward, gradients are averaged piece by piece; no rank compu
 
 @pytest.fixture(scope="module")
 def copied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Serve the page of a copy of the repository to which all examples were added."""
+    """Serve the page of a copy of the repository with all examples."""
     root = adding.copy_with_examples(tmp_path_factory.mktemp("copy"))
     runs_dir, port = root / "runs", page_driver.free_port()
     options = ["--no-browser", "--port", str(port), "--runs-dir", str(runs_dir), page_driver.NO_STANDBY]

@@ -1,4 +1,4 @@
-"""All pages have one design: grid, background, radii, navigation; and little above what they are about."""
+"""All pages share one design: grid, background, radii, navigation, and little space above the content."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ CARDS = {
     "learn": ".ddp-card",
 }
 CONTROLS = {"train": "#field-batch_size input", "runs": ".ddp-search", "run": ".ddp-actions .ddp-button"}
-# What each page is about begins here.
+# The element with which the content of each page begins.
 CONTENT = {
     "learn": ".ddp-lessons",
     "train": ".ddp-presets",
     "runs": ".ddp-list-tools",
     "run": ".ddp-bar",
     "live": ".ddp-bar",
-    # The first ones are of engines that this page does not have.
+    # The first cards belong to engines that this page does not use.
     "machine": ".ddp-card:visible",
     "queue": ".ddp-card:visible",
 }
@@ -102,7 +102,7 @@ class Site:
     live_run_id: str
 
     def pages(self) -> dict[str, str]:
-        """Return the address of each page."""
+        """Return the URL of each page."""
         return {
             "train": self.address,
             "runs": f"{self.address}/runs",
@@ -152,7 +152,7 @@ def test_what_is_above_the_content_takes_a_quarter_of_a_small_screen(
             _open(page, address)
             content = page.locator(CONTENT[name]).first
             if name == "train":
-                page.locator(".ddp-live-strip").wait_for()  # a run goes on: the banner is there
+                page.locator(".ddp-live-strip").wait_for()  # the banner appears, because a run is live
             top = wait_until_in_place(content)["y"]
             assert top <= size[1] / 4, f"{name}: the content begins at {top} of {size[1]} px"
             assert page.evaluate(NUM_LINES_OF_NAVIGATION) == 1, name
@@ -196,7 +196,7 @@ def test_a_run_is_printed_whole_and_without_buttons(browser: Browser, site: Site
         page.locator(".ddp-log").evaluate("(log) => log.append('a line\\n'.repeat(500))")
         page.emulate_media(media="print")
         tabs = page.locator(".ddp-tabs button").count()
-        # In one call: parts of the page that arrive meanwhile would change which button is the n-th.
+        # Evaluated in one call: parts of the page that arrive later would change the indices of the buttons.
         shown = page.locator("button:not([data-term], td button), select, input").evaluate_all(
             """(controls) => controls
               .filter((control) => control.checkVisibility({visibilityProperty: true}))
@@ -206,7 +206,7 @@ def test_a_run_is_printed_whole_and_without_buttons(browser: Browser, site: Site
         assert tabs > 1
         log = page.locator(".ddp-log")
         assert log.evaluate("(log) => log.scrollHeight <= log.clientHeight"), "no line is cut off"
-        # All at once, as on the way to paper: no chart is drawn anew for the narrower page.
+        # Evaluated in one call, as for printing: no chart is redrawn for the narrower page.
         charts = page.evaluate("""() => {
           dispatchEvent(new Event("beforeprint"));
           document.body.style.width = "700px";
@@ -227,7 +227,7 @@ def test_a_run_is_printed_whole_and_without_buttons(browser: Browser, site: Site
 
 @contextlib.contextmanager
 def _window(browser: Browser, site: Site, size: tuple[int, int], *, dark: bool = False) -> Iterator[Page]:
-    """Open a window that has been to the site before: it has the typeface from the first moment."""
+    """Open a window that has visited the site before, so that the font is cached."""
     context = browser.new_context(
         viewport={"width": size[0], "height": size[1]}, color_scheme="dark" if dark else "light"
     )

@@ -60,7 +60,7 @@ def test_every_endpoint_drives_a_run(client: Client, runs_dir: Path) -> None:
     client.predict(run_id, api_name="/stop_run")
     wait_until("the stop", lambda: status()["state"] == "stopped", ANSWER_TIMEOUT_S)
     assert status()["exit_code"] == 0
-    # The process that wrote this ends a moment later.
+    # The process that wrote the status ends shortly afterwards.
     wait_until("no process being left", lambda: processes_of(run) == [], ANSWER_TIMEOUT_S)
 
 
@@ -134,13 +134,13 @@ def test_the_page_has_no_torch_in_it(server: Server) -> None:
 
 
 def test_a_stream_gives_a_snapshot_then_what_is_new(server: Server, client: Client) -> None:
-    # With so few steps a second that whoever is slow is not sent all of it anew.
+    # With so few steps per second that a slow client does not receive a new snapshot.
     run_id = client.predict(SMALL | {"model": "vit"}, api_name="/start_run")["run_id"]
     wait_until("steps", lambda: client.predict(run_id, api_name="/run_status")["step"] > 5, START_TIMEOUT_S)
     with urllib.request.urlopen(f"{server.address}/live/runs/{run_id}/stream", timeout=180) as response:
         first = _next_message(response)
         second = _next_message(response)
-        while "loss" not in second["traces"]:  # other news came first
+        while "loss" not in second["traces"]:  # other updates came first
             second = _next_message(response)
     assert first["type"] == "snapshot"
     assert second["type"] == "delta"
@@ -149,7 +149,7 @@ def test_a_stream_gives_a_snapshot_then_what_is_new(server: Server, client: Clie
     assert seen[0] == 1
     assert all(step > seen[-1] for step in new)
     assert second["cursor"] >= first["cursor"]
-    # A client that was away says where it was and gets only what it missed.
+    # A client that reconnects sends its cursor and receives only the missing events.
     again = get(server, f"/live/runs/{run_id}/poll?since={first['cursor']}")
     assert again["type"] == "delta"
     assert again["traces"]["loss"]["x"][0] == seen[-1] + 1

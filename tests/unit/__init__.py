@@ -1,1 +1,1 @@
-"""No process of a job, no GPU: the modules by themselves."""
+"""Unit tests: modules in isolation, without training processes and GPUs."""

@@ -1,4 +1,4 @@
-"""Whole checkpoints without torch: as training leaves them, but for what is in the tensors."""
+"""Complete checkpoints written without torch; the tensor files contain placeholder bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainers.files.json_files import write_json_atomically
 def leave_checkpoint(
     run: RunDirectory, step: int, *, saved_unix_s: float | None = None, num_train: int = 8000, **progress: Any
 ) -> None:
-    """Leave a whole checkpoint of one rank."""
+    """Write a complete checkpoint of one rank."""
     folder = run.checkpoints / f"step_{step}"
     folder.mkdir(parents=True)
     where = {"step": step, "epoch": 0, "samples_in_epoch": 0, "num_evaluations_without_best": 0} | progress

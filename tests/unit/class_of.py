@@ -1,4 +1,4 @@
-"""A small class for the tests of logging in: accounts whose passwords cost next to nothing."""
+"""A small class for the login tests: accounts whose passwords are cheap to hash."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ CHEAP = {"n": 2, "r": 1, "p": 1}
 
 
 def password_of(person: Person) -> str:
-    """Return a person's password."""
+    """Return the password of an account."""
     return f"password-of-{person.name}"
 
 
 def cheap(password: str) -> dict[str, Any]:
-    """Return what is kept of a password, hashed with next to no work."""
+    """Return the stored form of a password, hashed at minimal cost."""
     found = hashlib.scrypt(password.encode(), salt=b"salt", n=2, r=1, p=1, dklen=32)
     return {"method": "scrypt", **CHEAP, "salt": b"salt".hex(), "hash": found.hex()}
 
 
 def make(path: Path, *people: Person) -> AccountFile:
-    """Write a file of accounts."""
+    """Write an accounts file."""
     file = AccountFile(path)
     with file.changing() as accounts:
         for person in people or (ANN, BOB, EVE):

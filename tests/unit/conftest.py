@@ -1,4 +1,4 @@
-"""One thread for torch: small tensors gain nothing from more, and other jobs on the machine lose."""
+"""One thread for torch: more do not speed up small tensors and slow down other jobs on the machine."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ import torch
 
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> None:
-    """Compute on one thread in all unit tests."""
+    """Run torch on one thread in all unit tests."""
     torch.set_num_threads(1)

@@ -1,10 +1,10 @@
-"""Stands in for `python -m trainers.check_machine`: says the states it is told to, and checks nothing.
+"""Substitute for `python -m trainers.check_machine`: prints the requested states and checks nothing.
 
     python -m tests.unit.fake_check_program WHAT --runs-dir RUNS --check-id ID --json
 
-WHAT is `ends` (one check after the other, then kept), `waits` (until it is told to end),
-`waits_on_gpus` (the same, on GPUs), `lingers` (it says that it has ended, and then waits), `deaf` (it does
-not hear that it shall end), `babbles` (what it says is no state) or `fails` (it cannot begin).
+WHAT is `ends` (runs to the end and saves the result), `waits` (waits for SIGTERM), `waits_on_gpus` (the same,
+on GPUs), `lingers` (reports the end, then waits), `deaf` (ignores SIGTERM), `babbles` (prints a line that is
+not a state) or `fails` (exits with an error at the start).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TITLES = {"disk": "Disk of the runs", "kill": "A rank that is killed", "driver":
 
 
 def state_of(check_id: str, state: str, num_done: int, kind: str = "cpu") -> dict[str, Any]:
-    """Return a made-up state in which so many checks are done: one passed, one failed, one was skipped."""
+    """Return a made-up state in which `num_done` checks are done: one passed, one failed, one skipped."""
     results = ("passed", "failed", "skipped")
     findings = [
         {
@@ -57,7 +57,7 @@ def state_of(check_id: str, state: str, num_done: int, kind: str = "cpu") -> dic
 
 
 def main() -> None:
-    """Do what is told."""
+    """Run the requested behaviour."""
     parser = argparse.ArgumentParser()
     parser.add_argument("what")
     parser.add_argument("--runs-dir", type=Path, required=True)

@@ -1,4 +1,4 @@
-"""Torch for the CPU, told that it was built for CUDA: what its own Python asks the driver is noted."""
+"""A CPU build of torch, patched to look like a CUDA build, that records its calls to the driver."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 
 from tests.harness import REPOSITORY
 
-# Each call with what CUDA_VISIBLE_DEVICES was then. The driver that is made up here names one GPU.
+# Each call is recorded with the value of CUDA_VISIBLE_DEVICES at that time. The fake driver reports one GPU.
 PREAMBLE = """
 import json, os, sys, types
 import torch
@@ -37,7 +37,7 @@ torch.backends.cuda.is_built = lambda: True
 
 
 def calls_of(script: str, *arguments: str, **variables: str) -> list[tuple[str, str | None]]:
-    """Return what a script on such a build calls, each with what CUDA_VISIBLE_DEVICES was then."""
+    """Return the calls that a script makes on such a build, each with CUDA_VISIBLE_DEVICES at that time."""
     program = f"{PREAMBLE}\n{script}\nprint(json.dumps(calls), flush=True)\nos._exit(0)\n"
     environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     told = subprocess.run(

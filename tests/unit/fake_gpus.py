@@ -1,4 +1,4 @@
-"""A made-up driver of NVIDIA's with GPUs of several kinds; nothing of it is a GPU."""
+"""A fake NVIDIA driver with several kinds of GPUs; no real GPU is used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class FakeGpu:
-    """What the made-up driver answers of one GPU; `pids` compute on it."""
+    """The fake driver's answers for one GPU; `pids` are the processes that compute on it."""
 
     uuid: str
     name: str = "NVIDIA Fake 80GB"
@@ -23,7 +23,7 @@ class FakeGpu:
 
 
 class FakeNvml:
-    """Answers as pynvml does, a handle being the GPU, or its MIG instance, itself."""
+    """Fake of pynvml; a handle is the `FakeGpu` itself, for a GPU and for a MIG instance."""
 
     NVMLError = RuntimeError
 
@@ -100,11 +100,11 @@ class FakeNvml:
 
 
 class MismatchError(Exception):
-    """What pynvml raises for a function without a version that the driver lacks: no NVMLError."""
+    """Error that pynvml raises for an unversioned function that the driver lacks; not an NVMLError."""
 
 
 class OldNvml(FakeNvml):
-    """A driver before 510: no third version of the lists of processes, no second of the memory."""
+    """A driver before 510: no v3 functions for process lists and no v2 function for memory."""
 
     NVMLLibraryMismatchError = MismatchError
 

@@ -1,4 +1,4 @@
-"""A made-up pip that downloads nothing, in an environment of its own (python -m tests.unit.fake_pip)."""
+"""A fake pip that downloads nothing, in its own environment (python -m tests.unit.fake_pip)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if sys.argv[1] not in ("--version", "config"):
 
 
 def make_environment(folder: Path) -> None:
-    """Make an environment with the made-up pip."""
+    """Create an environment with the fake pip."""
     venv.create(folder, with_pip=False)
     (site,) = folder.glob("lib/python3*/site-packages")
     (site / "pip").mkdir()

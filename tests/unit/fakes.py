@@ -1,4 +1,4 @@
-"""Small stand-ins for the parts a unit test has no use for."""
+"""Small substitutes for parts that unit tests do not need."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from trainers.parallel.process_group import World
 
 @dataclass(frozen=True, kw_only=True)
 class LoneWorld(World):
-    """A world in which sums are this rank's own: no process group is needed."""
+    """A world that sums over this rank alone: no process group is needed."""
 
     def sum(self, values: Tensor) -> Tensor:
         return values
 
 
 def world_of(world_size: int, rank: int = 0) -> LoneWorld:
-    """Return rank `rank` of `world_size` CPU ranks, alone."""
+    """Return CPU rank `rank` of `world_size`, without the other ranks."""
     return LoneWorld(rank=rank, local_rank=rank, world_size=world_size, node=0, device=torch.device("cpu"))

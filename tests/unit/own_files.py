@@ -1,4 +1,4 @@
-"""Small data of a person's own for the tests, and what is said about it."""
+"""Small custom data sets for the tests, and the problems reported for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainers.plugins import inspect_data
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep what is prepared in a folder of the test's own."""
+    """Store prepared data in a temporary folder."""
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("TRAINERS_CACHE", str(folder))
     return folder
@@ -28,7 +28,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 def make_image(
     path: Path, colour: tuple[int, ...] | int = (200, 30, 30), size: tuple[int, int] = (20, 16)
 ) -> Path:
-    """Write an image of one colour; a whole number makes it grey."""
+    """Write an image of one colour; an integer makes it grey."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("L" if isinstance(colour, int) else "RGB", size, colour).save(path)
     return path
@@ -100,7 +100,7 @@ def write_xlsx(path: Path, rows: Sequence[Sequence[str]], sheets: Sequence[str] 
 
 
 def inspected(path: Path, **options: Any) -> dict[str, Any]:
-    """Return what the inspection process prints."""
+    """Return the output of the inspection process."""
     return inspect_data.inspect(DataOptions(path=str(path), **options), prepare=False)
 
 
@@ -110,7 +110,7 @@ def own(path: Path, **options: Any) -> Own:
 
 
 def faults(path: Path, **options: Any) -> tuple[DataProblem, ...]:
-    """Return the faults for which data is refused; it must be refused."""
+    """Return the faults for which data is rejected; fail if it is accepted."""
     with pytest.raises(DataError) as caught:
         own(path, **options).spec()
     assert all(problem.is_fatal for problem in caught.value.problems)
@@ -118,7 +118,7 @@ def faults(path: Path, **options: Any) -> tuple[DataProblem, ...]:
 
 
 def fault(path: Path, **options: Any) -> DataProblem:
-    """Return the one fault for which data is refused."""
+    """Return the single fault for which data is rejected."""
     found = faults(path, **options)
     assert len(found) == 1, [str(problem) for problem in found]
     assert found[0].hint, "a fault says what to do"
@@ -126,7 +126,7 @@ def fault(path: Path, **options: Any) -> DataProblem:
 
 
 def notes(path: Path, **options: Any) -> list[DataProblem]:
-    """Return what is said of data that can be used."""
+    """Return the notes on data that is accepted."""
     data = own(path, **options)
     data.spec()
     problems: Problems = data.problems

@@ -1,4 +1,4 @@
-"""A supervisor that trains nothing: it keeps the contract of locks, tickets and status, in a thread."""
+"""A fake supervisor that trains nothing: follows the protocol of locks, tickets and status, in a thread."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FOUR_GPUS = tuple(GrantedGpu(index=index, uuid=f"GPU-{index}") for index in rang
 
 
 class FakeDevices(Devices):
-    """A machine with made-up GPUs, and made-up programs on them."""
+    """A machine with fake GPUs and fake programs on them."""
 
     def __init__(self, cpu_ranks: int | None, gpus: tuple[GrantedGpu, ...] = (), **users: Users) -> None:
         self.cpu_ranks = cpu_ranks
@@ -37,7 +37,7 @@ class FakeDevices(Devices):
 
 
 class StandIn:
-    """What `LocalEngine.start_supervisor` returns, as far as the engine looks at it."""
+    """The parts of the result of `LocalEngine.start_supervisor` that the engine uses."""
 
     def __init__(self, run: RunDirectory, ticket: Ticket, *, is_refused: bool = False) -> None:
         assert ticket.grant is not None
@@ -87,7 +87,7 @@ class StandIn:
 
 
 class Supervisors:
-    """Every stand-in that was started, by run."""
+    """All started fake supervisors, with look-up by run."""
 
     def __init__(self) -> None:
         self.started: list[StandIn] = []
@@ -104,12 +104,12 @@ class Supervisors:
         return next(each for each in reversed(self.started) if each.run.run_id == run.run_id)
 
     def end(self, run: RunDirectory) -> None:
-        """Let a run finish, and wait until its files say so."""
+        """Let a run finish, and wait until its files record it."""
         self.of(run).end()
         wait_until("the end", lambda: liveness.read_status(run).state == "finished", 60)
 
     def has_begun(self, run: RunDirectory) -> None:
-        """Wait until a run goes on and has taken its ticket."""
+        """Wait until a run is running and its ticket is claimed."""
         wait_until(f"{run.run_id} running", lambda: liveness.read_status(run).state == "running", 60)
         wait_until("the ticket being taken", lambda: not run.queued.exists(), 60)
 
@@ -120,7 +120,7 @@ class Supervisors:
 
 @pytest.fixture
 def supervisors(monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisors]:
-    """Put stand-ins in the place of supervisors."""
+    """Replace supervisors with fakes."""
     made = Supervisors()
     monkeypatch.setattr(LocalEngine, "start_supervisor", made.start)
     yield made

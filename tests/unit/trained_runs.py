@@ -1,4 +1,4 @@
-"""Runs with a real network and real checkpoints, without the training."""
+"""Runs with a real network and real checkpoints, but without training."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WORLD = World(rank=0, local_rank=0, world_size=1, node=0, device=CPU)
 
 
 class Plain(Strategy):
-    """Every rank has the whole model."""
+    """Strategy in which every rank holds the full model."""
 
     name = "plain"
 
@@ -33,7 +33,7 @@ class Plain(Strategy):
 def leave_trained_run(
     runs_dir: Path, dataset: str, model: str, *, steps: tuple[int, ...] = (1,), seed: int = 0, **values: Any
 ) -> tuple[RunDirectory, nn.Module, DataSpec]:
-    """Return a run with these checkpoints, its network with the weights of the last, and its data."""
+    """Return a run with these checkpoints, its network with the last weights, and its data specification."""
     registry.discover_all()
     config = Config(dataset=dataset, model=model, nproc_per_node=1, device="cpu", **values)
     options = ModelOptions(size=config.model_size, pretrained_path=config.pretrained_path)
@@ -67,7 +67,7 @@ def leave_trained_run(
 
 
 def forget_description(run: RunDirectory, step: int) -> None:
-    """Make a checkpoint one of an earlier version, which did not describe itself."""
+    """Turn a checkpoint into one from an earlier version, which has no description."""
     from trainers.checkpoint.checkpoint_files import final_path
     from trainers.contract.manifests import DESCRIPTION, MANIFEST
     from trainers.files.json_files import read_json, write_json_atomically
@@ -80,5 +80,5 @@ def forget_description(run: RunDirectory, step: int) -> None:
 
 
 def delete_checkpoint(run: RunDirectory, step: int) -> None:
-    """Delete a checkpoint, as a run does that keeps the latest only."""
+    """Delete a checkpoint, as a run that keeps only the latest does."""
     shutil.rmtree(run.checkpoints / f"step_{step}")

@@ -1,4 +1,4 @@
-// What the page keeps at its window: for the benchmarks, and for what was asked before the scripts were there.
+// Properties of the page's window: for the benchmarks, and for requests sent before the scripts were loaded.
 
 interface Window {
   Plotly: any;

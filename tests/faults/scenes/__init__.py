@@ -1,4 +1,4 @@
-"""The scenes by theme; importing a module puts its faults into the table."""
+"""The scenes by theme. Importing a module registers its faults."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ THEMES = ("signals", "ranks", "disks", "damage", "people", "clocks", "others", "
 
 
 def load_all() -> None:
-    """Put every fault into the table."""
+    """Register every fault."""
     for theme in THEMES:
         importlib.import_module(f"tests.faults.scenes.{theme}")

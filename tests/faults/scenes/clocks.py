@@ -1,4 +1,4 @@
-"""The clock is set forward or back while a run goes on, and between two starts of it."""
+"""The system clock jumps forward or back during a run, and between stop and resume."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _between_two_starts(trial: Trial) -> None:
 
 
 def _times_are_in_order(trial: Trial, run: RunDirectory, at_most_s: float) -> None:
-    """Order and durations hold, whatever the clock said; the newest checkpoint is the one saved last."""
+    """Check that times, durations and the order of checkpoints are unaffected by the jump."""
     times: list[float] = []
     for event in all_events(run):
         if event["kind"] == "state" and event["state"] == "starting":

@@ -1,4 +1,4 @@
-"""Files of an ended real run, cut, altered, mixed up or of a newer version: what the page makes of them."""
+"""Files of a finished run are truncated, altered, reordered or of a newer version."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Damage = Callable[[bytes, random.Random], bytes]
 
 @once
 def original() -> RunDirectory:
-    """Make the real run whose copies are damaged, once: trained, evaluated, saved, and ended by itself."""
+    """Return the run whose copies are damaged, created once: trained, evaluated, saved and finished."""
     launcher = Launcher(shared_folder("original"), REPOSITORY)
     try:
         live = launcher.start(max_steps=MAX_STEPS, checkpoint_every_steps=60, eval_every_steps=50)
@@ -110,7 +110,10 @@ def _damage(trial: Trial, path: Path) -> None:
 
 
 def _open(trial: Trial, run: RunDirectory, *, says: str = "") -> None:
-    """List it, ask for its status and everything else; all in time, all in plain words, never alive."""
+    """Request the list, the status and all routes.
+
+    Each must be fast, readable and never report a live run.
+    """
     page = trial.page
     row, status = page.row(run.run_id), page.status(run.run_id)
     for wrong in page.look(run.run_id):
@@ -126,10 +129,10 @@ def _open(trial: Trial, run: RunDirectory, *, says: str = "") -> None:
 
 
 def _can_be_started(trial: Trial, run: RunDirectory) -> None:
-    """What a resume does first, without the training: take the lock, number events on."""
+    """Check how a resume begins, without training: take the lock and continue the numbering of events."""
     try:
         Supervisor(run, None)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the resume would die of it
+    except Exception as error:  # noqa: BLE001 - any exception would abort the resume
         trial.complain(f"{trial.note}: a resume dies of {type(error).__name__}: {error}")
 
 
@@ -149,7 +152,7 @@ def _status(trial: Trial) -> None:
 
 
 def _is_other(run: RunDirectory) -> bool:
-    """Tell whether the damaged file still is a status: one that nobody can tell from a real one."""
+    """True if the damaged file is still a valid status, indistinguishable from a real one."""
     try:
         return json.loads(run.status.read_bytes())["state"] == liveness.read_status(run).state
     except (ValueError, LookupError, TypeError):
@@ -174,7 +177,7 @@ def _other_files(trial: Trial) -> None:
 
 
 def _checkpoint(trial: Trial) -> None:
-    """Never loaded, and said by name: by the sums, whatever the damage was."""
+    """A damaged checkpoint is never loaded, and the error names the file. SHA-256 sums detect any damage."""
     run = _copy(trial)
     newest = run.list_checkpoints()[-1]
     path = newest.path / trial.dice.choice(CHECKPOINT_FILES)
@@ -196,7 +199,7 @@ def _manifest_is_checked(trial: Trial, run: RunDirectory, step: int) -> None:
         checkpoint_files.verify(run, step)
     except checkpoint_files.CheckpointError:
         return
-    except Exception as error:  # noqa: BLE001 - that is the finding
+    except Exception as error:  # noqa: BLE001 - any other exception is the finding
         trial.complain(f"{trial.note}: {type(error).__name__}: {error}")
 
 
@@ -231,7 +234,7 @@ def _newer(trial: Trial, what: str) -> None:
 
 
 def _killed_half_way(trial: Trial) -> None:
-    """Half a checkpoint, half a line, a stale lock file and half-written files lie about."""
+    """A partial checkpoint, a partial line, a stale lock file and temporary files remain in the directory."""
     run = _copy(trial)
     partial_folder = run.checkpoints / f".step_{trial.dice.randint(1, 9999)}.partial"
     shutil.copytree(run.list_checkpoints()[-1].path, partial_folder)
@@ -257,14 +260,14 @@ def _killed_half_way(trial: Trial) -> None:
 
 
 def _pid_used_again(trial: Trial) -> None:
-    """The status names a process that lives, but is another: the run is lost, and can be started."""
+    """The status names the PID of an unrelated live process: the run is lost and can be resumed."""
     run = _copy(trial)
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
         status = json.loads(run.status.read_text())
         live = {"state": trial.dice.choice(("running", "starting", "stopping", "paused")), "pid": other.pid}
         run.status.write_text(json.dumps(status | live | {"ended_unix_s": None, "exit_code": None}))
-        with run.events.open("r+b") as file:  # its last word was never said
+        with run.events.open("r+b") as file:  # remove the final event
             lines = file.read().splitlines(keepends=True)
             file.truncate(sum(map(len, lines[:-1])))
         trial.note = "a pid used again"

@@ -1,4 +1,4 @@
-"""Disks that are full, read-only, gone or slow, and logs that grow without end."""
+"""Full, read-only, missing and slow disks, and logs that grow without limit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_LOG_MB = 400
 
 @contextlib.contextmanager
 def small_disk(trial: Trial, *, fails: bool = False) -> Iterator[Path]:
-    """Have the runs of this trial on a small file system of their own: a tmpfs, or an ext4 that can fail."""
+    """Mount a small file system for the runs of this trial: tmpfs, or ext4 if it must be able to fail."""
     if os.geteuid() != 0:
         raise CannotBePlayedError("a small disk has to be mounted, and that needs root")
     folder = trial.runs_dir
@@ -49,7 +49,7 @@ def small_disk(trial: Trial, *, fails: bool = False) -> Iterator[Path]:
 
 
 def fill(folder: Path, *, but: int = 0) -> Path:
-    """Write until nothing, or only so many bytes, fits on the disk any more."""
+    """Fill the disk until no byte, or only `but` bytes, are free."""
     ballast = folder / "ballast"
     with ballast.open("ab", buffering=0) as file, contextlib.suppress(OSError):
         about = os.statvfs(folder)
@@ -73,7 +73,7 @@ def _full_while_events_are_written(trial: Trial) -> None:
         trial.expect(live.run.events.stat().st_size - size < 10_000, "the disk was not full")
         if trial.dice.random() < 0.5:
             trial.strike()
-            live.rank(1).kill()  # and on top of it a rank dies: the last words have no room
+            live.rank(1).kill()  # a rank also dies, and the final events do not fit on the disk
             trial.ends(live.run, "failed", "lost", says="Rank 1 was killed|gone, so the run ended")
             ballast.unlink()
         else:
@@ -101,7 +101,7 @@ def _full_while_a_checkpoint_is_saved(trial: Trial) -> None:
 
 
 def _read_only(trial: Trial) -> None:
-    """What ext4 does after an error of the disk; the page says so, and Stop without saving still works."""
+    """A disk error makes ext4 read-only: the page reports it, and Stop without saving still works."""
     with small_disk(trial, fails=True) as disk:
         live = trial.start_and_wait_a_while()
         page = Page(trial.runs_dir)
@@ -120,7 +120,7 @@ def _read_only(trial: Trial) -> None:
 def _deleted(trial: Trial) -> None:
     live = trial.start_and_wait_a_while()
     trial.strike()
-    # What is written meanwhile may be left over, as when a person deletes it.
+    # Files written during the deletion may remain, as after a manual `rm -r`.
     shutil.rmtree(live.run.path, ignore_errors=True)
     live.reap()
     watcher = trial.watched[live.run.run_id][1]
@@ -132,7 +132,7 @@ def _deleted(trial: Trial) -> None:
 
 
 def _slow(trial: Trial) -> None:
-    """A shim that holds up every write and every sync stands in for a slow file system."""
+    """A shim that delays every write and sync simulates a slow file system."""
     live = trial.start(environment=shims.slow(write_ms=10, sync_ms=150), checkpoint_every_steps=200)
     live.wait_for("checkpoint", timeout_s=2 * BUSY_START_S)
     time.sleep(trial.dice.uniform(0.0, 2.0))
@@ -143,7 +143,7 @@ def _slow(trial: Trial) -> None:
 
 
 def _flood(trial: Trial) -> None:
-    """A rank prints a gigabyte: the log stays bounded, says so, and the page reads it in a moment."""
+    """A rank prints 1 GB: the log stays bounded and says so, and training continues."""
     live = start_misbehaving(trial, FLOODS, trial.dice.randint(0, 1))
     rank = int(live.environment["FAULT_RANK"])
     log = live.run.rank_log(rank)

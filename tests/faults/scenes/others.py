@@ -1,4 +1,4 @@
-"""Somebody else on this machine: another user tries each port, process and lock of a run that goes on."""
+"""Another user of the same machine attacks every port, process and lock of a live run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _another_user(trial: Trial) -> None:
 
 
 def _let_in(run: RunDirectory) -> None:
-    """Let every user come as far as the folder of the runs, as where it lies in a place for all."""
+    """Let every user traverse the parent folders of the runs, as in a world-readable location."""
     for folder in run.path.parents:
         folder.chmod(folder.stat().st_mode | 0o005)
         if folder == Path(tempfile.gettempdir()):

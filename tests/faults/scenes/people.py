@@ -1,4 +1,4 @@
-"""What people do: twice, too early, at the wrong moment, on two pages at once; pages that end; a reboot."""
+"""User actions: repeated, too early, at the wrong moment, on two pages; page crashes; a reboot."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 
-# What an error of an endpoint must not be: Python's own words.
+# Python internals that must not appear in an error of an endpoint.
 NOT_PLAIN = re.compile(r"Traceback|Errno|\w+Error:|None")
 
 
-# A machine with many trials at once is slow to start a page; that is no finding.
+# Starting a page is slow on a machine with many concurrent trials; that is not a finding.
 serve = partial(page_driver.serve, timeout_s=300.0)
 
 
 def ask(page: Client, endpoint: str, *arguments: Any) -> tuple[Any, str]:
-    """Return an endpoint's answer and no words, or nothing and the words of its error."""
+    """Return an endpoint's response and "", or None and the text of its error."""
     try:
         return page.predict(*arguments, api_name=endpoint), ""
     except AppError as error:
@@ -40,7 +40,7 @@ def ask(page: Client, endpoint: str, *arguments: Any) -> tuple[Any, str]:
 
 
 def start_on(trial: Trial, page: Client, **values: Any) -> RunDirectory:
-    """Start an endless run as the page's button does, and watch it."""
+    """Start an endless run as the Start button does, and watch it."""
     run_id = page.predict(SMALL | ENDLESS | values, api_name="/start_run")["run_id"]
     run = RunDirectory(trial.runs_dir / run_id)
     trial.watch(run)
@@ -48,7 +48,7 @@ def start_on(trial: Trial, page: Client, **values: Any) -> RunDirectory:
 
 
 def wait_until_saved(run: RunDirectory) -> None:
-    """Wait until a run that a page started has saved once."""
+    """Wait until a run started by a page has saved a checkpoint."""
     wait_until("a checkpoint", run.list_checkpoints, BUSY_START_S)
 
 
@@ -95,7 +95,7 @@ def _checkpoint_during_stop(trial: Trial) -> None:
 
 
 def _double_click_on_start(trial: Trial) -> None:
-    """One click too many is one run all the same; by a real mouse in a real browser."""
+    """A double click in a real browser starts exactly one run."""
     with serve(trial.runs_dir) as server, page_driver.open_browser() as browser:
         page = page_driver.open_page(browser, server.address)
         page.evaluate("localStorage.setItem('ddp:tour', 'seen')")
@@ -105,7 +105,7 @@ def _double_click_on_start(trial: Trial) -> None:
         trial.strike()
         button.dblclick(delay=trial.dice.choice((0, 30, 120)))
         page.wait_for_url("**/run?id=*", timeout=60_000)
-        time.sleep(3.0)  # time for a second one to appear
+        time.sleep(3.0)  # wait for a possible second run
         made = [path.name for path in trial.runs_dir.iterdir() if (path / "config.json").exists()]
         trial.is_true_now()
         trial.expect(len(made) == 1, f"a double click made {made}")
@@ -132,7 +132,7 @@ def _resume_a_running_run(trial: Trial) -> None:
 
 
 def _two_pages(trial: Trial) -> None:
-    """Both list, one stops what the other started, and both resume it at the same moment: one does."""
+    """Two pages list a run, one stops it, and both resume it simultaneously: exactly one succeeds."""
     with serve(trial.runs_dir) as one, serve(trial.runs_dir) as other:
         pages = [Client(server.address, verbose=False) for server in (one, other)]
         run = start_on(trial, pages[0])
@@ -163,7 +163,7 @@ def _two_pages(trial: Trial) -> None:
 
 
 def _signal_to_the_page(trial: Trial, name: str) -> None:
-    """The run goes on; a new page knows it, and stops it."""
+    """The run continues after a signal to the page; a new page shows the run and can stop it."""
     with serve(trial.runs_dir) as server:
         run = start_on(trial, Client(server.address, verbose=False))
         if trial.dice.random() < 0.7:
@@ -186,7 +186,10 @@ def _signal_to_the_page(trial: Trial, name: str) -> None:
 
 
 def _reboot(trial: Trial) -> None:
-    """Everything is killed at once; the list of a new page is true, and each run can be resumed."""
+    """All processes are killed.
+
+    A new page lists the correct states, and runs with a checkpoint can be resumed.
+    """
     with serve(trial.runs_dir) as server:
         page = Client(server.address, verbose=False)
         first = start_on(trial, page)
@@ -197,7 +200,7 @@ def _reboot(trial: Trial) -> None:
         server.process.kill()
         for run in (first, second):
             for process in processes_of(run):
-                with contextlib.suppress(psutil.NoSuchProcess):  # it has ended with another that it missed
+                with contextlib.suppress(psutil.NoSuchProcess):  # it ended together with another process
                     process.kill()
         server.process.wait()
     with serve(trial.runs_dir) as server:

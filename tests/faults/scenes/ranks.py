@@ -1,4 +1,4 @@
-"""Ranks that misbehave: a model in a copy of the repository does it at a step the dice choose."""
+"""Misbehaving ranks: a model in a copy of the repository misbehaves at a random step."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ def build(spec, options):
 RAISES = 'raise RuntimeError("the weights are upside down")'
 EXITS = "os._exit(0)"
 SEGFAULTS = "ctypes.string_at(0)"
-# A limit on the address space stands in for the system's out-of-memory killer.
+# A limit on the address space simulates a lack of memory.
 FILLS_MEMORY = (
     "used = int(open('/proc/self/statm').read().split()[0]) * 4096; "
     "resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, used + 2**28)); "
     "self.hoard = [torch.ones(2**22) for _ in range(10_000)]"
 )
-# A child that never ends stands in for the killer itself: the kernel ends this rank as that would.
+# SIGKILL simulates the kernel's out-of-memory killer.
 IS_KILLED = "os.kill(os.getpid(), 9)"
-# One collective more than the others: they wait for each other in different ones.
+# One collective more than on the other ranks, so the ranks wait for each other in different collectives.
 DEADLOCKS = "dist.all_reduce(torch.zeros(3))"
 SLEEPS = "time.sleep(10**6)"
 GIVES_NAN = "self.network.apply(lambda part: [p.data.fill_(float('nan')) for p in part.parameters()])"
@@ -71,7 +71,7 @@ FLOODS = "[print('x' * 1000, flush=False) for _ in range(1_000_000)]"
 
 
 def repository_with(behaviour: str, folder: Path) -> Path:
-    """Copy the training half with a model that does this, and return where it lies."""
+    """Copy the training half, add a model with this behaviour, and return the root of the copy."""
     root = folder / "repository"
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(REPOSITORY / "trainers", root / "trainers", ignore=ignore)
@@ -83,7 +83,7 @@ def repository_with(behaviour: str, folder: Path) -> Path:
 
 
 def start_misbehaving(trial: Trial, behaviour: str, rank: int, **values: object) -> LiveRun:
-    """Start a run one of whose ranks will do this within its first few hundred steps."""
+    """Start a run in which one rank shows this behaviour within the first 400 steps."""
     trial.launcher.repository = repository_with(behaviour, trial.folder)
     environment = {
         "FAULT_RANK": str(rank),
@@ -96,7 +96,7 @@ def start_misbehaving(trial: Trial, behaviour: str, rank: int, **values: object)
 
 
 def _wait_for_it(trial: Trial, live: LiveRun) -> None:
-    """Wait until the rank says that it does it now; all processes go by one clock."""
+    """Wait until the rank reports that the fault occurs. CLOCK_MONOTONIC is the same for all processes."""
     mark = Path(live.environment["FAULT_MARK"])
 
     def says_so() -> bool:
@@ -122,7 +122,7 @@ def _hangs(trial: Trial, behaviour: str) -> None:
 
 
 def _gives_nan(trial: Trial) -> None:
-    """Training goes on with a loss that is none, and a line says so; Stop works as ever."""
+    """Training continues with NaN as its loss, an insight reports it, and Stop still works."""
     live = start_misbehaving(trial, GIVES_NAN, trial.dice.randint(0, 1))
     live.wait_for("step", lambda event: event["loss"] is None, timeout_s=PATIENCE_S)
     trial.strike()

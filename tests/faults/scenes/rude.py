@@ -1,4 +1,4 @@
-"""Three people who ask for everything slow at once; a fourth whose clicks must be answered all the same."""
+"""Three users continuously request slow operations; a fourth user's clicks must still be answered in time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ QUIET_CLICKS_S = 2.0
 CLICKS_S = 10.0
 GIVE_UP_S = 20.0
 REST_S = 0.02
-# A click that takes longer feels like a page that hangs.
+# Users perceive a longer response time as a hang.
 P95_S = 0.3
 TIMES_QUIET = 5.0
 
@@ -51,12 +51,12 @@ def _three_rude_users(trial: Trial) -> None:
     middle_s = statistics.median(took_s)
     words = f"{len(took_s)} clicks: median {middle_s:.3f}, p95 {p95_s:.3f}, longest {max(took_s):.2f} s"
     print(f"{words}; before, median {quiet_s:.3f} s", flush=True)
-    # Where somebody else keeps the machine busy the clicks take long before anybody is rude.
+    # If other programs keep the machine busy, the clicks are slow even without this load.
     trial.expect(p95_s <= max(P95_S, TIMES_QUIET * quiet_s), f"{words}; before, median {quiet_s:.3f} s")
 
 
 def _make(folder: Path) -> tuple[Path, list[str]]:
-    """Make large data, a long run of the fourth's with a long log, and many others."""
+    """Create large data, a long run of the fourth user with a long log, and many other runs."""
     data = folder / "data"
     data.mkdir()
     csv = data / "large.csv"
@@ -97,7 +97,7 @@ def _serve(trial: Trial, data_dir: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _rude(address: str, csv: Path, runs: list[str]) -> Iterator[None]:
-    """Let them be rude, each in a process that gets only what the page leaves of the machine."""
+    """Start the rude users, each in a process with reduced CPU priority."""
     slow = ["nice", "-n", "10", sys.executable, "-m", "tests.faults.rude_user", address]
     processes = [
         subprocess.Popen(
@@ -108,7 +108,7 @@ def _rude(address: str, csv: Path, runs: list[str]) -> Iterator[None]:
     try:
         for process in processes:
             assert process.stdout is not None
-            process.stdout.readline()  # it has logged in and begins
+            process.stdout.readline()  # wait until the process has logged in
         yield
     finally:
         for process in processes:
@@ -117,7 +117,7 @@ def _rude(address: str, csv: Path, runs: list[str]) -> Iterator[None]:
 
 
 def _clicks(trial: Trial, address: str, run_id: str, for_s: float) -> list[float]:
-    """Click around as somebody would who looks at the class's runs; return what each click took."""
+    """Send the requests of a user who views the class's runs. Return the response times."""
     took_s: list[float] = []
     with httpx.Client(base_url=address, timeout=GIVE_UP_S) as http:
         http.post("/login", data={"username": FOURTH.name, "password": password_of(FOURTH)})

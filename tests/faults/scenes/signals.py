@@ -1,4 +1,4 @@
-"""SIGKILL, SIGTERM and SIGSTOP to each process of a run, and to all at once."""
+"""SIGKILL, SIGTERM and SIGSTOP to each process of a run, and to all simultaneously."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.faults.trial import BUSY_START_S, Trial
 from tests.harness import LiveRun, processes_of, wait_until
 
 VICTIMS = ("supervisor", "torchrun", "rank 0", "rank 1")
-# What the run says when this process of it is killed, or told to end.
+# The error of the run after a signal to each of its processes.
 SAYS = {
     ("SIGKILL", "supervisor"): "gone, so the run ended without a final event",
     ("SIGKILL", "torchrun"): r"torchrun, the parent of all ranks, was killed \(SIGKILL\)",
@@ -26,7 +26,7 @@ SAYS = {
 
 
 def find(live: LiveRun, victim: str) -> psutil.Process:
-    """Return one process of a run, once it is there."""
+    """Return one process of a run, waiting until it exists."""
 
     def look() -> psutil.Process | None:
         try:
@@ -48,7 +48,7 @@ def _end_one(trial: Trial, name: str, victim: str) -> None:
     live.reap()
     states = ("lost",) if (name, victim) == ("SIGKILL", "supervisor") else ("failed",)
     if (name, victim) == ("SIGTERM", "supervisor"):
-        states = ("stopped", "failed")  # failed: before it had begun to listen for signals
+        states = ("stopped", "failed")  # failed: before the signal handler was installed
     trial.ends(live.run, *states, says=SAYS.get((name, victim), ""))
 
 
@@ -58,7 +58,7 @@ def _kill_all(trial: Trial) -> None:
     trial.dice.shuffle(family)
     trial.strike()
     for process in family:
-        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended with another that it missed
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended together with another process
             process.kill()
     live.reap()
     trial.ends(
@@ -67,7 +67,7 @@ def _kill_all(trial: Trial) -> None:
 
 
 def _stop_supervisor(trial: Trial) -> None:
-    """The run goes on while nobody looks after it, and is looked after again."""
+    """The run continues while its supervisor is suspended, and can be stopped after SIGCONT."""
     live = trial.start_and_wait()
     process = find(live, "supervisor")
     trial.strike()

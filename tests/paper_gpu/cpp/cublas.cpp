@@ -1,11 +1,11 @@
-// cuBLAS and cuBLASLt. Only what returns something is here: build.py generates the other functions that torch
+// cuBLAS and cuBLASLt. Only functions with results are here: build.py generates the other functions that torch
 // links against. Those that compute call paper_library_call, which counts one launch; dispatch.cpp computes.
-// NVIDIA's headers need libcu++, which is in none of torch's packages, so handles are plain pointers here.
+// NVIDIA's headers need libcu++, which none of torch's packages contains, so handles are plain pointers here.
 #include "runtime.h"
 
 using namespace paper;
 
-// Streams of cuBLAS handles are not followed: on the paper GPU a library call has no duration.
+// Streams of cuBLAS handles are ignored: on the paper GPU a library call has no duration.
 API int paper_library_call() {
   count_library_launch();
   return 0;

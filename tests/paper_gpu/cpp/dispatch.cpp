@@ -1,9 +1,9 @@
 // Computes torch's CUDA operators on the CPU, so that training on a paper GPU gives real numbers.
 //
 // Every CUDA kernel of torch is wrapped. A call first runs torch's own kernel: it checks arguments, allocates
-// results with the real allocator, draws from the real CUDA generator and launches (what cudart counts). Then the
-// CPU kernel of the same operator is put into the current stream; it works in the GPU's memory, which is memory of
-// this process, and its results are copied into those that torch's kernel has allocated. So the host runs ahead of
+// results with the real allocator, draws from the real CUDA generator and launches (cudart counts that). Then the
+// CPU kernel of the same operator is enqueued in the current stream. It uses the GPU's memory, which is memory of
+// this process, and its results are copied into those allocated by torch's kernel. Therefore the host runs ahead of
 // the stream as on a GPU, and an error of the CPU kernel (an index out of range) becomes a device-side assert.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -23,14 +23,14 @@ using c10::IValue;
 using Stack = torch::jit::Stack;
 
 // While torch's own CUDA kernel of an operator runs, operators that it calls compute nothing, because the outer
-// operator is computed as a whole: an in-place one would otherwise be applied twice.
+// operator computes the complete result: an in-place one would otherwise be applied twice.
 struct Nested {
   Nested() { paper::operator_depth()++; }
   ~Nested() { paper::operator_depth()--; }
 };
 
-// The host needs a result of these at once: for a size, or for its own answer. They wait for the stream, compute on
-// the host, also inside of other operators, and never call torch's kernel, which would read what nothing computed.
+// The host needs the result of these immediately, for a size or a return value. They wait for the stream, compute on
+// the host, also inside other operators, and never call torch's kernel, which would read values never computed.
 static const std::set<std::string> SYNCHRONOUS = {
     "nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive",
     "bincount", "repeat_interleave", "equal", "histc", "_histogramdd_bin_edges", "segment_reduce",
@@ -48,7 +48,7 @@ static bool is_synchronous(const std::string& name) {
 }
 
 // Return a CPU tensor in the memory of a CUDA tensor. It does not own the memory: as on a GPU, the caching allocator
-// may hand it out again as soon as the host has let go, and only the order within a stream protects it.
+// may reuse it as soon as the host has released it, and only the order within a stream protects it.
 static Tensor alias_of(const Tensor& tensor) {
   TORCH_CHECK(tensor.layout() == c10::kStrided, "the paper GPU computes with strided tensors only, not ", tensor.layout());
   auto options = at::TensorOptions().dtype(tensor.dtype()).device(at::kCPU);
@@ -59,7 +59,7 @@ static Tensor alias_of(const Tensor& tensor) {
 // The arguments of one call, translated to the CPU.
 struct Translation {
   std::unordered_map<c10::TensorImpl*, Tensor> aliases;  // the same CUDA tensor twice is the same alias
-  at::Generator generator;                               // in the place of a CUDA generator
+  at::Generator generator;                               // replaces a CUDA generator
   uint64_t bytes = 0;                                    // of the CUDA tensors
 
   Tensor of(const Tensor& tensor) {
@@ -112,7 +112,7 @@ static paper::Stream& current_stream(c10::Device device) {
   return paper::stream_of(c10::cuda::getCurrentCUDAStream(device.index()).stream());
 }
 
-// Put a computation into the current stream of a device. What it throws is what a kernel's assert is.
+// Enqueue a computation in the current stream of a device. An exception corresponds to a kernel's assert.
 static void compute_later(c10::Device device, std::string name, std::function<void()> work) {
   current_stream(device).put([name = std::move(name), work = std::move(work)] {
     try {
@@ -132,7 +132,7 @@ static void copy_result(const Tensor& to, const Tensor& from, const std::string&
   to.copy_(from);
 }
 
-// What is computed in the place of a CPU kernel: takes translated arguments, returns results; None: left as it is.
+// A replacement of a CPU kernel: takes translated arguments, returns results; None: unchanged.
 using Substitute = std::function<std::vector<IValue>(const std::vector<IValue>&)>;
 static std::unordered_map<std::string, Substitute> substitutes();
 
@@ -149,7 +149,7 @@ class Computed : public c10::OperatorKernel {
     size_t num_arguments = op.schema().arguments().size();
     std::vector<IValue> arguments(stack->end() - num_arguments, stack->end());
     if (paper::operator_depth()) return original_.callBoxed(op, keys, stack);
-    // A copy between host and device is made of device copies and of memcpy, which each do their part.
+    // A copy between host and device consists of device copies and memcpy, each of which has its effect.
     if (is_copy_ && (!arguments[0].toTensor().is_cuda() || !arguments[1].toTensor().is_cuda()))
       return original_.callBoxed(op, keys, stack);
 
@@ -160,14 +160,14 @@ class Computed : public c10::OperatorKernel {
       Nested nested;
       original_.callBoxed(op, keys, stack);
     }
-    // Without a launch, all that happened was real: a view, an empty tensor, memcpy, memset.
+    // Without a launch, torch's kernel was sufficient: a view, an empty tensor, memcpy, memset.
     if (paper::launches_of_thread() == launches_before) return;
     TORCH_CHECK_NOT_IMPLEMENTED(has_cpu_kernel_ || substitute_, "the paper GPU cannot compute ", op.operator_name(),
                                 ": it has no CPU kernel");
 
     Stack translated;
     for (size_t i = 0; i < num_arguments; i++) {
-      // Without a generator CUDA's own is meant, not the CPU's.
+      // Without a generator use CUDA's default, not the CPU's.
       bool is_generator = is_random_ && op.schema().arguments()[i].name() == "generator";
       translated.push_back(is_generator ? IValue(translation.generator) : translation.of(arguments[i]));
     }
@@ -215,7 +215,7 @@ class Computed : public c10::OperatorKernel {
     return bytes;
   }
 
-  // A new result is copied to; one that is an argument was changed in place, and has none.
+  // A new result needs a copy; one that is an argument was changed in place.
   static IValue destination_of(const IValue& result, Translation& translation) {
     auto of_tensor = [&](const Tensor& tensor) {
       bool is_new = tensor.defined() && tensor.is_cuda() && !translation.aliases.count(tensor.unsafeGetTensorImpl());
@@ -229,7 +229,7 @@ class Computed : public c10::OperatorKernel {
     return list;
   }
 
-  // A CPU generator that follows from the CUDA generator's state before the call, which torch's kernel then advances:
+  // A CPU generator derived from the CUDA generator's state before the call, which torch's kernel then advances:
   // saving and restoring that state gives the same numbers, as on a GPU.
   static at::Generator generator_for(const std::vector<IValue>& arguments) {
     at::Generator of_cuda;
@@ -276,7 +276,7 @@ class ComputedNow : public c10::OperatorKernel {
         Tensor found = result.toTensor();
         Tensor made;
         {
-          // With deterministic algorithms torch fills new memory: nested, that is not computed after the copy.
+          // With deterministic algorithms torch fills new memory. Nested, it is not filled after the copy.
           Nested nested;
           made = at::empty_strided(found.sizes(), found.strides(), found.options().device(device));
         }
@@ -287,7 +287,7 @@ class ComputedNow : public c10::OperatorKernel {
   }
 };
 
-// ---- convolutions, which torch would give to cuDNN: one launch each, as cuDNN's usual algorithms have
+// ---- convolutions, which torch would compute with cuDNN: one launch each, as in cuDNN's usual algorithms
 
 static Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
                           at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
@@ -295,7 +295,7 @@ static Tensor convolution(const Tensor& input, const Tensor& weight, const std::
   TORCH_CHECK(input.scalar_type() == weight.scalar_type(), "Input type (", input.scalar_type(), ") and weight type (",
               weight.scalar_type(), ") should be the same");
   TORCH_CHECK(input.device() == weight.device(), "input and weight are on different devices");
-  // Checks shapes as torch does, and tells the result's.
+  // Checks shapes as torch does, and returns the result's.
   Tensor shape = at::convolution(input.to(at::kMeta), weight.to(at::kMeta), bias ? bias->to(at::kMeta) : bias, stride,
                                  padding, dilation, transposed, output_padding, groups);
   bool has_channels_last = input.suggest_memory_format() == at::MemoryFormat::ChannelsLast ||
@@ -309,7 +309,7 @@ static Tensor convolution(const Tensor& input, const Tensor& weight, const std::
                 [to = alias_of(output), x = alias_of(input), w = alias_of(weight),
                  b = bias && bias->defined() ? std::optional<Tensor>(alias_of(*bias)) : std::nullopt, s = numbers(stride),
                  p = numbers(padding), d = numbers(dilation), transposed, o = numbers(output_padding), groups] {
-                  // Tensor cores add up in 32 bits, and the CPU is slow in 16.
+                  // Tensor cores accumulate in 32 bits, and the CPU is slow in 16.
                   auto wide = at::isReducedFloatingType(x.scalar_type()) ? at::kFloat : x.scalar_type();
                   copy_result(to, at::convolution(x.to(wide), w.to(wide), b ? b->to(wide) : b, s, p, d, transposed, o, groups),
                               "convolution");
@@ -426,7 +426,7 @@ static std::unordered_map<std::string, Substitute> substitutes() {
   };
 
   // Attention. The CPU's flash kernel returns the same pair of result and log-sum-exp; torch's other results (seeds,
-  // sizes) are left as they are.
+  // sizes) are unchanged.
   auto attention = [](const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal, std::optional<Tensor> mask,
                       std::optional<double> scale) {
     return at::_scaled_dot_product_flash_attention_for_cpu(q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), 0.0, is_causal,
@@ -434,7 +434,7 @@ static std::unordered_map<std::string, Substitute> substitutes() {
   };
   auto attention_backward = [](const Tensor& g, const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal,
                                std::optional<Tensor> mask, std::optional<double> scale) {
-    // The result is computed again, in 32 bits: the saved one may have 16, and its log-sum-exp is padded on CUDA.
+    // Recomputes the result in 32 bits: the saved one may have 16, and its log-sum-exp is padded on CUDA.
     Tensor q32 = q.to(at::kFloat), k32 = k.to(at::kFloat), v32 = v.to(at::kFloat);
     if (mask) mask = mask->to(at::kFloat);
     auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(q32, k32, v32, 0.0, is_causal, mask, scale);
@@ -540,7 +540,7 @@ static std::unordered_map<std::string, Substitute> substitutes() {
 }
 
 // Dropout has no generator argument, so it cannot be computed by the CPU's kernel without changing the generator that
-// the host uses at the same time. A result and a mask are made by an operator that has one.
+// the host uses at the same time. An operator with a generator argument computes the result and the mask.
 static std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p, std::optional<bool> train) {
   if (!input.numel() || (train && !*train) || p == 0) return {input.clone(), at::ones_like(input, input.options().dtype(at::kBool))};
   Tensor mask = at::empty_like(input, input.options().dtype(at::kBool)).bernoulli_(1 - p);
@@ -566,7 +566,7 @@ struct Silent : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
-// Wrap every CUDA kernel of torch; return how many.
+// Wrap every CUDA kernel of torch. Return their number.
 API int paper_compute() {
   Silent silent;  // torch warns of replaced kernels
   c10::WarningUtils::WarningHandlerGuard guard(&silent);
@@ -586,13 +586,13 @@ API int paper_compute() {
     if (full_name.name.compare(0, 6, "aten::")) continue;
     auto op = dispatcher.findSchema(full_name);
     std::string name = full_name.name.substr(6);
-    // copy_ chooses its kernel by itself, for all devices.
+    // copy_ selects its kernel internally, for all devices.
     if (!op || !(op->hasKernelForDispatchKey(c10::DispatchKey::CUDA) || name == "copy_")) continue;
     bool is_view = false;
     for (const auto& result : op->schema().returns()) is_view |= result.alias_info() && !result.alias_info()->isWrite();
     if (is_view || done.count(name)) continue;
     std::string overload = full_name.overload_name.empty() ? name : name + "." + full_name.overload_name;
-    // Out variants of synchronous operators are computed later, as the others: their sizes are known.
+    // Out variants of synchronous operators are computed asynchronously, because their sizes are known.
     bool has_cpu_kernel = op->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
     if (is_synchronous(name) && has_cpu_kernel) {
       library->impl(overload.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<ComputedNow>()));

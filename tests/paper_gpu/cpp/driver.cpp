@@ -1,5 +1,5 @@
-// libcuda.so.1: what torch and Triton ask the driver for. Everything that needs a device asks libpaper_cuda.so, which
-// is loaded into every process; without it (LD_PRELOAD unset) there is no device.
+// libcuda.so.1: the driver functions that torch and Triton use. Functions that need a device call libpaper_cuda.so,
+// which is loaded into every process; without it (LD_PRELOAD unset) there is no device.
 #include <cuda.h>
 
 #include <dlfcn.h>
@@ -51,7 +51,7 @@ API CUresult cuMemGetInfo(size_t* free, size_t* total) {
   return (CUresult)of_runtime<int(size_t*, size_t*)>("cudaMemGetInfo")(free, total);
 }
 
-// Contexts: torch opens a context only where one is already, so this has to be true exactly then.
+// Contexts: torch only opens a context on a device that already has one, so this must be exact.
 API CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* is_active) {
   *flags = 0;
   *is_active = of_runtime<int(int)>("paper_has_context")(device);
@@ -83,14 +83,14 @@ API CUresult cuStreamSynchronize(CUstream stream) {
   return (CUresult)of_runtime<int(CUstream)>("cudaStreamSynchronize")(stream);
 }
 
-// Compiled kernels (Triton): loaded without being looked at; a launch is counted and computes nothing.
+// Compiled kernels (Triton): loaded without inspection; a launch is counted and computes nothing.
 static char module, function;
 API CUresult cuModuleLoadData(CUmodule* found, const void*) {
   *found = (CUmodule)&module;
   return CUDA_SUCCESS;
 }
 API CUresult cuModuleLoad(CUmodule* found, const char*) { return cuModuleLoadData(found, nullptr); }
-// torch looks up the linker with the rest; only kernels compiled by NVRTC with device linking would use it.
+// torch looks up the linker functions too; only kernels compiled by NVRTC with device linking use them.
 API CUresult cuLinkCreate(unsigned, CUjit_option*, void**, CUlinkState*) { return CUDA_ERROR_NOT_SUPPORTED; }
 API CUresult cuLinkAddData(CUlinkState, CUjitInputType, void*, size_t, const char*, unsigned, CUjit_option*, void**) {
   return CUDA_ERROR_NOT_SUPPORTED;
@@ -150,14 +150,14 @@ API CUresult cuTensorMapEncodeIm2col(CUtensorMap*, CUtensorMapDataType, cuuint32
   return CUDA_SUCCESS;
 }
 
-// NVRTC asks for a table of undocumented functions. Its first number is its size in bytes: it has none of them.
+// NVRTC requests a table of undocumented functions. Its first number is its size in bytes: the table is empty.
 API CUresult cuGetExportTable(const void** table, const CUuuid*) {
   static const uint64_t empty = sizeof empty;
   *table = &empty;
   return CUDA_SUCCESS;
 }
 
-// Triton asks whether an argument is a device pointer, and for the address that kernels use.
+// Triton queries whether an argument is a device pointer, and the address that kernels use.
 API CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdeviceptr address) {
   if (attribute != CU_POINTER_ATTRIBUTE_DEVICE_POINTER) return CUDA_ERROR_NOT_SUPPORTED;
   *(CUdeviceptr*)value = address;

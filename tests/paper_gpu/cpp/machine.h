@@ -24,7 +24,7 @@ constexpr uint64_t MIB = 1ull << 20;
 
 struct Profile {
   const char* key;   // as in PAPER_GPU
-  const char* name;  // contains "paper": no reader can take it for the real product
+  const char* name;  // contains "paper", so that it is not mistaken for the real product
   int major, minor;  // compute capability
   uint64_t memory_mib;
   int num_multiprocessors;
@@ -53,7 +53,7 @@ constexpr InstanceProfile INSTANCE_PROFILES[] = {
     {"1g.10gb", 9728, 14}, {"2g.20gb", 19968, 28}, {"3g.40gb", 40192, 42}, {"4g.40gb", 40192, 56}, {"7g.80gb", 80896, 98},
 };
 
-// The newest CUDA that a driver supports (CUDA Toolkit release notes, table 3).
+// The latest CUDA that a driver supports (CUDA Toolkit release notes, table 3).
 struct DriverRelease {
   int branch;
   const char* version;
@@ -69,10 +69,10 @@ struct Gpu {
   std::vector<const InstanceProfile*> instances;  // empty: not divided
 };
 
-// What CUDA counts as one device: a GPU or an instance of one.
+// A CUDA device: a GPU or an instance of one.
 struct Device {
   int gpu;
-  int instance;  // -1: the whole GPU
+  int instance;  // -1: the complete GPU
 };
 
 // One process on one GPU: the content of its file `<gpu>.<pid>` in PAPER_STATE. The process maps the file, so
@@ -80,7 +80,7 @@ struct Device {
 struct Usage {
   std::atomic<uint64_t> memory_bytes;
   std::atomic<uint64_t> busy_ns;             // of this process's streams
-  std::atomic<uint64_t> utilization_percent;  // added to what busy_ns gives; for processes that are not simulated
+  std::atomic<uint64_t> utilization_percent;  // in addition to busy_ns; for processes that are not simulated
   std::atomic<uint64_t> instance;             // index of the MIG instance, or NO_INSTANCE
   std::atomic<uint64_t> flags;
 };
@@ -194,11 +194,11 @@ inline std::string uuid_of(Device device) {
   return text;
 }
 
-// The devices that CUDA_VISIBLE_DEVICES leaves, in its order. The driver reads it once, in cuInit.
+// The devices selected by CUDA_VISIBLE_DEVICES, in its order. The driver reads it once, in cuInit.
 inline std::vector<Device> read_visible_devices() {
   std::vector<Device> whole, found;
   for (int i = 0; i < (int)gpus().size(); i++) {
-    // Without a name, CUDA takes the first instance of a divided GPU.
+    // By default CUDA uses the first instance of a divided GPU.
     whole.push_back({i, gpus()[i].instances.empty() ? -1 : 0});
   }
   const char* text = getenv("CUDA_VISIBLE_DEVICES");
@@ -301,7 +301,7 @@ inline std::vector<GpuProcess> processes_on(int gpu) {
   return found;
 }
 
-// Memory that all processes hold on a device.
+// Memory allocated by all processes on a device.
 inline uint64_t used_bytes_of(Device device) {
   uint64_t used = 0;
   for (const GpuProcess& each : processes_on(device.gpu))

@@ -1,5 +1,5 @@
 // cudart's memory. A GPU's memory is memory of this process, reserved but not backed until it is written, so that
-// a simulated 80 GB fit on a small machine.
+// 80 simulated GB fit on a small machine.
 #include <map>
 
 #include "runtime.h"
@@ -39,7 +39,7 @@ static bool find(const void* address, Block* found) {
 static cudaError_t allocate(void** address, size_t size, Kind kind) {
   open_context();
   int device = current_device();
-  // cudaMalloc gives pieces of pages; torch's allocator asks for at least 2 MiB.
+  // cudaMalloc returns parts of pages; torch's allocator requests at least 2 MiB.
   size_t rounded = (size + 4095) / 4096 * 4096;
   if (rounded < size) return with_error(cudaErrorMemoryAllocation);
   if (!rounded) rounded = 4096;
@@ -193,7 +193,7 @@ API cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, s
   if (has_to_wait) queue.synchronize();
   return with_error(context_error());
 }
-// Constants of kernels: kernels compute nothing, so nobody reads them.
+// Constants of kernels: not stored, because kernels compute nothing.
 API cudaError_t cudaMemcpyToSymbol(const void*, const void*, size_t, size_t, cudaMemcpyKind) { return cudaSuccess; }
 API cudaError_t cudaGetSymbolAddress(void** address, const void*) {
   static char symbols[1 << 16];

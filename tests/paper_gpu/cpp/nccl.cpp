@@ -1,8 +1,8 @@
-// NCCL: collectives between processes that really reduce, in shared memory.
+// NCCL: collectives between processes that compute real results, in shared memory.
 //
-// An operation is put into its stream, so it begins when the stream reaches it and blocks the stream, not the
-// host, until all ranks are there. torch's ProcessGroupNCCL, its watchdog and its flight recorder are the real
-// ones. A killed rank leaves the others waiting, as on a GPU: waits use futexes, which nobody owns.
+// An operation is enqueued in its stream, so it begins when the stream reaches it and blocks the stream, not the
+// host, until all ranks have joined. torch's ProcessGroupNCCL, its watchdog and its flight recorder are the real
+// ones. If a rank is killed, the others keep waiting, as on a GPU: waits use futexes, which have no owner.
 #include <nccl.h>
 
 #include <climits>
@@ -18,8 +18,8 @@
 using namespace paper;
 
 static const int MOST_RANKS = 64;
-static const size_t PIECE = 1 << 20;  // bytes that a rank shows the others at once
-static const size_t BOX = 1 << 18;    // likewise from one rank to one other
+static const size_t PIECE = 1 << 20;  // bytes that a rank publishes per round
+static const size_t BOX = 1 << 18;    // likewise, between two ranks
 
 using Word = std::atomic<uint32_t>;
 
@@ -42,7 +42,7 @@ struct ncclComm {
   char* pieces = nullptr;
   int num_splits = 0;
   std::atomic<bool> is_aborted{false};
-  // Operations of a communicator are executed in the order of their calls, on whichever streams they are.
+  // Operations of a communicator are executed in the order of their calls, even on different streams.
   std::mutex mutex;
   std::condition_variable turned;
   uint64_t num_called = 0, num_done = 0;
@@ -102,13 +102,13 @@ struct BFloat16 {
   BFloat16& operator=(float value) {
     uint32_t wide;
     memcpy(&wide, &value, 4);
-    // To nearest, ties to even; a NaN stays one.
+    // To nearest, ties to even; NaN stays NaN.
     bits = value != value ? 0x7fc0 : (uint16_t)((wide + 0x7fff + ((wide >> 16) & 1)) >> 16);
     return *this;
   }
 };
 
-// Operations made by ncclRedOpCreatePreMulSum: a sum of what each rank gives, times its factor.
+// Operations of ncclRedOpCreatePreMulSum: a sum of each rank's values times its factor.
 static std::mutex factors_mutex;
 static std::map<int, double>& factors() {
   static auto* found = new std::map<int, double>;
@@ -125,7 +125,7 @@ static Operation operation_of(ncclRedOp_t op) {
   return found == factors().end() ? Operation{op, 1.0} : Operation{ncclSum, found->second};
 }
 
-// Each element is reduced by one rank, in the order of the ranks: all get the same bits. 16 bits add up in 32.
+// Each element is reduced by one rank, in the order of ranks, so all get the same bits. 16 bits accumulate in 32.
 template <class T, class Sum>
 static void reduce_as(char* to, ncclComm& comm, size_t first, size_t count, Operation operation) {
   for (size_t i = first; i < first + count; i++) {
@@ -164,8 +164,8 @@ static void reduce(char* to, ncclComm& comm, size_t first, size_t count, ncclDat
 
 // ---- groups and order
 
-// One direction between two ranks. A group's transfers progress together, because a rank that only sends until all
-// is sent would wait for another that does the same.
+// One direction between two ranks. A group's transfers progress together: two ranks that only send until all is
+// sent would deadlock.
 struct Transfer {
   ncclComm* comm;
   bool sends;
@@ -174,7 +174,7 @@ struct Transfer {
   int other;
   size_t done = 0;
 
-  // Move one boxful if possible.
+  // Transfer the content of one box if possible.
   bool progress() {
     int from = sends ? comm->rank : other, to = sends ? other : comm->rank;
     Word& filled = comm->shared->box_bytes[from][to];
@@ -271,7 +271,7 @@ API ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDat
       size_t num = std::min(count - start, PIECE / width);
       memcpy(comm->piece(comm->rank), (const char*)from + start * width, num * width);
       if (!comm->barrier()) return;
-      // Every rank reduces its share into the first rank's piece; nobody else reads that share.
+      // Every rank reduces its share into the first rank's piece; no other rank reads that share.
       size_t share = (num + comm->size - 1) / comm->size;
       size_t first = std::min(num, share * comm->rank), last = std::min(num, first + share);
       std::vector<char> reduced((last - first) * width);
@@ -323,7 +323,7 @@ API ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDat
                                cudaStream_t stream) {
   size_t size = count * size_of(type);
   auto work = [=] {
-    // `from` may lie in `to`, at this rank's place; only that place holds the same bytes then.
+    // `from` may be part of `to`, at this rank's position; only that position has the same bytes then.
     for (size_t start = 0; start < size; start += PIECE) {
       size_t part = std::min(size - start, PIECE);
       memcpy(comm->piece(comm->rank), (const char*)from + start, part);
@@ -340,7 +340,7 @@ API ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncc
   size_t width = size_of(type);
   Operation operation = operation_of(op);
   auto work = [=] {
-    std::vector<char> mine(count * width);  // `to` may lie in `from`
+    std::vector<char> mine(count * width);  // `to` may be part of `from`
     for (int rank = 0; rank < comm->size; rank++)
       for (size_t start = 0; start < count; start += PIECE / width) {
         size_t num = std::min(count - start, PIECE / width);
@@ -381,7 +381,7 @@ API ncclResult_t ncclAlltoAll(const void* from, void* to, size_t count, ncclData
 
 API ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type,
                                           ncclScalarResidence_t residence, ncclComm_t) {
-  if (residence == ncclScalarDevice) stream_of(nullptr).synchronize();  // its memory is the host's
+  if (residence == ncclScalarDevice) stream_of(nullptr).synchronize();  // device memory is host memory here
   double factor;
   switch (type) {
     case ncclFloat16: factor = (float)*(_Float16*)scalar; break;

@@ -1,5 +1,5 @@
-// libnvidia-ml.so.1 of one driver. NVIDIA's header is in no wheel, so the few structures are declared here as
-// pynvml has them. Built twice: drivers before 510 (-DBEFORE_510) lack the functions of version 3.
+// libnvidia-ml.so.1 of one driver. No wheel contains NVIDIA's header, so the few structures are declared here as
+// in pynvml. Built twice: drivers before 510 (-DBEFORE_510) lack the functions of version 3.
 #include <time.h>
 
 #include "machine.h"
@@ -29,7 +29,7 @@ static Result write(const std::string& text, char* to, unsigned size) {
   return OK;
 }
 
-// Without GPUs there is no driver either: a machine without hardware.
+// Without GPUs there is no driver either, as on a machine without hardware.
 API Result nvmlInitWithFlags(unsigned) { return gpus().empty() ? DRIVER_NOT_LOADED : OK; }
 API Result nvmlInit_v2() { return nvmlInitWithFlags(0); }
 API Result nvmlInit() { return nvmlInitWithFlags(0); }
@@ -131,12 +131,12 @@ API Result nvmlDeviceGetMemoryInfo_v2(Handle handle, Memory_v2* memory) {
 }
 #endif
 
-// The share of time since the last question in which streams executed something, and what other processes have.
+// The share of time since the last query in which streams were busy, plus the utilization by other processes.
 struct Utilization {
   unsigned gpu, memory;
 };
 API Result nvmlDeviceGetUtilizationRates(Handle handle, Utilization* rates) {
-  if (!gpu_of(handle).instances.empty()) return NOT_SUPPORTED;  // of a divided GPU and of its instances
+  if (!gpu_of(handle).instances.empty()) return NOT_SUPPORTED;  // for a divided GPU and its instances
   static uint64_t last_busy_ns[64], last_ns[64];
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -146,7 +146,7 @@ API Result nvmlDeviceGetUtilizationRates(Handle handle, Utilization* rates) {
     percent += each.utilization_percent;
   }
   uint64_t& last_busy = last_busy_ns[handle->gpu];
-  // A process that has ended takes its time along.
+  // The total can decrease, because the time of terminated processes is not included.
   if (last_ns[handle->gpu] && busy_ns > last_busy && now_ns > last_ns[handle->gpu])
     percent += 100 * (busy_ns - last_busy) / (now_ns - last_ns[handle->gpu]);
   last_busy = busy_ns;
@@ -197,7 +197,7 @@ API Result nvmlDeviceGetGraphicsRunningProcesses_v3(Handle handle, unsigned* cou
   return list_processes(handle, count, processes, true);
 }
 #endif
-// Only torch asks for the oldest version, without the instances.
+// Only torch uses the oldest version, without the instances.
 API Result nvmlDeviceGetComputeRunningProcesses(Handle, unsigned* count, void*) {
   *count = 0;
   return OK;

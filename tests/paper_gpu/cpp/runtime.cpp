@@ -10,7 +10,7 @@
 
 namespace paper {
 
-// Objects that threads use are never destroyed: streams execute until the process is gone.
+// Objects used by threads are never destroyed, because streams execute until the process ends.
 template <class T>
 static T& immortal() {
   static T* object = new T;
@@ -73,7 +73,7 @@ static cudaError_t result() { return with_error(context_error()); }
 // ---- streams
 
 void Stream::put(std::function<void()> work) {
-  // A GPU's launch queue is finite: then the host waits in the launch.
+  // A GPU's launch queue is finite: if it is full, the launch blocks the host.
   static const size_t most = number_from("PAPER_QUEUE", 1024);
   std::unique_lock<std::mutex> lock(mutex_);
   changed_.wait(lock, [&] { return queue_.size() < most || closing; });
@@ -98,9 +98,9 @@ void Stream::execute() {
     is_busy_ = true;
     lock.unlock();
     uint64_t start = now_ns();
-    // After a kernel's error the context is lost: nothing is executed any more.
+    // After a kernel's error the context is lost, and nothing else is executed.
     if (context_error() == cudaSuccess) work();
-    work = nullptr;  // what it holds is released before the stream is idle
+    work = nullptr;  // releases its captures before the stream becomes idle
     if (Usage* usage = usages[device]) usage->busy_ns += now_ns() - start;
     lock.lock();
   }
@@ -160,7 +160,7 @@ struct EventState {
   uint64_t reached_ns = 0;
   void wait_for(uint64_t number) {
     std::unique_lock<std::mutex> lock(mutex);
-    // Closing is not announced to events, so it is looked at from time to time.
+    // Closing does not notify events, so it is polled.
     while (!changed.wait_for(lock, std::chrono::milliseconds(50), [&] { return num_reached >= number; }) && !closing) {
     }
   }
@@ -186,7 +186,7 @@ int& operator_depth() {
   return depth;
 }
 
-// Each launch belongs to an operator that is computed; otherwise numbers are wrong, so it is counted and reported.
+// Each launch must belong to a computed operator; otherwise numbers are wrong, so it is counted and reported.
 static void note_launch() {
   launches_of_thread()++;
   if (!computes || operator_depth() > 0) return;
@@ -205,7 +205,7 @@ cudaError_t launch(cudaStream_t stream) {
   note_launch();
   static const long kernel_us = number_from("PAPER_KERNEL_US", 0);
   if (kernel_us) return enqueue_kernel(stream, [] { usleep(kernel_us); });
-  // A kernel without a duration and an effect changes nothing on an idle stream; on a busy one it takes a place.
+  // A kernel without duration and effect changes nothing on an idle stream; on a busy one it uses a queue entry.
   if (stream_of(stream).is_idle()) return enqueue_kernel(stream, nullptr);
   return enqueue_kernel(stream, [] {});
 }
@@ -415,7 +415,7 @@ API cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreate
 API cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   return cudaStreamCreateWithPriority(stream, flags, 0);
 }
-API cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }  // its thread sleeps until the process ends
+API cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }  // its thread stays idle until the process ends
 API cudaError_t cudaStreamGetPriority(cudaStream_t, int* priority) {
   *priority = 0;
   return cudaSuccess;
@@ -595,8 +595,8 @@ API cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* count, const 
 API cudaError_t cudaProfilerStart() { return cudaSuccess; }
 API cudaError_t cudaProfilerStop() { return cudaSuccess; }
 
-// torch asks for every function of the driver that it may need. One that libcuda does not have has to be found,
-// too, and then says CUDA_ERROR_NOT_SUPPORTED.
+// torch looks up every function of the driver that it may need. Functions that libcuda does not have must be
+// found, too, and return CUDA_ERROR_NOT_SUPPORTED.
 API cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned, unsigned long long,
                                                  cudaDriverEntryPointQueryResult* query) {
   static void* driver_library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);

@@ -1,4 +1,4 @@
-// What the parts of libpaper_cuda.so share: streams, memory, counters.
+// Declarations shared by the parts of libpaper_cuda.so: streams, memory, counters.
 #pragma once
 
 #include <condition_variable>
@@ -14,7 +14,7 @@
 
 namespace paper {
 
-// What this process did on its GPUs. Mapped into `<PAPER_COUNTS>/<pid>.counts`, so that it survives os._exit and
+// Counters of this process's GPU activity. Mapped to `<PAPER_COUNTS>/<pid>.counts`, so that it survives os._exit and
 // kills. The order of the fields is that of paper_gpu.COUNTERS.
 struct Counters {
   std::atomic<uint64_t> kernel_launches;   // by <<<>>>, cudaLaunchKernel… and cuLaunchKernel… (Triton)
@@ -32,7 +32,7 @@ struct Counters {
 };
 Counters& counters();
 
-// A stream: a thread that executes what is put into its queue, in order.
+// A stream: a thread that executes its queue in order.
 class Stream {
  public:
   explicit Stream(int device) : device(device) {}
@@ -51,20 +51,20 @@ class Stream {
 
 Stream& stream_of(cudaStream_t stream);
 int current_device();
-// Open the context of the current device: from now on NVML lists this process.
+// Open the context of the current device, after which NVML lists this process.
 void open_context();
-// True when the process ends: whatever waits on a stream stops waiting, as a destroyed context does.
+// True when the process ends: waits on streams end, as with a destroyed context.
 bool is_closing();
 
 // An error of a kernel is reported by every later call, until the process ends.
 void set_context_error(cudaError_t error);
 cudaError_t context_error();
-// Return `error`, after noting it for cudaGetLastError.
+// Record `error` for cudaGetLastError and return it.
 cudaError_t with_error(cudaError_t error);
 
 // Count a launch; the kernel itself takes PAPER_KERNEL_US and computes nothing.
 cudaError_t launch(cudaStream_t stream);
-// Launches by this thread, with those of libraries.
+// Launches by this thread, including those of libraries.
 uint64_t& launches_of_thread();
 void count_library_launch();
 // > 0 while this thread executes torch's own CUDA kernel of an operator that dispatch.cpp computes.

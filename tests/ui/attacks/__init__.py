@@ -1,1 +1,1 @@
-"""A page under attack, in a browser."""
+"""Attacks on a page in a browser."""

@@ -1,4 +1,4 @@
-"""What the attacks share: requests exactly as given, addresses that lead away, a secret to be kept."""
+"""Helpers of the attacks: raw requests, foreign addresses, and a secret file content."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.page_driver import Server
 SECRET = "the secret of this machine"
 NOT_SERVED = {400, 403, 404, 405, 411, 413, 414, 422}
 JSON = {"Content-Type": "application/json"}
-# Run in a page: all that is read there or read out.
+# Evaluated in a page: all text that is shown or read by a screen reader.
 TEXTS = """() => {
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   const texts = [document.title];
@@ -25,7 +25,7 @@ TEXTS = """() => {
 STRANGERS = (
     "[onerror], img[src=x], a[href^='javascript:' i], a[href*='evil'], iframe, object, embed, body b > script"
 )
-# Addresses that lead away from the page, where a browser is sent there.
+# Addresses that would take a browser away from the page.
 ELSEWHERE = (
     "//evil.example",
     "/\\evil.example",
@@ -39,7 +39,7 @@ ELSEWHERE = (
     "run/%2e%2e/../../evil",
     ".%2E/evil",
 )
-# Likewise: calls endpoints with their values, and looks at addresses where there are none.
+# Evaluated in a page: POSTs values to endpoints, and GETs the paths whose value is null.
 ASK = """async (calls) => {
   const answers = [];
   for (const [name, data] of calls) {
@@ -53,7 +53,7 @@ ASK = """async (calls) => {
 
 
 def ask(server: Server, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, str]:
-    """Send one request exactly as given and return the status and the text of the answer."""
+    """Send one request exactly as given; return the status and the text of the response."""
     connection = http.client.HTTPConnection(server.address.removeprefix("http://"), timeout=180)
     try:
         sent = json.dumps(body).encode() if isinstance(body, dict | list) else body
@@ -66,7 +66,7 @@ def ask(server: Server, method: str, path: str, body: Any = None, **headers: str
 
 
 def assert_only_text(page: Page) -> None:
-    """Check that a page shows hostile words as text, and nothing that acts unseen."""
+    """Check that a page shows hostile text only as text, without active elements or invisible characters."""
     assert page.locator(STRANGERS).count() == 0
     for text in page.evaluate(TEXTS):
         assert SEEN_NOWHERE.search(text) is None, ascii(text)

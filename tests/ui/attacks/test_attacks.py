@@ -1,6 +1,6 @@
-"""What a hostile student would send: paths, links, numbers, too much of anything.
+"""Requests of a hostile student: paths, links, numbers, and excessive sizes.
 
-docs/security.md lists what is tried here.
+docs/security.md lists the attacks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trainers.contract.rundir import RunDirectory
 
 @pytest.fixture(scope="module")
 def run(server: Server, runs_dir: Path) -> RunDirectory:
-    """Return a run that was copied here by somebody: links lead out of it."""
+    """Return a run that another user copied here; it contains links that lead out of it."""
     secret = runs_dir.parent / "secret.csv"
     secret.write_text(SECRET)
     run = rundir.create(runs_dir, config.parse({"dataset": "digits", "model": "mlp", "device": "cpu"}))
@@ -207,7 +207,7 @@ def test_requests_that_are_none_are_refused(server: Server, head: str) -> None:
     host = server.address.removeprefix("http://")
     with socket.create_connection(host.split(":"), timeout=180) as sender:
         heard = b""
-        with contextlib.suppress(ConnectionError):  # refused, it may be ended before all was sent
+        with contextlib.suppress(ConnectionError):  # a refused connection may be closed before all is sent
             sender.sendall(head.replace("{host}", host).encode("latin-1"))
         with contextlib.suppress(OSError):
             sender.shutdown(socket.SHUT_WR)
@@ -276,7 +276,7 @@ def test_nonsense_is_refused_in_order_and_every_answer_has_the_headers(
 
 
 def form(name: str, filename: str, words: bytes, boundary: str = "cut") -> bytes:
-    """Return one part of a form as a browser sends it."""
+    """Return one part of a multipart form, as a browser sends it."""
     head = f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"{filename}\r\n\r\n'
     return head.encode() + words + f"\r\n--{boundary}--\r\n".encode()
 

@@ -1,4 +1,4 @@
-"""A page of another site, in the same browser, can neither change nor read anything here."""
+"""A page of another site in the same browser can neither change nor read anything here."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_nothing_is_taken_into_another_page(server: Server, page: Page) -> None:
         ("script", "/live/runs"),
     ):
         assert page.evaluate(LOAD, [tag, server.address + path]) == "refused"
-    # A frame says "loaded" of an error too: what counts is that the page is not in it.
+    # A frame also fires "load" for an error, so check that the page is not in it.
     page.evaluate(FRAME, f"{server.address}/runs")
     assert not any(frame.locator("#ddp-runs").count() for frame in page.frames)
 

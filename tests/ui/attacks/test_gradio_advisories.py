@@ -1,4 +1,4 @@
-"""Gradio's past advisories, each by name as it was told, against our server."""
+"""Gradio's past security advisories, by name, tested against our server."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def runs_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(runs_dir: Path) -> Iterator[Server]:
-    """A page of its own: whoever calls every function by its number also pauses the queue."""
+    """Serve a separate page: calling every function by its number also pauses the queue."""
     with page_driver.serve(runs_dir, page_driver.NO_STANDBY) as served:
         yield served
 
@@ -105,7 +105,7 @@ def test_gradio_s_actions_that_are_not_needed_are_closed(
 
 
 class Listener:
-    """A neighbour on this machine that nobody should be made to talk to."""
+    """A local server that the page must not connect to."""
 
     def __init__(self) -> None:
         self.socket = socket.create_server(("127.0.0.1", 0))
@@ -131,7 +131,7 @@ def neighbour() -> Iterator[Listener]:
 
 
 def functions(server: Server) -> dict[int, dict[str, Any]]:
-    """Return the functions of Gradio's page, the private ones too, by number."""
+    """Return all functions of Gradio's page by number, including private ones."""
     found = json.loads(ask(server, "GET", "/config")[1])["dependencies"]
     return {function["id"]: function for function in found}
 
@@ -174,5 +174,6 @@ def test_functions_by_number_and_by_name_say_no_more_than_they_should(server: Se
         for data in ([], [None] * 60, [{"path": "/etc/passwd"}] * 60):
             body = {"data": data, "fn_index": number, "session_hash": "x", "trigger_id": 1}
             _, words = ask(server, "POST", "/gradio_api/run/predict", body)
-            # Where data sets were looked for is in the catalogue, as the page says how to get them.
+            # The catalogue may contain the searched data folders, because the page explains how to get data
+            # sets.
             assert "Traceback" not in words and "root:x" not in words

@@ -1,4 +1,4 @@
-"""Other people's words are shown as text: tags, scripts, terminal escapes, marks that turn a line around."""
+"""Text of other users is shown as text: tags, scripts, terminal escapes, and bidirectional marks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LONG = "m" * 3_000
 
 @pytest.fixture(scope="module")
 def runs(runs_dir: Path) -> tuple[RunDirectory, RunDirectory]:
-    """Return a run full of hostile words, as somebody may have copied it here, and a plain one beside it."""
+    """Return a run full of hostile text, as another user may have copied it here, and a plain run."""
     hostile, plain = RunDirectory(runs_dir / "hostile-1"), RunDirectory(runs_dir / "plain-1")
     for run in (hostile, plain):
         made_run.make_finished(run, 300)
@@ -66,7 +66,7 @@ def runs(runs_dir: Path) -> tuple[RunDirectory, RunDirectory]:
 
 @pytest.fixture
 def guarded(browser: Browser) -> Iterator[Watched]:
-    """Return a page that fails on dialogs, and complains of every violation of its policy."""
+    """Yield a page that fails on dialogs and records every violation of its content security policy."""
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     page.add_init_script("localStorage.setItem('ddp:tour', '\"seen\"')")
     page.on("dialog", lambda dialog: pytest.fail(f"a dialog was opened: {dialog.message}"))
@@ -197,7 +197,7 @@ def test_a_name_that_is_too_long_is_refused_in_words(
 def test_the_browser_shows_what_the_server_shows(server: Server, watched: Watched) -> None:
     everything = [chr(number) for number in range(0x110000) if not 0xD800 <= number < 0xE000]
     pieces = [f"{before}{character}b" for before in ("", "👨") for character in everything]
-    # Many in one text: two million texts would take minutes.
+    # Join many strings: two million texts would take minutes.
     texts = ["".join(pieces[start : start + 1024]) for start in range(0, len(pieces), 1024)]
     texts += [*NEEDED, *MISUSED, "a\u200d" * 50]
     page = watched.page

@@ -1,1 +1,1 @@
-"""Tests of logging in and of a class in a browser."""
+"""Tests of logins and of a class in a browser."""

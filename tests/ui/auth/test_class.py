@@ -1,6 +1,6 @@
-"""A class behind a reverse proxy with a prefix: logging in, whose runs are whose, and what a teacher sets.
+"""A class behind a reverse proxy with a prefix: logins, owners of runs, and a teacher's settings.
 
-Also what people there may try on each other: names that act, addresses that lead away, another's runs.
+Also attacks between users: hostile names, foreign addresses, access to another user's runs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def class_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(class_dir: Path) -> Iterator[str]:
-    """Serve the class's page behind a proxy and return the address that people use."""
+    """Serve the class's page behind a proxy; yield its public URL."""
     accounts = class_of.make(class_dir.parent / "accounts.json").path
     port = page_driver.free_port()
     command = [sys.executable, "app.py", "--no-browser", "--port", str(port), "--runs-dir", str(class_dir)]
@@ -89,7 +89,7 @@ def log_in(page: Page, person: Person, password: str = "") -> None:
 
 
 def enter(asking: APIRequestContext, address: str, person: Person) -> None:
-    """Log in without the page to do so."""
+    """Log in without the login page."""
     form: dict[str, str | float | bool] = {"username": person.name, "password": password_of(person)}
     assert asking.post(f"{address}/login", form=form).json() == {"success": True}
 
@@ -164,7 +164,7 @@ def test_a_teacher_hides_the_runs_of_others(visit: BrowserContext, browser: Brow
         eves.get_by_role("button", name="Class …").click()
         eves.get_by_text(choice).click()
         eves.get_by_role("button", name="Save").click()
-        # Nobody reloads: the list itself notices.
+        # The list updates without a reload.
         expect(bobs.get_by_role("link", name=ANNS)).to_have_count(num_seen)
     expect(bobs.get_by_role("button", name="Class …")).to_have_count(0)
     context.close()
@@ -296,7 +296,7 @@ def test_who_knows_the_name_of_another_s_session_gets_nothing_of_it(address: str
         asked = ann.post(f"{gradio}/queue/join", json=call).json()["event_id"]
         later = ann.post(f"{gradio}/call/catalog", json={"data": []}).json()["event_id"]
         data = f"{gradio}/queue/data?session_hash=anns"
-        # Bob knows every name there is.
+        # Bob knows all IDs.
         for path in (data, f"{data}&session_hash=ann~anns", f"{gradio}/queue/data?session_hash=ann~anns"):
             told = bob.get(path).text
             assert "session_not_found" in told and asked not in told, path

@@ -1,4 +1,4 @@
-"""A page whose proxy logs people in shows who somebody is, and offers no log out."""
+"""A page behind an authenticating proxy shows the user's name and offers no logout."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tools import page_driver
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Serve a page with a run of Ann's behind a proxy that knows three people."""
+    """Serve a page with a run of Ann's behind a proxy with three users."""
     runs_dir = tmp_path_factory.mktemp("header") / "runs"
     rights.note_owner(make_run(runs_dir), "ann")
     port = page_driver.free_port()

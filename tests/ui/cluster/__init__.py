@@ -1,1 +1,1 @@
-"""Tests of the page in front of a cluster."""
+"""Tests of the page with a cluster."""

@@ -1,4 +1,4 @@
-"""A cluster's page on the person's own machine: started on the login node, and reached, by their own ssh."""
+"""A cluster's page on the user's own machine, started on the login node and reached with the user's ssh."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ LOGIN = "login"
 
 @pytest.fixture
 def project(slurm: SlurmCluster, tmp_path: Path) -> Path:
-    """Return this project's folder as the login node has it; Slurm's commands are there."""
+    """Return the project folder of the login node, where Slurm's commands are installed."""
     folder = tmp_path / "project there"
     (folder / ".venv" / "bin").mkdir(parents=True)
     (folder / "app.py").symlink_to(REPOSITORY / "app.py")
     python = folder / ".venv" / "bin" / "python"
-    # The commands of the fixture enter the login node; there they are as they are.
+    # The fixture's commands enter the login node's namespace; on the node itself the plain commands are used.
     there = {"SLURM_CONF": slurm.environment["SLURM_CONF"], "HOME": str(tmp_path)}
     exports = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in there.items())
     python.write_text(f'#!/bin/sh\n{exports}\nexec {sys.executable} "$@"\n')
@@ -46,7 +46,7 @@ def project(slurm: SlurmCluster, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def own_ssh(slurm: SlurmCluster, tmp_path: Path) -> Iterator[str]:
-    """Return a path for programs, with the ssh of a person who may log in there."""
+    """Yield a PATH with an ssh that may log in to the login node."""
     folder = tmp_path / "ssh"
     folder.mkdir()
     with ssh_hosts.login_by_ssh(folder, slurm.network.login) as path:
@@ -54,7 +54,7 @@ def own_ssh(slurm: SlurmCluster, tmp_path: Path) -> Iterator[str]:
 
 
 def pages_on(slurm: SlurmCluster) -> list[psutil.Process]:
-    """Return the pages on the login node, not what they start: that has their words for a moment."""
+    """Return the pages on the login node without their children, which briefly have the same command line."""
     found = {}
     for pid in processes_on(slurm.network.login):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -71,7 +71,7 @@ def ssh_of(process: subprocess.Popen[str]) -> psutil.Process:
 
 @contextlib.contextmanager
 def laptop(arguments: list[str], path: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
-    """Run the command as on the person's machine; yield it, and what it says."""
+    """Run the command as on the user's machine; yield the process and its output."""
     process = subprocess.Popen(
         [sys.executable, "app.py", "--no-browser", "--engine", "slurm", *arguments],
         cwd=REPOSITORY,
@@ -110,7 +110,7 @@ def test_a_run_is_started_from_here_and_goes_on_while_the_connection_is_cut(
         ssh_of(process).kill()
         wait_until("the page there ending", lambda: not first.is_running(), PATIENCE_S)
         wait_until("another page there", lambda: pages_on(slurm), PATIENCE_S)
-        # The same window goes on: Stop works, and the run ends as it should.
+        # The same window remains usable: Stop works, and the run ends normally.
         expect(page.get_by_role("button", name="Stop", exact=True)).to_be_enabled()
         wait_until("the page", lambda: answers(address), PATIENCE_S)
         page.get_by_role("button", name="Stop", exact=True).click()

@@ -1,7 +1,7 @@
-"""The app for Open OnDemand: ruby renders its templates, and the page they start is used through a proxy.
+"""The Open OnDemand app: ruby renders its templates, and the page is used through a proxy.
 
-Open OnDemand itself cannot be had here. What it does around the app is made up: its helpers in bash, the
-order in which the files are sourced, and its proxy, which passes on the whole path.
+Open OnDemand itself is not available here. The test simulates the parts around the app: its bash helpers, the
+order in which the files are sourced, and its proxy, which forwards the full path.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FORM = {
     "bc_queue": "",
     "bc_account": "",
 }
-# Values come from a form, so as texts; templates see them as methods, those of the job's folder by `context`.
+# Form values are strings. Templates access them as methods, those in the job's folder through `context`.
 RENDER = """\
 require "erb"
 require "json"
@@ -51,7 +51,7 @@ scope = context.binding_of_it
 scope.local_variable_set(:context, context)
 puts ERB.new(File.read(ARGV[0]), trim_mode: "-").result(scope)
 """
-# In place of Open OnDemand's own job script.
+# Replaces Open OnDemand's own job script.
 JOB = """\
 set -eu
 cd {session}
@@ -82,7 +82,7 @@ DDP_RUNS={runs}
 
 
 def rendered(template: str, **values: Any) -> str:
-    """Return what ruby makes of one of the app's templates."""
+    """Return one of the app's templates, rendered by ruby."""
     if (ruby := shutil.which("ruby")) is None:
         missing = "NOT RUN: ruby is not installed: apt-get install ruby"
         (pytest.fail if "CI" in os.environ else pytest.skip)(missing)
@@ -99,10 +99,10 @@ def rendered(template: str, **values: Any) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """A session of the app: the page is started as a job would.
+    """A session of the app, with a page started as in a job.
 
     Attributes:
-        connection: what the session's card is rendered with.
+        connection: Values for rendering the session's card.
     """
 
     folder: Path
@@ -115,14 +115,14 @@ class Session:
 
     @property
     def card(self) -> str:
-        """The card, as part of a page; it opens the page here, not in another tab."""
+        """Return the card as part of a page; it opens the page in the same tab."""
         form = rendered("view.html.erb", **self.connection).replace(' target="_blank"', "")
         return f'<link rel="icon" href="data:,">{form}'
 
 
 @pytest.fixture
 def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Session]:
-    """Return a session whose page answers; the parameter is where its runs train."""
+    """Yield a session with a page that responds; the parameter is the engine of its runs."""
     folder, runs_dir = tmp_path / "a session", tmp_path / "runs"
     folder.mkdir()
     for path in (APP / "template").iterdir():
@@ -154,7 +154,7 @@ def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Session]
 
 
 def open_by_card(page: Page, session: Session, address: str) -> None:
-    """Press the button of a session's card, on a page of the portal."""
+    """Press the button of a session's card on a page of the portal."""
     portal = urlsplit(address)._replace(path="/card").geturl()
     page.route(portal, lambda route: route.fulfill(body=session.card, content_type="text/html"))
     page.goto(portal)
@@ -172,7 +172,7 @@ def test_the_card_of_a_session_opens_its_page_behind_the_proxy_and_a_run_is_watc
         assert (session.folder / name).stat().st_mode & 0o077 == 0, name
     with prefix_proxy.in_front_of(port, session.prefix, keeps_prefix=True) as address:
         page.goto(f"{address}/")
-        expect(page.get_by_role("heading", name="Log in")).to_be_visible()  # who has no card
+        expect(page.get_by_role("heading", name="Log in")).to_be_visible()  # no card: login required
         open_by_card(page, session, address)
         page.get_by_role("button", name="Start").click()
         page.wait_for_url("**/run?id=*")

@@ -1,4 +1,4 @@
-"""The page on a login node: a run of two machines is started, followed, stopped and resumed through Slurm."""
+"""The page on a login node: a run on two machines is started, followed, stopped and resumed through Slurm."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainers.engines import liveness
 from trainers.engines.slurm import reasons
 from trainers.engines.slurm.engine import job_of
 
-# The controller is asked again after 10 s.
+# The page retries the controller after 10 s.
 ANSWERS_AGAIN_MS = 20_000
 
 
@@ -73,7 +73,7 @@ def another_page(page: Page) -> Page:
 
 
 def see_it_suspended(page: Page, slurm: SlurmCluster, run: RunDirectory) -> None:
-    """See on each page that shows the state that Slurm has suspended the run, and that it goes on."""
+    """Check that each page shows that Slurm has suspended the run, and later resumed it."""
     job_id = job_of(liveness.status_file.read(run.status).handle) or ""
     slurm.ask("scontrol", "suspend", job_id)
     expect(page.locator(".ddp-pill")).to_have_text("suspended")
@@ -90,7 +90,9 @@ def see_it_suspended(page: Page, slurm: SlurmCluster, run: RunDirectory) -> None
 
 
 def see_the_controller_fall_silent(page: Page, slurm: SlurmCluster) -> None:
-    """See it on the page of a run while the Queue page has seen it, too, and is closed again."""
+    """Check that the run's page shows the missing controller, even after the Queue page showed it and was
+    closed.
+    """
     with silent_controller(slurm):
         other = another_page(page)
         other.goto(page.url.partition("/run?")[0] + "/queue")
@@ -105,7 +107,7 @@ def see_the_controller_fall_silent(page: Page, slurm: SlurmCluster) -> None:
 
 @contextlib.contextmanager
 def silent_controller(slurm: SlurmCluster) -> Iterator[None]:
-    """Let squeue get no answer for a while."""
+    """Make squeue fail during the block."""
     squeue = slurm.folder / "bin" / "squeue"
     program = squeue.read_text()
     squeue.write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2\nexit 1\n")
@@ -156,7 +158,7 @@ def test_a_run_that_waits_in_slurm_says_why_and_is_cancelled_by_a_click(
 
 
 def look_at_the_queue(page: Page, slurm: SlurmCluster, others: str) -> None:
-    """See a run that waits and another job; then the controller falls silent for a while."""
+    """Check a waiting run and another job on the Queue page, with and without a controller."""
     page.get_by_role("link", name="The whole queue").click()
     jobs = page.get_by_role("region", name="Your jobs in Slurm")
     rows = jobs.get_by_role("row")
@@ -170,7 +172,7 @@ def look_at_the_queue(page: Page, slurm: SlurmCluster, others: str) -> None:
     assert found.violations_count == 0, found.generate_report()
     with silent_controller(slurm):
         expect(jobs.get_by_role("status")).to_contain_text("Not known since")
-        expect(rows).to_have_count(3)  # as they were known last
+        expect(rows).to_have_count(3)  # the last known jobs remain
     expect(jobs.get_by_role("status")).to_have_count(0)
 
 

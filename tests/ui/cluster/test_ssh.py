@@ -1,4 +1,4 @@
-"""The page in front of two PCs: a run of both is started, followed, stopped and resumed by SSH."""
+"""The page with two PCs: a run on both is started, followed, stopped and resumed by SSH."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def test_a_run_of_two_hosts_is_started_stopped_and_resumed(
         state = page.locator(".ddp-pill")
         expect(state).to_have_text("running")
         expect(page.locator(".ddp-ranks-list li")).to_have_count(2)
-        # Both hosts are taken: a second run is not made, and told why.
+        # Both hosts are in use: a second run is refused with the reason.
         page.goto(server.address)
         page.get_by_label("Machines", exact=True).fill("2")
         page.get_by_role("button", name="Start").click()
         expect(page.locator("#problems")).to_contain_text(f"pc1 trains {run.run_id}")
-        watched.wait_until_answered()  # Gradio complains of what is asked for when one leaves
+        watched.wait_until_answered()  # Gradio logs an error if a page with a pending request is left
         page.goto(f"{server.address}/run?id={run.run_id}")
         page.get_by_role("button", name="Stop", exact=True).click()
         expect(state).to_have_text("stopped")
@@ -60,7 +60,7 @@ def test_a_run_of_two_hosts_is_started_stopped_and_resumed(
         expect(state).to_have_text("stopped")
         assert run.list_checkpoints() and [path.name for path in runs_dir.glob("*-*")] == [run.run_id]
         assert watched.complaints == [] and watched.foreign_requests == []
-    # The launchers live a moment longer than their run.
+    # The launchers outlive their run briefly.
     wait_until("no process being left", lambda: not processes_of(run), ENDED_S)
 
 
@@ -89,7 +89,7 @@ def test_the_machine_page_shows_each_host_and_what_does_not_fit(
         for words in ("pc1 · free", "no GPU", "cores", "torch ", "clock agrees", "sees the runs"):
             expect(first).to_contain_text(words)
         expect(second).to_contain_text("pc2 has this project's code")
-        # The other folder has nothing that could measure.
+        # The other folder lacks the measuring program.
         hosts.get_by_role("button", name="Measure between hosts").click()
         expect(hosts).to_contain_text("No module named 'trainers.engines'")
         with ssh_hosts.without_cable("pc2"):

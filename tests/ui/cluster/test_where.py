@@ -1,4 +1,4 @@
-"""Where a run trains, chosen in the form, in front of a real cluster with two partitions."""
+"""Choosing where a run trains in the form, with a real cluster that has two partitions."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def _its_commands(slurm_with_gpus: SlurmCluster, monkeypatch: pytest.MonkeyPatch
 
 
 def field_of(page: Page, name: str) -> Locator:
-    """Return where a field of the configuration is typed."""
+    """Return the input element of a configuration field."""
     return page.locator(f"#field-{name}").locator("input, textarea").first
 
 
 def fill(page: Page, name: str, value: str) -> None:
-    """Type into a field and leave it."""
+    """Type into a field and move the focus away."""
     field = field_of(page, name)
     field.fill(value)
     field.blur()
 
 
 def choose(page: Page, label: str, begins: str) -> None:
-    """Choose from a list by the beginning of an entry's words."""
+    """Choose the first entry of a list that contains the text."""
     page.get_by_role("combobox", name=label).click()
     page.get_by_role("option").filter(has_text=begins).first.click()
 
@@ -77,7 +77,7 @@ def test_a_partition_with_gpus_is_chosen_and_what_it_lacks_is_refused(
         fill(page, "nproc_per_node", "2")
         choose(page, "GPU type", "tesla: 2 of 2 free")
         expect(script).to_contain_text("--gres=gpu:tesla:2")
-        # What the partition cannot give is said before Start.
+        # Requests that exceed the partition are reported before Start.
         fill(page, "nproc_per_node", "3")
         expect(problems).to_contain_text("3 is not possible")
         fill(page, "nproc_per_node", "1")
@@ -102,7 +102,7 @@ def test_a_partition_with_gpus_is_chosen_and_what_it_lacks_is_refused(
         assert run.read_config().gpu_type == "tesla"
         page.get_by_role("button", name="Stop", exact=True).click()
         expect(page.locator(".ddp-pill")).to_have_text("stopped")
-        # Run again with changes: all of it is filled in.
+        # "Run again with changes" fills in all fields.
         page.get_by_role("link", name="Run again with changes").first.click()
         expect(partition).to_have_value(GPU)
         expect(field_of(page, "time_limit")).to_have_value("10")

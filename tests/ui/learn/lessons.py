@@ -1,4 +1,4 @@
-"""Short lessons for the tests: one with a choice, one with a curve to draw, one that is broken."""
+"""Short lessons for tests: with a choice, with a curve to draw, and with an error."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ SECOND = LESSON[LESSON.index('[[runs]]\nname = "second"') : LESSON.index("\nPRED
 
 
 def write(folder: Path) -> Path:
-    """Write the lessons into a folder, and return it."""
+    """Write the lessons to a folder and return it."""
     folder.mkdir()
     whole = LESSON.replace("<EVIL>", "2 < 3 & `<b>no tag</b>`")
     chosen = whole.replace("PREDICTION", CHOICE).replace("RANKS", "2")

@@ -1,4 +1,4 @@
-"""The lab report in a real browser: asked for on the Learn page, downloaded, and opened without a network."""
+"""The lab report in a real browser: requested on the Learn page, downloaded, and opened offline."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_BYTES = 3_000_000
 
 
 def progress(prediction: object, **more: object) -> str:
-    """Return what the page keeps of a lesson in which everything was done."""
+    """Return the page's stored progress of a completed lesson."""
     attempts = {"1": [{"choice": "seed 1", "runId": "three-1"}]}
     usual = {"isLocked": True, "isStarted": True, "runs": ["one-1", "two-1"], "answers": {"0": 0, "1": 0}}
     return json.dumps({"prediction": prediction, "attempts": attempts, "isDone": True, **usual, **more})
@@ -37,7 +37,7 @@ def progress(prediction: object, **more: object) -> str:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return runs that have ended; the name of one is hostile."""
+    """Return finished runs; one of them has a hostile name."""
     runs_dir = tmp_path_factory.mktemp("report") / "runs"
     for name in ("one-1", "two-1", "three-1", "other-1"):
         made_run.make_finished(RunDirectory(runs_dir / name), NUM_STEPS)
@@ -56,7 +56,7 @@ def server(runs: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def report(browser: Browser, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the file that a learner gets by two clicks, a name and another run."""
+    """Return the report that a learner downloads with a name and one additional run."""
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     page.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
     watched = Watched(page)
@@ -83,7 +83,7 @@ def report(browser: Browser, server: Server, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture
 def opened(browser: Browser, report: Path) -> Iterator[Watched]:
-    """Return the file in a browser without a network."""
+    """Yield the report in an offline browser."""
     context = browser.new_context(offline=True, viewport={"width": 1440, "height": 900})
     page = context.new_page()
     watched = Watched(page)

@@ -45,7 +45,7 @@ def part(page: Page, name: str) -> Locator:
 
 def expect_curves(page: Page, *names: str) -> None:
     chart = page.locator('[data-chart="lesson-loss-step"]')
-    chart.scroll_into_view_if_needed()  # what nobody sees is not drawn
+    chart.scroll_into_view_if_needed()  # charts outside the viewport are not drawn
     expect(chart.locator(".js-plotly-plot")).to_be_visible()
     page.wait_for_function(
         f"([chart, names]) => String(({NAMES})(chart)) === String(names)",
@@ -75,7 +75,7 @@ def test_a_lesson_from_the_prediction_to_the_last_question(
     expect(predict.get_by_label("neither")).to_be_disabled()
     page.get_by_role("button", name="Start both runs").click()
     expect(runs_of(page, "2. Run").first).to_contain_text(re.compile("running|finished"))
-    # Whoever leaves in the middle finds it where it was: the second run is started then.
+    # A reload in the middle keeps the progress: the second run is started afterwards.
     page.reload()
     expect(predict.get_by_label("the first")).to_be_checked()
     for row in runs_of(page, "2. Run").all():
@@ -84,7 +84,7 @@ def test_a_lesson_from_the_prediction_to_the_last_question(
     expect(predict).to_contain_text("The result differs from your prediction.")
     expect(predict).to_contain_text("Both see the same.")
     expect(predict).to_contain_text(re.compile(r"Measured: training loss, last of “first”: 0\.\d{4,}"))
-    # What to look at, and what was measured, stand with the picture.
+    # The question and the measured finding are shown with the picture.
     picture = part(page, "3. See").locator(".ddp-lesson-picture", has_text="Measured.")
     expect(picture).to_contain_text("Which one has more steps?")
     expect(picture).to_contain_text("Both have 80 steps.")
@@ -96,7 +96,7 @@ def test_a_lesson_from_the_prediction_to_the_last_question(
     bars = (
         part(page, "3. See").locator(".ddp-lesson-picture", has_text="What each rank holds").locator("table")
     )
-    # Of each weight four numbers on each rank: DDP divides nothing.
+    # Four numbers per weight on each rank: DDP shards nothing.
     held = bars.get_by_role("row", name=re.compile("^rank")).all_inner_texts()
     assert len(held) == 3 and len({row.split(maxsplit=2)[2] for row in held}) == 1, held
     cost = part(page, "3. See").locator(".ddp-lesson-picture", has_text="What it cost.")
@@ -109,13 +109,13 @@ def test_a_lesson_from_the_prediction_to_the_last_question(
     check.get_by_label("not so").check()
     expect(check).to_contain_text("That is why.")
     expect(check.get_by_role("radio", name="so the right answer", exact=True)).to_be_disabled()
-    # The other question waits for a run of one's own.
+    # The other question requires an additional run.
     expect(check.get_by_label("another", exact=True)).to_be_disabled()
     check.get_by_role("button", name="Run it").click()
     expect(check.locator(".ddp-lesson-run-row")).to_contain_text("finished")
     expect_curves(page, "first", "second", "seed 1")
     check.get_by_label("another", exact=True).check()
-    # The answers given are seen, of all questions at once.
+    # All given answers are shown, for all questions.
     expect(check.locator("input:checked")).to_have_count(2)
     expect(predict.get_by_label("the first")).to_be_checked()
     expect(page.get_by_text("You have completed this lesson.")).to_be_visible()
@@ -160,7 +160,7 @@ def test_a_curve_is_drawn_by_pointer_by_keys_and_as_numbers(server: Server, watc
     expect(points.first).to_have_attribute("aria-valuenow", "2")
     first, last = points.first.bounding_box(), points.last.bounding_box()
     assert first is not None and last is not None
-    # From the left edge down to the right one: what is passed lies on the line.
+    # Dragging from the left edge to the right one sets all points on the line.
     page.mouse.move(first["x"] + first["width"] / 2, first["y"] - 40)
     page.mouse.down()
     page.mouse.move(last["x"] + last["width"] / 2, last["y"] + 60)
@@ -222,7 +222,7 @@ def test_a_twin_that_hangs_ends_by_itself_and_the_lesson_goes_on(server: Server,
 
 
 def test_times_that_say_little_are_doubted_and_measured_again(server: Server, watched: Watched) -> None:
-    """The numbers are those of the server's comparison; here they are of a busy machine."""
+    """The server's comparison reports unreliable times; here the response simulates a busy machine."""
     page = watched.page
     reasons = ["Other programs used the processor for 90% of the time of “first”."]
     doubtful = {"verdict": "doubtful", "happened": None, "reasons": reasons, "numbers": []}

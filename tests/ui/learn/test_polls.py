@@ -1,4 +1,4 @@
-"""A class predicts together: a teacher, two students, one run for all; and a poll that phones answer."""
+"""Polls of a class: a teacher and two students share one run; and a poll that phones answer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def class_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def school(class_runs: Path) -> Iterator[Server]:
-    """Serve the lessons to a class that logs in, in which everybody sees only their own runs."""
+    """Serve the lessons to a class with logins, in which users see only their own runs."""
     folder = lessons.write(class_runs.parent / "lessons")
     accounts = class_of.make(class_runs.parent / "accounts.json").path
     options = (page_driver.NO_STANDBY, "--lessons", str(folder), "--auth-file", str(accounts))
@@ -47,7 +47,7 @@ def school(class_runs: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def open_hall(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Serve the lessons to whoever comes, with polls."""
+    """Serve the lessons without logins, with polls."""
     runs_dir = tmp_path_factory.mktemp("hall") / "runs"
     folder = lessons.write(runs_dir.parent / "lessons")
     with page_driver.serve(runs_dir, page_driver.NO_STANDBY, "--lessons", str(folder), "--polls") as served:
@@ -56,7 +56,7 @@ def open_hall(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 class Visits:
-    """Browsers of several people."""
+    """Browsers of several users."""
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
@@ -99,7 +99,7 @@ def predict(page: Page, choice: str) -> None:
 
 
 def ask(page: Page, server: Server, endpoint: str, *values: object) -> str:
-    """Call an endpoint as whoever is logged in there; return the whole answer."""
+    """Call an endpoint with the page's session; return the text of the response."""
     address = f"{server.address}/gradio_api/run/{endpoint}"
     return page.request.post(address, data={"data": list(values)}).text()
 
@@ -123,7 +123,7 @@ def test_a_class_predicts_together_and_watches_one_run(
     projector = visits.of(school, EVE, PROJECTOR)
     projector.goto(f"{school.address}/learn?poll={poll_id}&projector=1")
     ann.get_by_role("link", name="Join").click()
-    # By the address of the code: whoever is logged in comes to the lesson.
+    # The URL of the QR code leads logged-in users to the lesson.
     bob.goto(f"{school.address}/poll?id={poll_id}")
     for page, choice in ((ann, "the first"), (bob, "neither")):
         predict(page, choice)
@@ -143,7 +143,7 @@ def test_a_class_predicts_together_and_watches_one_run(
     expect(projector.get_by_text("ann", exact=True)).to_have_count(0)
     eve.get_by_text("Who predicted what").click()
     expect(eve.get_by_role("row", name="ann")).to_contain_text("the first")
-    # Who is no teacher learns nothing of it, and changes nothing.
+    # Students can neither read nor change the poll.
     poll = f"{school.address}/live/polls/{poll_id}"
     assert bob.request.get(f"{poll}/people").status == 403
     assert bob.request.get(f"{school.address}/live/learn/class.csv").status == 403
@@ -170,7 +170,7 @@ def test_a_class_predicts_together_and_watches_one_run(
     expect(projector.get_by_text("Both see the same.")).to_be_visible()
     assert_usable(projector)
     assert_usable(ann)
-    # On another device Bob's lesson is where he left it.
+    # Bob's progress is available on another device.
     phone = visits.of(school, BOB, PHONE)
     phone.goto(f"{school.address}/learn?lesson=chosen")
     expect(phone.get_by_label("neither")).to_be_checked()
@@ -219,7 +219,7 @@ def test_what_a_lesson_does_to_its_run_is_done_once_for_the_class(
     assert [(each["name"], each["arguments"]) for each in commands] == [
         ("slow_rank", {"rank": 0, "delay_ms": 4})
     ]
-    # The pictures of the lesson are the poll's as well.
+    # The pictures of the lesson are also shown in the poll.
     expect(eve.get_by_text("What each rank holds.")).to_be_visible()
     expect(eve.locator(".ddp-lesson-instruments").last).to_contain_text("identical")
 
@@ -256,7 +256,7 @@ def test_phones_answer_without_names(open_hall: Server, visits: Visits) -> None:
 
 
 def test_another_tab_goes_on_with_the_runs_that_one_has_started(open_hall: Server, visits: Visits) -> None:
-    """Without a login it is the browser that keeps it, as before."""
+    """Without a login, progress is stored in the browser."""
     page = visits.of(open_hall)
     page.goto(f"{open_hall.address}/learn?lesson=chosen")
     other = page.context.new_page()
@@ -264,7 +264,7 @@ def test_another_tab_goes_on_with_the_runs_that_one_has_started(open_hall: Serve
     predict(page, "neither")
     page.get_by_role("button", name="Start both runs").click()
     expect(page.locator(".ddp-lesson-run-row").first).to_contain_text(re.compile("running|finished"))
-    # The other one learns of it, and starts nothing once more.
+    # The other tab reads the progress and starts no further runs.
     expect(other.get_by_label("neither")).to_be_checked()
     expect(other.get_by_role("button", name="Start both runs")).to_be_hidden()
     for each in (page, other):

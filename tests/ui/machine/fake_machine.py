@@ -1,4 +1,4 @@
-"""A made-up report of a machine with GPUs, for machines without: only to see how the page shows one."""
+"""A synthetic report of a machine with GPUs, to test its display on machines without GPUs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ GB = 10**9
 
 
 def fake_gpu(index: int, processes: list[dict[str, Any]] | None, **readings: Any) -> dict[str, Any]:
-    """Return a GPU as `/live/machine` describes one."""
+    """Return a GPU in the format of `/live/machine`."""
     usual = {
         "answers": True,
         "name": "Fake GPU 80GB",
@@ -22,12 +22,12 @@ def fake_gpu(index: int, processes: list[dict[str, Any]] | None, **readings: Any
 
 
 def fake_process(pid: int, **facts: Any) -> dict[str, Any]:
-    """Return a process on a GPU as `/live/machine` describes one."""
+    """Return a GPU process in the format of `/live/machine`."""
     return {"pid": pid, "run_id": None, "name": "python", "user": "ada", "memory_used_bytes": 2 * GB, **facts}
 
 
 def with_fake_gpus(report: dict[str, Any]) -> dict[str, Any]:
-    """Return a real report with four made-up GPUs in it: ours, somebody's, nobody's, and a silent one."""
+    """Add four synthetic GPUs to a real report: used by us, used by another user, idle, and unresponsive."""
     ours = fake_process(4242, run_id="digits-mlp-1", memory_used_bytes=18 * GB)
     theirs = fake_process(77, name="<b>blender</b>", memory_used_bytes=30 * GB)
     unseen = fake_process(99, name=None, user=None, memory_used_bytes=None)

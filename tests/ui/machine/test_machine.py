@@ -1,4 +1,4 @@
-"""The Machine page in a real browser: what it shows, and the communication check behind its button."""
+"""The Machine page in a real browser: its figures, and the communication check."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def report_of(server: Server) -> Any:
 
 
 def check_processes(server: Server) -> list[psutil.Process]:
-    """Return what is left of the server's checks."""
+    """Return the remaining processes of the server's checks."""
     found = []
     for process in psutil.Process(server.process.pid).children(recursive=True):
         try:
@@ -136,12 +136,12 @@ def test_a_check_that_fails_is_explained_on_the_page(server: Server, watched: Wa
     )
 
     def measured() -> Any:
-        # Not by the client, which takes about as long as the rest of the check.
+        # A call by the Gradio client would take about as long as the rest of the check.
         _, told = ask(server, "POST", "/gradio_api/run/communication_check", {"data": [check_id]})
         return json.loads(told)["data"][0]["lines"]
 
     wait_until("a measured size", measured, START_TIMEOUT_S)
-    # It stands still, and the check with it, until the page has drawn what there is.
+    # Suspend the rank, which blocks the check, until the page has drawn the results so far.
     rank.suspend()
     expect(page.locator(".ddp-check-table tbody tr")).not_to_have_count(0)
     rank.kill()
@@ -168,7 +168,7 @@ def test_a_live_run_is_shown_with_what_it_takes(server: Server, watched: Watched
     row = page.locator(".ddp-memory .ddp-users li")
     expect(row).to_contain_text(run_id)
     expect(row).to_contain_text(re.compile(r"\d+ processes, [\d.]+ [MG]B"))
-    # How fast it writes is known after half a minute of looks, which a slow machine may have behind it.
+    # The write rate is known after 30 s of samples, which may already have passed on a slow machine.
     expect(page.locator(".ddp-forecast")).to_contain_text(re.compile("known after 30 s|The live runs"))
     expect(page.get_by_text(f"Run {run_id} uses the same devices")).to_be_visible()
     expect(page.get_by_text("a check slows down training")).to_be_visible()
@@ -231,7 +231,7 @@ def test_a_hidden_page_asks_for_nothing(server: Server, watched: Watched) -> Non
 
 
 def test_the_page_holds_no_gpu(server: Server) -> None:
-    """A check runs in processes of its own: the page's process has neither torch nor CUDA in it."""
+    """Checks run in separate processes: the page's process loads neither torch nor CUDA."""
     report_of(server)
     maps = Path(f"/proc/{server.process.pid}/maps").read_text()
     assert "libtorch" not in maps and "libcudart" not in maps

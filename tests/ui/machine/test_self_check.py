@@ -1,4 +1,4 @@
-"""The card that checks the machine: with made-up states, and one real check that is cancelled."""
+"""The card of the machine check: with simulated states, and one real check that is cancelled."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ START = "Check this machine"
 
 
 class FakeServer:
-    """Answers the card's requests in the browser with made-up states; nothing is checked."""
+    """Answer the card's requests in the browser with simulated states; no check runs."""
 
     def __init__(self, page: Page) -> None:
         self.state = self.made(0)
@@ -33,7 +33,7 @@ class FakeServer:
         page.route("**/live/machine", self._report)
 
     def made(self, num_done: int, state: str = "running", **values: Any) -> dict[str, Any]:
-        """Return a state in which so many checks are done."""
+        """Return a state with `num_done` completed checks."""
         return state_of(CHECK_ID, state, num_done) | {"is_being_cancelled": False, "error": None, **values}
 
     def _answer(self, route: Route) -> None:
@@ -42,7 +42,7 @@ class FakeServer:
         route.fulfill(json={"data": [self.state]})
 
     def _report(self, route: Route) -> None:
-        """Answer with the server's own report, and the made-up check where one is said to be the newest."""
+        """Respond with the server's report, overridden by the simulated check if there is one."""
         report = route.fetch().json()
         report["machine_check"] |= self.newest or {}
         route.fulfill(json=report)
@@ -118,7 +118,7 @@ def test_a_check_that_somebody_else_begins_later_is_followed(server: Server, wat
 
 
 def test_a_check_that_was_ended_with_the_page_is_asked_for_no_more(server: Server, watched: Watched) -> None:
-    """The server itself says that it does not know the made-up check."""
+    """The real server reports that it does not know the simulated check."""
     fake = FakeServer(watched.page)
     fake.state = fake.made(1)
     page = open_card(watched, server)
@@ -128,7 +128,7 @@ def test_a_check_that_was_ended_with_the_page_is_asked_for_no_more(server: Serve
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.unroute("**/gradio_api/run/machine_check")
-    # The report names another check by now: an old one, which must not take the words' place.
+    # The report now contains a different, older check, which must not replace the message.
     fake.newest = {"newest_check_id": "f" * 12, "is_running": False}
     expect(now).to_have_text("The page was restarted; that check was stopped.")
     expect(page.locator(".ddp-findings tbody tr").nth(1)).to_contain_text("cancelled")
@@ -169,7 +169,7 @@ def test_a_real_check_is_started_followed_cancelled_and_kept(
     expect(now).to_contain_text("Driver, wheel and card …")
     with pytest.raises(AppError, match="already being checked"):
         client.predict(api_name="/check_machine")
-    # Strategies are known after the first check: real jobs come next.
+    # Strategies are known after the first check; the next checks run real jobs.
     expect(page.locator(".ddp-findings tbody tr")).to_have_count(15)
     page.get_by_role("button", name="Cancel").click()
     expect(now).to_have_text("Cancelled. No process is left.")

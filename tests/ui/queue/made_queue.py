@@ -1,4 +1,4 @@
-"""A line made of files alone: a run that waits for what no machine has, and one that seems to go on."""
+"""A simulated queue of files: a run that requests more GPUs than exist, and a run that looks live."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOWHERE_SO_MANY_GPUS = 64
 
 @contextlib.contextmanager
 def made_line(runs_dir: Path, person: str, name: str) -> Iterator[tuple[RunDirectory, RunDirectory]]:
-    """Give a person a run that waits and one that goes on, until the block ends."""
+    """Create a waiting and a running run of a user, until the block ends."""
     waiting, going_on = make_run(runs_dir), make_run(runs_dir)
     for run in (waiting, going_on):
         rights.note_owner(run, person)
@@ -38,7 +38,7 @@ def made_line(runs_dir: Path, person: str, name: str) -> Iterator[tuple[RunDirec
     write_json_atomically(going_on.granted, asdict(granted))
     lock = going_on.acquire_lock()
     going_on.write_status(Status(state="running", started_unix_s=time.time()))
-    # As another page on these runs would have noted them.
+    # Register them as another page on the same runs would.
     with QueueStore(runs_dir).open() as book:
         book.waiting.append(waiting.run_id)
         book.running.append(going_on.run_id)

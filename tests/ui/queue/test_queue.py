@@ -1,4 +1,4 @@
-"""The queue in a real browser, over real runs: who waits starts by itself, whatever becomes of the page."""
+"""The queue in a real browser, with real runs: waiting runs start automatically, even after a crash."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LONG = {"dataset": "digits", "model": "mlp", "num_epochs": 100_000, "nproc_per_n
 
 @contextlib.contextmanager
 def serve(runs_dir: Path) -> Iterator[Server]:
-    """Serve a page that hands out two CPU ranks."""
+    """Serve a page that allocates two CPU ranks."""
     port = page_driver.free_port()
     options = [
         "--no-browser",

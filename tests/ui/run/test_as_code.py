@@ -1,4 +1,4 @@
-"""A run's page: the run as one script."""
+"""The script of a run on its page."""
 
 from __future__ import annotations
 

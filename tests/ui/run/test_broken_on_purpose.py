@@ -1,4 +1,4 @@
-"""A run that is broken on purpose says so wherever it is shown, and its replicas are seen to drift apart."""
+"""A deliberately broken run is marked wherever it is shown, and its replicas are seen to diverge."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Shelf:
 
 
 def with_fingerprints(run: RunDirectory, *, are_apart: bool, **values: object) -> str:
-    """Write comparisons into a run, and values into its configuration."""
+    """Add fingerprint events to a run, and values to its configuration."""
     raw = json.loads(run.config.read_text()) | {"nproc_per_node": 2, **values}
     json_files.write_json_atomically(run.config, raw)
     file = EventFile(run.events)

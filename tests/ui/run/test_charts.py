@@ -1,4 +1,4 @@
-"""The charts of a run: what an empty one says, and that no word of any is cut or lies over another."""
+"""The charts of a run: messages in empty charts, and text that is neither cut off nor overlapping."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.ui.run import written_runs
 from tools import page_driver
 
 SIZES = {"1024": (1024, 768), "1920": (1920, 1080), "phone": (390, 844)}
-# All that is written in and above each chart that is drawn, with its place.
+# Evaluated in the page: the text in and above each drawn chart, with its position.
 WRITTEN = """() => [...document.querySelectorAll(".ddp-chart:has(.main-svg)")].map((chart) => {
   const box = (element) => {
     const { left, top, right, bottom } = element.getBoundingClientRect();
@@ -34,7 +34,7 @@ WRITTEN = """() => [...document.querySelectorAll(".ddp-chart:has(.main-svg)")].m
     legend: all(".legendtext"),
   };
 })"""
-# Text has room above and below its letters.
+# Line boxes extend above and below the glyphs.
 LINE_GAP_PX = 2
 
 
@@ -77,7 +77,7 @@ def is_inside(one: dict[str, Any], outer: dict[str, Any]) -> bool:
 
 
 def assert_nothing_is_cut_or_covered(page: Page, *, least_ticks: int) -> None:
-    """Check each chart that is drawn: no word leaves it, and none lies over another."""
+    """Check that no text of the drawn charts is cut off or overlaps other text."""
     page.evaluate("document.fonts.ready")
     charts = page.evaluate(WRITTEN)
     assert sum(len(chart["ticks"]) for chart in charts) > least_ticks
@@ -104,7 +104,7 @@ def test_no_word_of_a_chart_is_cut_or_lies_over_another(site: Site, watched: Wat
     page.set_viewport_size({"width": SIZES[size][0], "height": SIZES[size][1]})
     for run_id, num_charts in ((site.ended, 5), (site.diverged, 3)):
         page.goto(f"{site.address}/run?id={run_id}")
-        # Also those that are out of sight are drawn once.
+        # Charts outside the viewport are also drawn once.
         drawn = "(number) => document.querySelectorAll('.ddp-chart:has(.main-svg)').length === number"
         page.wait_for_function(drawn, arg=num_charts)
         assert_nothing_is_cut_or_covered(page, least_ticks=5 * num_charts)
@@ -134,7 +134,7 @@ def test_a_run_whose_loss_is_nan_says_so_in_its_state_and_in_each_empty_chart(
 def test_a_chart_that_is_not_drawn_yet_claims_nothing(site: Site, watched: Watched) -> None:
     page = watched.page
     held: list[Route] = []
-    page.route("**/live/plotly.min.js*", lambda route: held.append(route))  # what draws is still on its way
+    page.route("**/live/plotly.min.js*", lambda route: held.append(route))  # the plotting library is loading
     page.goto(f"{site.address}/run?id={site.ended}", wait_until="commit")
     expect(page.locator(".ddp-pill")).to_have_text("finished")
     empty = page.locator("[data-chart=metric] .ddp-plot-empty")
@@ -149,6 +149,6 @@ def test_a_chart_of_evaluations_says_when_the_first_one_comes(site: Site, watche
     page = watched.page
     page.goto(f"{site.address}/run?id={site.live}")
     empty = page.locator("[data-chart=metric] .ddp-plot-empty")
-    # Of 23 steps an epoch, at 4 a second, most have still to come.
+    # At 4 steps per second, most of the 23 steps of an epoch are still to come.
     expect(empty).to_have_text(re.compile(r"^First evaluation after epoch \d+, in (a moment|about \d+ s)\.$"))
     assert watched.complaints == []

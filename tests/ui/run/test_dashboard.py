@@ -1,4 +1,4 @@
-"""Everything on a run's page that can be clicked, in a real browser over real runs."""
+"""All controls of a run's page, in a real browser with real runs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NAMES = f"() => {PLOT}?.data?.map(trace => trace.name) ?? []"
 
 @pytest.fixture(scope="module")
 def ended(client: Client, runs_dir: Path) -> RunDirectory:
-    """Return a run that has finished, with checkpoints and evaluations."""
+    """Return a finished run with checkpoints and evaluations."""
     config = {**SMALL, "num_epochs": 4, "name": "the ended one"}
     run = RunDirectory(runs_dir / client.predict(config, api_name="/start_run")["run_id"])
     wait_until("the end", lambda: liveness.read_status(run).state not in events.LIVE_STATES, END_TIMEOUT_S)
@@ -79,7 +79,7 @@ def test_another_smoothing_keeps_the_zoom(server: Server, watched: Watched, ende
     page.get_by_label("Smoothing").select_option("100")
     page.wait_for_function(f"() => ({NAMES})().includes('training, smoothed over 100 steps')")
     assert page.evaluate(f"() => {PLOT}._fullLayout.xaxis.range") == [20, 60]
-    # Over time these steps are no places.
+    # A zoom in steps does not apply to the time axis.
     page.get_by_label("Drawn over").select_option("time")
     page.wait_for_function(f"() => {PLOT}.layout.xaxis.type === 'date'")
     assert page.evaluate(f"() => new Date({PLOT}._fullLayout.xaxis.range[0]).getUTCFullYear()") >= 1999
@@ -134,10 +134,10 @@ def test_the_tools_of_a_chart_cover_nothing_and_send_nothing_away(
     names = [tool.get_attribute("data-title") for tool in tools.all()]
     assert "Show the whole curve" in names
     assert not [name for name in names if name is None or "hare" in name or "loud" in name]
-    # In one look: what is above the chart may still come.
+    # Measured in one evaluation, because elements above the chart may still appear.
     tops, above = page.evaluate(WHERE_THE_TOOLS_ARE)
     assert min(tops) >= max(above)
-    # What is chosen above the curve can still be clicked.
+    # The controls above the curve remain clickable.
     page.get_by_label("Scale").select_option("log")
     page.wait_for_function(f"() => {PLOT}.layout.yaxis.type === 'log'")
 
@@ -145,8 +145,8 @@ def test_the_tools_of_a_chart_cover_nothing_and_send_nothing_away(
 def test_what_has_grown_is_under_the_pointer_as_soon_as_somebody_points(
     client: Client, server: Server, watched: Watched, runs_dir: Path
 ) -> None:
-    """Between whole drawings lines only grow; Plotly finds no point that it has not drawn itself."""
-    config = {**LONG, "model": "vit"}  # with so few steps a second that its lines may grow for long
+    """Between full redraws, lines are only extended; Plotly finds no points that it has not drawn itself."""
+    config = {**LONG, "model": "vit"}  # few steps per second, so that lines are extended for a long time
     run = RunDirectory(runs_dir / client.predict(config, api_name="/start_run")["run_id"])
     page = open_run(watched, server, run)
     page.mouse.move(1, 1)
@@ -167,7 +167,7 @@ def test_what_has_grown_is_under_the_pointer_as_soon_as_somebody_points(
         held.clear()
 
     def has_stopped_with_a_grown_line() -> bool:
-        """Tell whether it has grown; it is drawn whole now and then, also as the last thing."""
+        """Return True if the line was extended after the last full redraw."""
         page.wait_for_function(f"() => {grown}")
         hold()
         page.wait_for_function(NO_MORE_COMES)
@@ -205,7 +205,7 @@ def test_a_double_click_shows_the_whole_curve_again(
         page.wait_for_timeout(1_000)
         return bool(page.evaluate(f"(x) => Math.abs({PLOT}._fullLayout.xaxis.range[1] - x) < 1", whole[1]))
 
-    # Two clicks are a double click where the browser hears the second within 0.3 s: a busy one may not.
+    # A double click needs two clicks within 0.3 s, which a busy browser may miss, so repeat it.
     wait_until("the whole curve", is_whole_again, ANSWER_TIMEOUT_S)
 
 
@@ -297,7 +297,7 @@ def test_run_again_fills_the_form_in_as_the_run_was(
     expect(page.locator("#command")).to_contain_text('"name": "the ended one"')
 
 
-# Faster than a browser fills its screen and leaves it again.
+# Faster than a browser enters and leaves full screen.
 TWICE_F = """() => {
   const press = () => document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "f", bubbles: true }));
   press();
@@ -356,7 +356,7 @@ def test_light_and_dark_are_switched_and_kept(server: Server, watched: Watched, 
     page.wait_for_function(f"(dark) => ({background})() === dark", arg=dark)
 
 
-# A recorder in the place of the system's notifications, which a headless browser has nowhere to show.
+# Record system notifications, which a headless browser cannot show.
 RECORD_NOTIFICATIONS = """() => {
   window.told = [];
   class Recorded extends EventTarget {
@@ -391,7 +391,7 @@ def test_a_rate_that_is_too_high_is_seen_and_lowered_by_a_click(
     run_id = client.predict(config, api_name="/start_run")["run_id"]
     run = RunDirectory(runs_dir / run_id)
     page = open_run(watched, server, run_id)
-    # A machine that others use as well may have other remarks made on it.
+    # On a shared machine, other insights may appear as well.
     said = page.locator(".ddp-insights li[data-code^=loss_]").first
     expect(said).to_be_visible()
     expect(said).to_contain_text("Seen in")
@@ -422,7 +422,7 @@ def test_the_rate_of_a_live_run_is_set_on_its_page(
     rate.fill("0.5")
     page.get_by_role("button", name="Set", exact=True).click()
     toast = page.locator(".ddp-toast").filter(has_text="Full learning rate is 0.5 from step")
-    expect(toast).to_be_visible()  # before anything else: it disappears after some seconds
+    expect(toast).to_be_visible()  # check first: the toast disappears after some seconds
     answer: dict[str, Any] = wait_until(
         "the answer",
         lambda: next((e for e in all_events(run) if e["kind"] == "command"), None),
@@ -463,7 +463,7 @@ def test_a_healthy_run_gets_no_remarks(
         return liveness.read_status(run).state not in events.LIVE_STATES
 
     wait_until("the end", has_ended, END_TIMEOUT_S)
-    # Whoever uses this machine as well may really take the processor, or hold one rank up for seconds.
+    # Other programs on this machine may take CPU time or delay a rank for seconds.
     assert seen <= {"slow_rank", "others_use_the_processor"}
 
 
@@ -471,7 +471,7 @@ def test_a_healthy_run_gets_no_remarks(
 def test_the_tour_shows_what_it_describes_and_is_gone_for_good(
     server: Server, watched: Watched, size: tuple[int, int]
 ) -> None:
-    """Also in a low window, on a phone and at 200%: it takes a third at most."""
+    """Also in a low window, on a phone and at 200% zoom, the tour takes at most a third of the height."""
     page = watched.page
     page.set_viewport_size({"width": size[0], "height": size[1]})
     page.goto(server.address)

@@ -1,4 +1,4 @@
-"""The fold of a run's page with files for other machines."""
+"""The section of a run's page with files for other machines."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tools import page_driver
 from tools.page_driver import Server
 
 LABELS = ("torchrun commands", "Slurm script", "Kubeflow TrainJob", "SkyPilot task")
-# Until then a page that is opened after its run's end is not shown, and nothing on it takes a key.
+# Before that, the page of a finished run is hidden and ignores keys.
 HAS_ALL = "() => document.querySelector('.ddp-run-page:not(.ddp-awaits-all)') !== null"
 TOPS = "() => window.cardsInSight.map((card) => card.getBoundingClientRect().top)"
-# Cards out of sight have no size of their own yet: the browser lays them out when somebody comes near.
+# Cards outside the viewport have no size yet: the browser lays them out when they come near.
 IN_SIGHT = """() => {
   const isInSight = ({ top, bottom }) => bottom > 0 && top < window.innerHeight;
   const cards = [...document.querySelectorAll(".ddp-card")];
@@ -85,7 +85,7 @@ def test_the_files_follow_what_is_chosen(site: tuple[Server, str], watched: Watc
     expect(script).to_contain_text("#SBATCH --gpus-per-node=2")
     machines.fill("0")
     machines.press("Tab")
-    expect(words).to_contain_text("3 machines")  # the browser says what is allowed, and nothing is asked
+    expect(words).to_contain_text("3 machines")  # the browser shows the allowed values; no request is sent
     assert "num_nodes=3&gpus=true" in str(
         page.get_by_role("link", name="Download: Slurm").get_attribute("href")
     )

@@ -1,4 +1,4 @@
-"""Times, sizes and numbers that cannot be, in a copied run: the page shows all the rest."""
+"""Impossible times, sizes and numbers in a copied run: the page shows everything else."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SAVED = {"kind": "checkpoint", "path": "x", "write_s": -HUGE}
 
 
 def happened(time: float) -> list[dict[str, Any]]:
-    """Return what a damaged file may say, all at this time."""
+    """Return events that a damaged file may contain, all at the given time."""
     found = [
         {"kind": "state", "state": "running", "reason": ""},
         *({"kind": "step", "step": step} | STEP for step in range(1, 20)),
@@ -56,7 +56,9 @@ def happened(time: float) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def run(runs_dir: Path) -> Iterator[RunDirectory]:
-    """Return a run for its events to be written; it goes again: its times would put it before all others."""
+    """Yield a run without events. It is removed afterwards, because its times would sort it before all
+    others.
+    """
     made = make_run(runs_dir)
     yield made
     shutil.rmtree(made.path)

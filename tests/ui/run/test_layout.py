@@ -1,4 +1,4 @@
-"""Nothing on a run's page moves because of news, and what its tiles say is what the events say."""
+"""New data does not move anything on a run's page, and its tiles match the events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 
-# Shifts within half a second of a click are the user's own.
+# Shifts within half a second of a click are excluded: the user caused them.
 RECORD_SHIFTS = """
 window.shifts = [];
 new PerformanceObserver((list) => {
@@ -54,7 +54,7 @@ def test_nothing_moves_from_the_first_second_to_the_end_of_a_run(
     later = [shift for shift in shifts if shift["startTime"] > FIRST_SECOND_MS]
     assert sum(shift["value"] for shift in loading) <= MOST_SHIFT_OF_LOADING, loading
     assert sum(shift["value"] for shift in later) <= MOST_SHIFT, str(later)
-    # A busy server is late at times, which the page says without making room for it.
+    # A slow server shows a notice, which must not take up space.
     notes = page.locator(".ddp-run-page > .ddp-connection")
     top = page.locator(".ddp-title").evaluate(TOP)
     notes.evaluate_all(
@@ -63,7 +63,7 @@ def test_nothing_moves_from_the_first_second_to_the_end_of_a_run(
     expect(notes.first).to_be_visible()
     assert page.locator(".ddp-title").evaluate(TOP) == top
 
-    # Opened when it is over, it keeps no room for news; and it does not move while it loads either.
+    # The page of a finished run reserves no space for new messages, and does not shift while loading.
     kept = page.locator(".ddp-tiles").evaluate(TOP)
     page.reload()
     expect(page.locator(".ddp-judgement")).to_have_attribute("data-code", re.compile("learnt|memor|improv"))
@@ -100,6 +100,6 @@ def test_the_tiles_of_an_ended_run_are_median_and_mean_of_its_whole_steps(
 
 
 def seconds(words: str) -> float:
-    """Read a time as the page writes it."""
+    """Parse a duration in the page's format."""
     number, unit = words.split()
     return float(number) * {"µs": 1e-6, "ms": 1e-3, "s": 1.0}[unit]

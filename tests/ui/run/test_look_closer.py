@@ -1,4 +1,4 @@
-"""Look closer, in the browser: a fold's address, who saw what, a rank that is slowed down and killed."""
+"""The "Look closer" panel in a browser: links to a section, who saw what, a slowed and a killed rank."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DELAY_MS = 200
 
 @pytest.fixture(scope="module")
 def ended_run(server: Server, client: Client, runs_dir: Path) -> str:
-    """Return the id of a run of three epochs that is over."""
+    """Return the ID of a finished run of three epochs."""
     del server
     run_id: str = client.predict({**RUN, "num_epochs": 3}, api_name="/start_run")["run_id"]
     run = RunDirectory(runs_dir / run_id)
@@ -56,7 +56,7 @@ def test_address_opens_who_saw_what_and_one_sample_is_found_in_it(
     expect(fold.locator(".ddp-who-columns")).to_have_text("sample 0sample 59")
     fold.get_by_text("The picture as a table").click()
     rows = fold.locator(".ddp-who-table tbody tr")
-    expect(rows.first).to_be_visible()  # a fold tells that it was opened only after the click
+    expect(rows.first).to_be_visible()  # the toggle event follows the click
     cells = [int(number) for row in rows.all() for number in re.findall(r"\d+", row.inner_text())[1:]]
     assert sorted(cells) == list(range(60)), "each sample is one rank's, at one step"
     row, rank = next(

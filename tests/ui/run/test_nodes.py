@@ -1,4 +1,4 @@
-"""Ranks of several machines: a row a machine that opens, with the rank that stands out and its host."""
+"""Ranks of several machines: one expandable row per machine, with its host and its slowest rank."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tools.page_driver import Server
 
 @pytest.fixture
 def run_id(runs_dir: Path, server: Server) -> str:
-    del server  # it makes the folder
+    del server  # creates the folder
     name = f"nodes-{time.time_ns()}"
     run_of_nodes(runs_dir / name)
     return name
@@ -38,7 +38,7 @@ def test_a_row_a_machine_opens_and_names_what_stands_out(
         expect(standing_out).to_contain_text(f"rank {RANKS_A_NODE + 2}")
         expect(standing_out).to_contain_text(mark)
         expect(rows.nth(0).locator("summary em")).to_have_text("")
-        # Only the ranks of the first machine are there, until another one is opened.
+        # Only the ranks of the first machine are rendered until another row is opened.
         expect(rows.nth(0).get_by_text("rank 1", exact=True)).to_be_visible()
     devices: Any = page.get_by_role("region", name="Every CPU rank")
     expect(devices.locator("article")).to_have_count(RANKS_A_NODE)

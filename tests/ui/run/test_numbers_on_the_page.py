@@ -1,6 +1,6 @@
-"""The numbers on a finished run's page, read off it and computed once more from events.jsonl by hand.
+"""Read the numbers of a finished run's page and recompute them from events.jsonl.
 
-Nothing of the page's own arithmetic is used here: where the page is wrong, these are right.
+The test does not use the page's own arithmetic, so errors of the page are detected.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ NUMBER = re.compile(r"(\d[\d,]*(?:\.\d+)?)\s*(µs|ms|s\b|%|kB|MB|GB)?")
 
 
 class Shown:
-    """A number as the page writes it: it stands for every value that would be written like this."""
+    """A number as shown on the page. It matches every value that is rounded to the same text."""
 
     def __init__(self, text: str, unit: str) -> None:
         digits = text.replace(",", "")
         places = len(digits.partition(".")[2])
         self.text = f"{text} {unit}"
         self.value = float(digits) * UNITS[unit]
-        # Half of the last digit, and a little for what floating point does to a half.
+        # Half of the last digit, plus a tolerance for floating point.
         self._half = 0.501 * 10**-places * UNITS[unit]
 
     def is_(self, value: float, significant: int | None = None) -> None:
-        """Fail unless `value` would be written like this, with so many significant digits if given."""
+        """Fail unless `value` is rounded to the shown text, with the given number of significant digits."""
         half = self._half
         if significant is not None and value:
             half = max(half, 0.501 * abs(value) * 10 ** (1 - significant))
@@ -61,7 +61,7 @@ def numbers_in(text: str) -> list[Shown]:
 
 @pytest.fixture(scope="module")
 def ended(client: Client, runs_dir: Path) -> RunDirectory:
-    """Return a finished run of the default data, long enough for some samples of its ranks."""
+    """Return a finished run of the default data that is long enough for some rank samples."""
     run = RunDirectory(runs_dir / client.predict(CONFIG, api_name="/start_run")["run_id"])
     wait_until("the end", lambda: liveness.read_status(run).state not in events.LIVE_STATES, END_TIMEOUT_S)
     assert liveness.read_status(run).state == "finished", liveness.read_status(run).error
@@ -70,7 +70,7 @@ def ended(client: Client, runs_dir: Path) -> RunDirectory:
 
 @pytest.fixture
 def page(ended: RunDirectory, server: Server, watched: Watched) -> Page:
-    """Return its page."""
+    """Return the run's page."""
     watched.page.goto(f"{server.address}/run?id={ended.run_id}")
     expect(watched.page.locator(".ddp-pill")).to_have_text("finished")
     return watched.page
@@ -78,7 +78,7 @@ def page(ended: RunDirectory, server: Server, watched: Watched) -> Page:
 
 @pytest.fixture
 def of_kind(ended: RunDirectory) -> Callable[[str], list[dict[str, Any]]]:
-    """Return what gives the events of a kind."""
+    """Return a function that returns the events of a kind."""
     written = all_events(ended)
     return lambda kind: [dict(event) for event in written if event["kind"] == kind]
 
@@ -87,7 +87,7 @@ Events = Callable[[str], list[dict[str, Any]]]
 
 
 def whole_steps_s(steps: Sequence[dict[str, Any]], num_train: int) -> list[float]:
-    """Return the times of the steps with a whole batch: the last of an epoch has fewer samples."""
+    """Return the times of steps with a full batch: the last batch of an epoch is smaller."""
     per_epoch = -(-num_train // GLOBAL_BATCH)
     assert num_train % GLOBAL_BATCH, "this data does not divide evenly, so the last step is cut"
     return [step["step_time_s"] for step in steps if step["step"] % per_epoch and step["step_time_s"]]

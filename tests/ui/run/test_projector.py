@@ -1,4 +1,4 @@
-"""On a projector: text that can be read, curves and sample on one screen, two runs beside each other."""
+"""Projector mode: readable text, curves and sample on one screen, and two runs side by side."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def screen(browser: Browser) -> Iterator[Watched]:
 
 
 def boxes(page: Page, number: int) -> list[dict[str, Any]]:
-    """Return where the parts of the n-th run of the page are that a projector shows without scrolling."""
+    """Return the boxes of the parts of the n-th run that must be visible without scrolling."""
     found: list[dict[str, Any]] = page.locator(".ddp-run-page").nth(number).evaluate(BOXES, list(IN_SIGHT))
     return found
 
@@ -89,7 +89,7 @@ def test_curves_and_sample_are_on_one_screen_in_text_that_can_be_read(
 def test_it_fills_the_screen_and_escape_leaves_both(site: Site, screen: Watched) -> None:
     page = screen.page
     page.goto(f"{site.address}/run?id={site.runs['images']}")
-    # A browser that hears Escape itself only says that the screen is no longer filled.
+    # A browser that handles Escape itself only reports that full screen has ended.
     for leave in (lambda: page.keyboard.press("Escape"), lambda: page.evaluate("document.exitFullscreen()")):
         page.get_by_role("button", name="Projector").click()
         page.wait_for_function("() => document.fullscreenElement !== null")

@@ -1,4 +1,4 @@
-"""The legend of the validation chart lists the trivial predictor and the linear model, as the route does."""
+"""The legend of the validation chart lists the same trivial predictor and linear model as the route."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 
 CONFIG = {"dataset": "iris", "model": "linear", "device": "cpu", "nproc_per_node": 1}
-# The page asks every 5 s; the process that fits starts Python and torch at the lowest priority.
+# The page polls every 5 s; the fitting process starts Python and torch at the lowest priority.
 FITTED_TIMEOUT_MS = 600_000
 
 

@@ -1,4 +1,4 @@
-"""The run page of an ended run: its best checkpoint, and going on with another number of ranks."""
+"""The page of an ended run: its best checkpoint, and resuming with another number of ranks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_resume_on_one_rank_with_the_batch_of_each_kept(
 ) -> None:
     run_id = client.predict({**LONG, "num_epochs": 12}, api_name="/start_run")["run_id"]
     run = RunDirectory(runs_dir / run_id)
-    # Held while it starts, so that it is not over before it can be stopped, however fast the machine.
+    # Pause the run while it starts, so that a fast machine cannot finish it before the stop.
     wait_until("the ranks being started", run.rank_log(0).exists, START_TIMEOUT_S)
     client.predict(run_id, api_name="/pause_run")
     wait_until("the pause", lambda: liveness.read_status(run).state == "paused", START_TIMEOUT_S)
@@ -115,7 +115,7 @@ def wait_until_finished(run: RunDirectory) -> None:
 def test_a_finished_run_trains_more_epochs_as_if_all_had_been_asked_for(
     server: Server, client: Client, watched: Watched, runs_dir: Path
 ) -> None:
-    # A cosine schedule spans all epochs: only a constant rate goes on as if they had been asked for at first.
+    # A cosine schedule spans all epochs. Only with a constant rate does a longer run have the same losses.
     constant = {**LONG, "lr_schedule": "constant", "warmup_ratio": 0}
     run_id = client.predict({**constant, "num_epochs": 2}, api_name="/start_run")["run_id"]
     run = RunDirectory(runs_dir / run_id)

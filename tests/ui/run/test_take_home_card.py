@@ -1,4 +1,4 @@
-"""The card "Use this model": the zip with its progress, and the lines of PyTorch."""
+"""The "Use this model" card: the zip with its progress, and the PyTorch code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def server(run: RunDirectory) -> Iterator[Server]:
 
 @pytest.fixture
 def no_run_left() -> None:
-    """No run is started here."""
+    """Override the fixture: these tests start no run."""
 
 
 def test_a_model_is_packed_and_downloaded_and_its_code_is_shown(

@@ -1,4 +1,4 @@
-"""Look closer, on a real run: steps are recorded by a click, played by keyboard and downloaded as a trace."""
+"""Recorded steps of a real run: recorded by a click, played by keyboard, and downloaded as a trace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RANKS = ("rank 0", "rank 1")
 
 @pytest.fixture
 def run_id(client: Client) -> str:
-    """Return a run of two ranks that trains until it is stopped."""
+    """Return the ID of a run of two ranks that trains until it is stopped."""
     started: str = client.predict(LONG, api_name="/start_run")["run_id"]
     return started
 
@@ -43,7 +43,7 @@ def test_a_run_is_recorded_looked_at_and_downloaded(
     steps.get_by_label("steps to record").fill("2")
     steps.get_by_role("button", name="Record", exact=True).click()
 
-    # The lanes, and the same in a table.
+    # The lanes, and the same data as a table.
     lanes = steps.locator("svg.ddp-theatre-lanes")
     for rank in RANKS:
         expect(lanes.get_by_text(rank, exact=True)).to_be_visible()
@@ -55,7 +55,7 @@ def test_a_run_is_recorded_looked_at_and_downloaded(
     expect(steps.get_by_text("read the same clock")).to_be_visible()
     expect(steps.locator(".ddp-theatre-overlap")).to_contain_text("0%")
 
-    # By keyboard from border to border; what happens then is said.
+    # The keyboard moves between span boundaries; the current spans are announced.
     slider = steps.get_by_role("slider")
     slider.focus()
     expect(slider).to_have_attribute("aria-valuetext", re.compile(r"^0 µs\. rank 0: "))
@@ -85,7 +85,7 @@ def test_a_run_is_recorded_looked_at_and_downloaded(
     assert all(isinstance(span[name], int | float) for span in spans for name in ("ts", "dur", "pid", "tid"))
     assert {"data", "forward", "backward", "optimizer", "bucket 0"} <= {span["name"] for span in spans}
 
-    # The bucket's way, from the same recording.
+    # The all-reduce of a bucket, from the same recording.
     rounds = unfold(watched, "all-reduce-theatre")
     expect(rounds.get_by_text("Through shared memory:")).to_be_visible()
     expect(
@@ -101,7 +101,7 @@ def test_a_run_is_recorded_looked_at_and_downloaded(
         found += Axe().run(page, context="#closer-all-reduce-theatre").response["violations"]
         assert found == []
 
-    # Of a run that has ended, too.
+    # The recording is also available after the run has ended.
     client.predict(run_id, False, api_name="/stop_run")
     expect(page.locator(".ddp-pill[data-state=stopped]").first).to_be_visible()
     page.reload()

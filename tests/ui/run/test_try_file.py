@@ -1,4 +1,4 @@
-"""try.html in a real browser: from a file, without a network, with the answers of the network in torch."""
+"""try.html in a real browser: opened from a file, offline, with the same answers as torch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Made = Callable[[str], tuple[Path, TrainedModel]]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Return what makes the page of a case, once; with its model in torch."""
+    """Return a cached function that creates the page of a case and returns it with its torch model."""
 
     @functools.cache
     def make(kind: str) -> tuple[Path, TrainedModel]:
@@ -57,12 +57,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 @pytest.fixture
 def no_run_left() -> None:
-    """No run is started here."""
+    """Override the fixture: these tests start no run."""
 
 
 @pytest.fixture
 def offline(browser: Browser) -> Iterator[Page]:
-    """A page without a network; whatever it asks for outside of its file fails the test."""
+    """Yield an offline page. Any request outside its file fails the test."""
     context = browser.new_context(viewport={"width": 1440, "height": 900}, offline=True)
     page = context.new_page()
     asked: list[str] = []
@@ -137,7 +137,7 @@ def test_a_drawing_is_answered_and_everybody_can_use_it(width: int, made: Made, 
     for key in (" ", *["ArrowDown"] * 8):
         offline.keyboard.press(key)
     expect(offline.locator(".ddp-try-bars li")).to_have_count(10)
-    # The same drawing is centred and scaled on the server, by other means.
+    # The server centres and scales the same drawing with a different implementation.
     drawing = offline.evaluate("document.querySelector('.ddp-try-canvas').toDataURL('image/png')")
     wanted = model.predict({"drawing": drawing})
     found = offline.evaluate("(drawing) => window.ddpTry.model.predict({ drawing })", drawing)

@@ -1,4 +1,4 @@
-"""The card "Try it": a model answers to what is drawn, filled in or typed, at every checkpoint."""
+"""The "Try it" card: a model answers drawn, entered or typed input, at every checkpoint."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def server(runs: dict[str, RunDirectory]) -> Iterator[Server]:
 
 @pytest.fixture
 def no_run_left() -> None:
-    """No run is started here."""
+    """Override the fixture: these tests start no run."""
 
 
 def open_card(page: Page, server: Server, run: RunDirectory) -> None:
@@ -120,7 +120,7 @@ def test_two_checkpoints_answer_side_by_side(
         ["no other checkpoint", "step 1", "step 2", "step 3 (latest)"]
     )
     compared.select_option("1")
-    expect(answers).to_have_count(1)  # there is no input yet
+    expect(answers).to_have_count(1)  # no input so far
     draw(page)
     expect(answers.locator("h3:visible")).to_have_text(["step 3 (latest)", "step 1"])
     pixels = page.evaluate("document.querySelector('.ddp-try-canvas').toDataURL('image/png')")
@@ -132,7 +132,7 @@ def test_two_checkpoints_answer_side_by_side(
         f"{100 * each['probability']:.1f}%" for answer in wanted for each in answer["probabilities"]
     ]
     wait_until("both answers", lambda: shown_bars(page) == percentages, ANSWER_TIMEOUT_S)
-    compared.select_option("3")  # the checkpoint that answers anyway
+    compared.select_option("3")  # the checkpoint that is already shown
     expect(answers).to_have_count(1)
     expect(answers.locator("h3")).to_be_hidden()
     assert watched.complaints == []
@@ -209,7 +209,7 @@ def test_a_row_a_point_a_number_and_a_text_are_answered(
 ) -> None:
     page = watched.page
     open_card(page, server, runs["row"])
-    expect(page.locator(".ddp-try-bars li")).to_have_count(3)  # the middle of the ranges
+    expect(page.locator(".ddp-try-bars li")).to_have_count(3)  # initially the middle of the ranges
     before, field = shown_bars(page), page.get_by_label("petal length (cm)", exact=True)
     field.fill("1.2")
     wait_until("another answer", lambda: shown_bars(page) != before, ANSWER_TIMEOUT_S)

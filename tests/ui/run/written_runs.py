@@ -1,4 +1,4 @@
-"""Runs that are written and not trained, each with what a test of the charts needs to see."""
+"""Synthetic runs with the data that the tests of charts need."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXT = "It is a truth universally acknowledged, that a single man in possession 
 
 
 def images() -> dict[str, Any]:
-    """Return a sample of images, with names as long as those of Fashion-MNIST."""
+    """Return an image sample with class names of the length of Fashion-MNIST's."""
     pixels = base64.b64encode(bytes(range(196)) * 4).decode()
     return {
         "type": "images",
@@ -43,7 +43,7 @@ def text() -> dict[str, Any]:
 
 
 def ended_run(path: Path, num_steps: int, sample: dict[str, Any]) -> RunDirectory:
-    """Write a run that has finished, with a sample."""
+    """Write a finished run with a sample."""
     run = finished_run(path, num_steps)
     file = EventFile(run.events)
     file.append([(time.time(), "sample", {"step": num_steps, **sample})])
@@ -91,7 +91,7 @@ NUM_NODES, RANKS_A_NODE = 3, 8
 
 
 def run_of_nodes(path: Path, num_nodes: int = NUM_NODES) -> RunDirectory:
-    """Write a finished run of some machines; on the second the third rank is slow and often idle."""
+    """Write a finished run on several machines, in which rank 2 of the second machine is slow and idle."""
     run = RunDirectory(path)
     for folder in (run.path, run.logs, run.checkpoints):
         folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The columns of the list of runs: numbers are never cut, and a person chooses which are shown."""
+"""The columns of the list of runs: numbers are never cut off, and users choose the columns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LARGE = {
     "took_s": 99 * 86_400 + 23 * 3600,
     "nproc_per_node": 1024,
 }
-# An element that shows all of its text is as wide and as high as that.
+# The cells whose content is larger than the cell or the row.
 CUT = """(cells) => cells.filter((cell) => {
   const box = cell.getBoundingClientRect();
   const row = cell.parentElement.getBoundingClientRect();
@@ -75,7 +75,7 @@ def test_columns_are_chosen_by_keyboard_and_kept(page: Page) -> None:
     page.keyboard.press("Enter")
     menu = page.get_by_role("group", name="Columns")
     expect(menu.get_by_role("checkbox", name="State")).to_be_focused()
-    page.keyboard.press("Space")  # State goes
+    page.keyboard.press("Space")  # hides the State column
     page.keyboard.press("ArrowDown")
     expect(menu.get_by_role("checkbox", name="Model")).to_be_focused()
     menu.get_by_role("checkbox", name="Took").set_checked(True)

@@ -1,4 +1,4 @@
-"""Compare in a real browser: what its curves show, and two runs on screens of all sizes."""
+"""Compare in a real browser: the values of its curves, and two runs on all screen sizes."""
 
 from __future__ import annotations
 

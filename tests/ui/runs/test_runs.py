@@ -1,4 +1,4 @@
-"""The page of all runs in a real browser: every button, and names that would like to be more than names."""
+"""The page of all runs in a real browser: every button, and hostile names."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NUM_RUNS = 30
 
 @pytest.fixture(scope="module")
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A runs directory of this file's own: made-up runs, the newest one with a name that is no name."""
+    """Return a separate runs directory with synthetic runs; the last one has a hostile name."""
     folder = tmp_path_factory.mktemp("shelf") / "runs"
     made_up_runs.make(folder, NUM_RUNS, 130)
     config = RunDirectory(newest(folder)).config
@@ -48,7 +48,7 @@ def page_server(shelf: Path) -> Iterator[Server]:
 def page(watched: Watched, page_server: Server) -> Iterator[Page]:
     watched.page.goto(f"{page_server.address}/runs")
     expect(rows(watched.page).first).to_be_visible()
-    # A server reads them for the first time a piece at a time.
+    # On its first start, a server reads the runs incrementally.
     expect(watched.page.get_by_text("Reading runs for the first time")).to_be_hidden()
     yield watched.page
     assert watched.foreign_requests == []
@@ -65,7 +65,7 @@ def rows(page: Page) -> Locator:
 
 
 def shown_ids(page: Page) -> list[str]:
-    """Return the ids of the rows on the page, from top to bottom."""
+    """Return the IDs of the rows on the page, from top to bottom."""
     ids: list[str] = page.evaluate(
         "() => [...document.querySelectorAll('.ddp-list-row')]"
         ".sort((a, b) => a.ariaRowIndex - b.ariaRowIndex).map(row => row.dataset.run)"
@@ -74,7 +74,7 @@ def shown_ids(page: Page) -> list[str]:
 
 
 def select(page: Page, *indices: int) -> list[str]:
-    """Select rows by their place and return their ids."""
+    """Select rows by index and return their IDs."""
     ids = shown_ids(page)
     for index in indices:
         page.locator(f'[data-run="{ids[index]}"] input').check()
@@ -109,7 +109,7 @@ def test_every_title_that_can_be_clicked_sorts(page: Page) -> None:
 
 def test_search_and_choices_filter_and_are_in_the_address(page: Page) -> None:
     page.get_by_role("searchbox").press_sequentially("MADE 1")
-    wanted = sum("1" in f"{number}" for number in range(NUM_RUNS)) + 1  # alert(1)
+    wanted = sum("1" in f"{number}" for number in range(NUM_RUNS)) + 1  # the hostile name contains a 1
     expect(page.locator(".ddp-shown")).to_have_text(f"{wanted} of {NUM_RUNS} runs")
     page.get_by_label("Model", exact=True).select_option(label=re_option(page, "Model", "MLP ("))
     models = set(page.locator(".ddp-list-row .ddp-cell-model").all_inner_texts())
@@ -162,7 +162,7 @@ def test_what_cannot_be_saved_is_said_in_the_dialog(page: Page, watched: Watched
     dialog.get_by_role("button", name="Save").click()
     expect(dialog.get_by_role("alert")).to_contain_text("at most 40 characters")
     assert [words for words in watched.complaints if "500" not in words] == []
-    watched.complaints.clear()  # the browser notes each refusal
+    watched.complaints.clear()  # the browser logs each refusal
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
 
@@ -270,7 +270,7 @@ def test_selecting_some_opens_their_curves_and_differences(page: Page) -> None:
 
 
 def curves(page: Page) -> list[int]:
-    """Return the number of points of each curve that is drawn."""
+    """Return the number of points of each drawn curve."""
     counts: list[int] = page.evaluate(
         "() => (document.querySelector('.js-plotly-plot')?.data ?? []).map(trace => trace.x.length)"
     )
@@ -359,10 +359,10 @@ def test_a_list_that_has_not_come_yet_is_not_said_to_be_empty(page: Page, page_s
     page.route("**/live/runs*", lambda route: route.continue_() if held is None else held.append(route))
     with page.expect_response("**/live/me") as who:
         page.goto(f"{page_server.address}/runs")
-    who.value.finished()  # it is known now who looks, and not yet at what
+    who.value.finished()  # the user is known now, but not the list
     expect(page.get_by_text("Reading the list …")).to_be_visible()
     expect(page.get_by_text("No run yet.")).to_be_hidden()
-    waiting, held = held, None  # who asks from now on is answered
+    waiting, held = held, None  # later requests are answered
     for route in waiting:
         route.continue_()
     expect(page.locator(".ddp-list-row").first).to_be_visible()

@@ -1,1 +1,1 @@
-"""The page "Run my script", and the run page of a script."""
+"""Tests of the page "Run my script" and of the run page of a script."""

@@ -1,4 +1,4 @@
-"""From a pasted listing to a watched run: the editor, what was read, Start, findings and errors."""
+"""From a pasted listing to a watched run: the editor, the detected settings, Start, findings and errors."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def train(rank, world_size):
 
 
 def open_page(watched: Watched, server: Server) -> Page:
-    """Open "Run my script", and wait for its editor."""
+    """Open "Run my script" and wait for its editor."""
     page = watched.page
     page.goto(f"{server.address}/script")
-    expect(page.locator(".cm-content")).to_be_visible()  # playwright looks into shadow roots
+    expect(page.locator(".cm-content")).to_be_visible()  # playwright pierces shadow roots
     return page
 
 
 def paste(page: Page, text: str, *, replace: bool = True) -> None:
-    """Paste into the editor as a user does, in place of its text or where a click has put the cursor."""
+    """Paste into the editor like a user, replacing its text or at the cursor."""
     page.locator(".cm-content").click()
     if replace:
         page.keyboard.press("Control+A")
@@ -58,7 +58,7 @@ def paste(page: Page, text: str, *, replace: bool = True) -> None:
 
 
 def end_of(runs_dir: Path, run_id: str) -> str:
-    """Wait for the end of a run, and return its state."""
+    """Wait until a run ends and return its state."""
     run = RunDirectory(runs_dir / run_id)
     status: Any = wait_until(
         "the end of the script",
@@ -82,7 +82,7 @@ def test_a_pasted_listing_becomes_a_watched_run(
     expect(notes).to_contain_text("There is no GPU here")
     expect(notes.get_by_role("button", name="Line 7")).to_be_visible()
     expect(page.locator("#ddp-script-on-cpu")).to_be_checked()
-    # The empty editor before was one process, so one rank.
+    # The empty editor had one process, so one rank.
     expect(page.locator("#ddp-script-ranks")).to_have_value(
         str(client.predict(api_name="/script_page")["ranks"])
     )
@@ -103,7 +103,7 @@ def test_a_pasted_listing_becomes_a_watched_run(
         expect(page.get_by_role("button", name=absent, exact=True)).to_have_count(0)
     assert watched.complaints == [] and watched.foreign_requests == []
     stored = code.read(runs_dir / run_id)["train.py"].decode()
-    page.reload()  # its events have been read by now
+    page.reload()  # the server has read all events by now
     expect(page.locator(".ddp-subtitle")).to_contain_text("SomeModel (")
     card.get_by_role("button", name="Edit and run again").click()
     page.wait_for_url("**/script")
@@ -138,10 +138,10 @@ def test_a_run_s_script_is_opened_in_the_editor_and_trains_to_the_same_losses(
     assert end_of(runs_dir, run_id) == "finished"
     expected, got = (losses_of(RunDirectory(runs_dir / each)) for each in (first, run_id))
     assert len(expected) > 20
-    # Watching takes the mean of the ranks' losses in double precision, the run in single.
+    # The watcher averages the ranks' losses in double precision, the run in single precision.
     assert got == pytest.approx(expected, rel=2e-7)
     expect(page.locator(".ddp-script .ddp-hint")).to_contain_text("The review has found nothing")
-    # What the script has saved does not belong to its code.
+    # Files saved by the script are not part of its code.
     assert set(client.predict(run_id, api_name="/script_code")["files"]) == {"train.py"}
     assert watched.complaints == [] and watched.foreign_requests == []
 

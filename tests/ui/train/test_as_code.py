@@ -1,4 +1,4 @@
-"""The form as one script: it follows the settings, and marks the lines that a setting has changed."""
+"""The form as a script: it follows the settings and marks the lines that a setting has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the form shows of itself: the chosen preset, what differs, groups of data sets, Start in sight."""
+"""The state of the form: the chosen preset, changed fields, groups of data sets, a visible Start button."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_reload_keeps_what_was_typed_and_a_link_does_not(server: Server, watch
 
 
 def test_no_event_is_followed_by_two_handlers_that_put_calls_off(client: Client) -> None:
-    """Each would repeat the other when it has caught up: a form that asks for ever, unseen."""
+    """Two such handlers would trigger each other endlessly."""
     following = Counter(
         (target, event)
         for dependency in client.config["dependencies"]
@@ -139,7 +139,7 @@ def test_start_is_in_sight_wherever_the_form_is_scrolled_to(
     page = watched.page
     page.set_viewport_size({"width": width, "height": height})
     open_form(watched, server)
-    # While it is shown it is the only bar, so that the two never cover a small screen together.
+    # The tour replaces the bar, so that the two never cover a small screen together.
     page.get_by_role("region", name="A short tour").get_by_role("button", name="Close").click()
     start = page.get_by_role("button", name="Start", exact=True)
     expect(start).to_be_in_viewport()

@@ -1,4 +1,4 @@
-"""The form's choices: what is picked reaches the run, and what does not fit is not offered."""
+"""The choices of the form: selected values reach the run, and incompatible values are not offered."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def open_form(watched: Watched, server: Server) -> None:
 
 
 def pick(watched: Watched, label: str, option: str) -> None:
-    """Pick something, and wait for what it brings with it."""
+    """Select an option and wait for the dependent updates."""
     watched.page.get_by_label(label, exact=True).click()
     watched.page.get_by_role("option", name=option).click()
     watched.wait_until_answered()
@@ -119,7 +119,7 @@ def test_fields_of_the_folds_reach_the_run(server: Server, watched: Watched, run
 
 
 def write_table(path: Path, *, broken: bool = False) -> None:
-    """Write a table of three kinds; broken, one cell of a column of numbers is none."""
+    """Write a table with three classes. If `broken`, one cell of a numeric column is text."""
     rows = [f"{4 + k + 0.1 * (i % 5):.1f},{2 + k / 2:.1f},{'abc'[k]}" for i in range(40) for k in range(3)]
     if broken:
         rows[5] = "long,2.0,a"
@@ -133,7 +133,7 @@ def test_own_table_by_path_is_looked_at_and_trained_on(
     page = watched.page
     open_form(watched, server)
     pick(watched, "Data set", "Your own data…")
-    expect(page.get_by_label("Epochs", exact=True)).to_have_value("20")  # the preset's were for its data
+    expect(page.get_by_label("Epochs", exact=True)).to_have_value("20")  # the default for unknown data
     expect(page.locator(".ddp-changes")).not_to_contain_text("Epochs")
     page.get_by_label("Path of your data").fill(str(tmp_path / "flowers.csv"))
     page.get_by_role("button", name="Inspect").click()
@@ -142,7 +142,7 @@ def test_own_table_by_path_is_looked_at_and_trained_on(
     expect(seen).to_contain_text("rows; to be predicted:")
     expect(seen).to_contain_text("'long' in line 7")
     expect(seen).to_contain_text("Fix this before it can be used:")
-    # Beside Start it says where to look; the field is marked, and the faults are told once.
+    # The message next to Start refers to the field; the field is marked, and the faults are listed once.
     expect(page.locator("#problems")).to_contain_text("Path of your data: the data cannot be used as it is.")
     expect(page.locator("#field-data_path")).to_have_attribute("data-is-wrong", "yes")
     expect(page.locator("#field-data_path")).not_to_have_attribute("data-problem", re.compile("."))
@@ -183,7 +183,7 @@ def test_uploaded_zip_of_images_is_kept_shown_and_its_names_are_text(
     expect(seen).to_contain_text("image classification")
     expect(seen).to_contain_text("Every image becomes 20 × 20 pixels, in colour.")
     expect(seen).to_contain_text("<img src=x onerror=alert(1)>")
-    # Thumbnails, and no picture of a stranger's making.
+    # Only generated thumbnails, no original images of the upload.
     expect(page.locator("#own-data-seen img")).to_have_count(12)
     (kept,) = (runs_dir.parent / "uploads").glob("*.zip")
     assert kept.name == "my-bphotos.zip"
@@ -216,7 +216,7 @@ def test_a_file_dropped_on_the_form_becomes_own_data_and_names_the_run(
     expect(page.locator(".ddp-drop")).to_be_hidden()
     expect(page.get_by_label("Data set", exact=True)).to_have_value("Your own data…")
     expect(page.get_by_label("Path of your data")).to_have_value(re.compile(r"petals\.csv$"))
-    # By the rules: 400 steps of 2 rows on each of 2 ranks, of 96 rows.
+    # The rules give 400 steps of 2 rows on each of 2 ranks, with 96 rows.
     expect(page.get_by_label("Batch per rank")).to_have_value("2")
     expect(page.get_by_label("Epochs", exact=True)).to_have_value("17")
     label = seen.get_by_role("columnheader").filter(has_text="to be predicted")
@@ -247,7 +247,7 @@ def test_what_is_dropped_and_no_data_is_refused_in_words(server: Server, watched
 
 
 def write_images(folder: Path, *, num_broken: int) -> None:
-    """Write two classes of twenty small images, some of which are none."""
+    """Write two classes of twenty small images, some of which are invalid."""
     from PIL import Image
 
     for label in ("cats", "dogs"):
@@ -281,7 +281,7 @@ def test_own_data_is_inspected_by_itself_and_what_helps_is_a_click(
     seen.get_by_role("button", name="Leave out 3 of 40 samples").click()
     expect(seen).to_contain_text("It is left out.")
     expect(page.get_by_label("Leave out unreadable samples")).to_be_checked()
-    expect(page.get_by_label("Batch per rank")).to_have_value("1")  # by the rules
+    expect(page.get_by_label("Batch per rank")).to_have_value("1")  # set by the rules
     expect(problems).to_be_empty()
     expect(page.locator("#equation")).to_contain_text("15")
     assert page.get_by_test_id("toast-body").count() == 0, "all was said in the box"
@@ -323,7 +323,7 @@ def test_a_mistyped_path_is_mended_by_a_click(server: Server, watched: Watched, 
     path.press("Enter")
     expect(seen).to_contain_text("This data cannot be used as it is.")
     expect(seen).not_to_contain_text("Recognised as")
-    # Told once in full; beside Start it is said where.
+    # The full message is shown once; the message next to Start only names the field.
     expect(problems).to_contain_text("Path of your data: the data cannot be used as it is.")
     expect(problems).not_to_contain_text("my-petal.csv")
     seen.get_by_role("button", name="Use my_petals.csv").click()

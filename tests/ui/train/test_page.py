@@ -1,4 +1,4 @@
-"""The page in a real browser: what a person clicks, and what they then see."""
+"""The train page in a real browser: the user's clicks and their visible results."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ LOSS_X = """() => {
 
 
 def loss_steps(page: Page) -> list[int]:
-    """Return the steps the loss chart has drawn."""
+    """Return the steps that the loss chart has drawn."""
     steps: list[int] = page.evaluate(LOSS_X)
     return steps
 
 
 def wait_for_points(page: Page, more_than: int) -> None:
-    """Wait until the training curve has more points than this."""
+    """Wait until the training curve has more points than `more_than`."""
     page.wait_for_function(f"(count) => ({LOSS_X})().length > count", arg=more_than)
 
 
 def wait_for_state(page: Page, word: str) -> None:
-    """Wait until the run page says this state."""
+    """Wait until the run page shows this state."""
     expect(page.locator(".ddp-pill")).to_have_text(re.compile(word))
 
 
 def start_by_endpoint(server: Server, config: dict[str, Any]) -> str:
-    """Start a run the way a script does."""
+    """Start a run like a script does."""
     run_id: str = Client(server.address, verbose=False).predict(config, api_name="/start_run")["run_id"]
     return run_id
 
@@ -92,7 +92,7 @@ def test_start_watch_checkpoint_reload_stop(server: Server, watched: Watched, ru
     assert liveness.read_status(run).state == "stopped"
     newest = run.list_checkpoints()[-1]
     assert newest.step == _last_step(run), "Stop saves first"
-    # The process that wrote this ends a moment later.
+    # The process that wrote the status ends shortly afterwards.
     wait_until("no process being left", lambda: processes_of(run) == [], ANSWER_TIMEOUT_S)
 
     page.goto(f"{server.address}/runs")
@@ -109,7 +109,7 @@ def test_a_form_that_lost_the_server_for_a_moment_works_again(server: Server, wa
     page.goto(server.address)
     expect(page.locator(".ddp-equation")).to_contain_text("128")
     page.route("**/gradio_api/run/**", lambda route: route.abort())
-    with page.expect_event("load"):  # Gradio asks until the server is there again, and loads the page anew
+    with page.expect_event("load"):  # Gradio retries until the server responds, then reloads the page
         with page.expect_event("requestfailed"):
             page.get_by_label("Batch per rank", exact=True).fill("32")
         page.unroute("**/gradio_api/run/**")
@@ -127,7 +127,7 @@ def test_resume_from_the_page_goes_on_where_it_stopped(
     wait_for_state(page, "stopped")
     stopped_at = _last_step(run)
     resume = page.get_by_role("button", name="Resume", exact=True)
-    expect(resume).to_be_focused()  # by keys alone one goes on with what comes next
+    expect(resume).to_be_focused()  # keyboard users continue with the next action
     resume.press("Enter")
     wait_for_state(page, "running")
     wait_until("steps after the resume", lambda: _last_step(run) > stopped_at + 10, START_TIMEOUT_S)
@@ -242,7 +242,7 @@ def test_nothing_is_wider_than_the_screen(server: Server, watched: Watched, widt
 
 
 def runs_in(runs_dir: Path) -> set[str]:
-    """Return the names of the runs there are."""
+    """Return the names of all runs."""
     return {path.name for path in runs_dir.iterdir()} if runs_dir.is_dir() else set()
 
 

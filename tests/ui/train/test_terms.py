@@ -17,7 +17,7 @@ pytestmark = pytest.mark.ui
 CHART_TERMS = ["loss", "evaluation", "throughput", "learning rate", "gradient norm"]
 IN_THE_EQUATION = '.ddp-equation [data-term="global batch"]'
 GLOBAL_BATCH = f"global batch: {shell.definitions()['global batch']}"
-# Of each term on the page: its name, and the text, role and state of what describes it.
+# For each term on the page: its name, and the text, role and state of its tooltip.
 DESCRIBED = """() => [...document.querySelectorAll("[data-term]")].map((term) => {
   const tip = document.getElementById(term.getAttribute("aria-describedby"));
   return [term.dataset.term, tip?.textContent, tip?.getAttribute("role"), tip?.hidden];
@@ -32,7 +32,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def described(page: Page) -> set[str]:
-    """Return the terms on the page; each is described by its hidden tooltip, in the glossary's words."""
+    """Return the terms on the page. Each must have a hidden tooltip with the glossary's definition."""
     page.wait_for_function(
         "() => { const terms = [...document.querySelectorAll('[data-term]')];"
         " return terms.length > 0 && terms.every((term) => term.hasAttribute('aria-describedby')); }"

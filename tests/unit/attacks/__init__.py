@@ -1,1 +1,1 @@
-"""What a hostile or damaged input may not do."""
+"""Tests of hostile and damaged input."""

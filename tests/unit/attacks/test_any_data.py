@@ -1,4 +1,4 @@
-"""The readers of a person's own data keep what the fuzz targets ask, whatever a file holds (hypothesis)."""
+"""Fuzz tests of the readers of custom data: the fuzz targets' invariants hold for any file (hypothesis)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ tables = st.tuples(
 
 
 def damaged(whole: list[bytes]) -> st.SearchStrategy[bytes]:
-    """Return good files with some bytes changed, cut out or put in."""
+    """Return valid files with some bytes changed, removed or inserted."""
 
     def damage(raw: bytes, changes: list[tuple[float, int, bytes]]) -> bytes:
         for place, length, other in changes:
@@ -115,7 +115,7 @@ def test_what_is_written_for_tensorboard_is_read_back(
 
 
 def _read_record(record: bytes) -> tuple[float, int, dict[str, float]]:
-    """Read one record back by the formats' own words: TFRecord, event.proto, summary.proto."""
+    """Parse one record according to the specifications: TFRecord, event.proto, summary.proto."""
     (length,) = struct.unpack("<Q", record[:8])
     body = record[12 : 12 + length]
     assert len(record) == length + 16

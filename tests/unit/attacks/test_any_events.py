@@ -1,4 +1,4 @@
-"""A run's files, whatever somebody made of them: read alike, shown, and never another run's trouble."""
+"""Fuzz tests of run files: readers agree, every file can be displayed, and other runs are unaffected."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ lines = st.lists(st.one_of(whole, altered, missing, values).map(json.dumps), max
 
 
 def numbered(texts: list[str]) -> bytes:
-    """Return lines as a file; the events among them numbered, mostly."""
+    """Return the lines as the bytes of a file."""
     return "".join(text + "\n" for text in texts).encode()
 
 

@@ -1,4 +1,4 @@
-"""Configurations, commands and the words on a run, whatever anybody sends (hypothesis)."""
+"""Fuzz tests of configurations, commands and annotations of runs (hypothesis)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from trainers.files.json_files import parse_json
 from trainers.report.reporter import Reporter
 
 ONE_FIXTURE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-# Also what Python's JSON takes beyond the standard: NaN, numbers of any size, halves of surrogate pairs.
+# Includes values that Python's JSON accepts beyond the standard: NaN, integers of any size, lone surrogates.
 numbers = st.one_of(st.integers(), st.integers(-(10**400), 10**400), st.floats())
 values: st.SearchStrategy[Any] = st.recursive(
     st.one_of(st.none(), st.booleans(), numbers, st.text(), st.text(st.characters(), max_size=3)),
@@ -38,7 +38,7 @@ values: st.SearchStrategy[Any] = st.recursive(
 fields = st.sampled_from([*config_module.settings(), "schema_version", "learning rate"])
 DEEP = "[" * 100_000
 
-# Texts that have a form of their own.
+# Text fields with a required format.
 EXAMPLES = {
     "script": "folder/train.py",
     "script_arguments": "--lr 0.1 'two words'",
@@ -49,7 +49,7 @@ EXAMPLES = {
 
 
 def outcome(action: Callable[[], Any], kind: type[ValueError]) -> Any:
-    """Return what an action gives, or the error of the one kind it may raise."""
+    """Return the result of an action, or its error of the one type that it may raise."""
     try:
         return action()
     except kind as error:

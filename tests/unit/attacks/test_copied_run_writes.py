@@ -1,4 +1,4 @@
-"""A run that was copied from anybody: what is written into it lands in it, whatever lies there already."""
+"""Writes to a run that was copied from an untrusted source stay inside it, whatever it already contains."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainers.files import plain_files
 
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Path:
-    """Return a file and a folder of the victim's, which no run has any business with."""
+    """Return a folder with a file of the victim's, outside of every run."""
     folder = tmp_path / "home"
     folder.mkdir()
     (folder / ".bashrc").write_text("as it was\n")
@@ -34,7 +34,7 @@ def test_a_log_that_is_a_link_is_not_written_through(run: RunDirectory, elsewher
     path.unlink()
     os.mkfifo(path)
     with pytest.raises((OSError, ValueError)):
-        plain_files.open_to_append(path)  # and it waits for no reader
+        plain_files.open_to_append(path)  # does not wait for a reader
     path.unlink()
     os.close(plain_files.open_to_append(path))
     assert path.is_file() and (elsewhere / ".bashrc").read_text() == "as it was\n"

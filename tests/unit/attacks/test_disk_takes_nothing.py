@@ -1,4 +1,4 @@
-"""A disk that takes nothing any more: the page says so, and a run can be ended all the same."""
+"""Tests with a full disk: the page reports it, and a run can still be ended."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 
 @pytest.fixture
 def supervisor() -> Iterator[subprocess.Popen[bytes]]:
-    """Return a process that a run's status can name."""
+    """Yield a live process for use in a run's status."""
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as process:
         yield process
         process.kill()
@@ -43,7 +43,7 @@ def supervisor() -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.fixture
 def run(tmp_path: Path, supervisor: subprocess.Popen[bytes]) -> Iterator[RunDirectory]:
-    """Return a run that goes on and takes no command."""
+    """Yield a running run that does not read its commands."""
     made = create_run(tmp_path)
     made.commands.mkdir()
     made.write_status(

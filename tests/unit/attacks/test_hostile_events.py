@@ -1,4 +1,4 @@
-"""Events that are made to take time or memory: both follow from the size of the file, not from its claims."""
+"""Events crafted to cost time or memory: the cost depends on the file size, not on the events' values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LINE = b'{"seq":%d,"time_unix_s":300,"kind":"%b",%b}\n'
 
 
 def numbered(kind: bytes, fields: Callable[[int], bytes], count: int) -> bytes:
-    """Return events of one kind; `fields` makes each by its number."""
+    """Return `count` events of one kind; `fields` returns the fields of an event by its number."""
     return b"".join(LINE % (13 + number, kind, fields(number)) for number in range(count))
 
 
@@ -44,7 +44,7 @@ def of_step(step: int) -> bytes:
 
 
 def of_ranks(kind: bytes, number: int) -> bytes:
-    """Return the entries of 5,000 ranks: in twelve events 60,000."""
+    """Return the entries of 5,000 ranks: 60,000 in twelve events."""
     entries = (b'{"rank":%d,"step":1,"step_time_s":1}' % (5_000 * number + rank) for rank in range(5_000))
     return b'"%b":[%b]' % (kind, b",".join(entries))
 

@@ -1,4 +1,4 @@
-"""Another user of the machine neither holds this program up nor is believed by it."""
+"""Another user of the machine can neither block this program nor make it trust their files."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ TICKET = Ticket(person="", kind="cpu", num_ranks=1, asked_unix_s=time.time())
 
 @pytest.fixture
 def shared() -> Iterator[Path]:
-    """Return a folder that everybody may enter, as a runs folder's parent is."""
+    """Yield a folder that all users may enter, like the parent of a runs folder."""
     with other_user.shared_folder() as folder:
         yield folder
 
 
 @pytest.fixture
 def careless() -> Iterator[None]:
-    """Have a mask that lets everybody do everything: what is private must be so by itself."""
+    """Set umask 0: files are private only if the program makes them private."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -66,7 +66,7 @@ def make(runs_dir: Path) -> RunDirectory:
 
 
 def open_to_all(*paths: Path) -> None:
-    """Give files and folders the rights that earlier versions gave them."""
+    """Set the permissions that earlier versions used."""
     for path in paths:
         path.chmod(0o755 if path.is_dir() else 0o644)
 
@@ -75,7 +75,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-# What he holds
+# Resources held by another user
 
 
 @needs_a_second_user
@@ -154,7 +154,7 @@ def test_his_lock_does_not_keep_data_from_being_prepared(
 
 @needs_a_second_user
 def test_he_opens_no_memory_and_no_pipe_of_a_job(tmp_path: Path) -> None:
-    """They have no names but those of our own descriptors."""
+    """Shared memory and pipes are reachable only through our own file descriptors."""
     board, pipes = Board(1), Pipes(1)
     for address in (board.address, pipes.addresses):
         assert Path(address).exists()
@@ -162,7 +162,7 @@ def test_he_opens_no_memory_and_no_pipe_of_a_job(tmp_path: Path) -> None:
         assert not other_user.has_done("sh", "-c", f": > {address}")
 
 
-# What he plants
+# Files planted by another user
 
 
 def test_a_planted_answer_of_the_catalogue_is_not_shown(
@@ -178,7 +178,7 @@ def test_a_planted_answer_of_the_catalogue_is_not_shown(
 
 
 def test_nothing_is_kept_in_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the checkout cannot be written to, in the user's own; where that cannot either, nowhere."""
+    """The cache is in the user's cache folder if the checkout is read-only; without either, there is none."""
     (tmp_path / "file").touch()
     monkeypatch.setattr(private_files, "REPOSITORY", tmp_path / "file")
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
@@ -195,7 +195,7 @@ def test_nothing_is_kept_in_a_temporary_folder(tmp_path: Path, monkeypatch: pyte
 def test_the_compiler_keeps_its_work_where_nobody_else_can_put_any(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, careless: None, place: str
 ) -> None:
-    """torch runs what it finds there."""
+    """torch executes the files in its compiler cache."""
     monkeypatch.setattr(private_files, "REPOSITORY", tmp_path / "checkout")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     monkeypatch.delenv(private_files.COMPILER_CACHE, raising=False)
@@ -325,7 +325,7 @@ def test_his_commands_are_not_obeyed(
 
 
 def test_no_process_is_ended_because_he_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A status says which process looks after a run, and Stop ends that one where all else fails."""
+    """A status names the supervisor of a run, and Stop kills that process as the last resort."""
     run = make(tmp_path)
     me = psutil.Process()
     run.write_status(Status(state="running", handle=process_handle(me.pid, me.create_time())))
@@ -355,7 +355,7 @@ def test_a_lock_he_put_into_a_run_says_nothing(tmp_path: Path) -> None:
     assert run_bin.delete(tmp_path, [run.run_id]), "the run's owner gets rid of it"
 
 
-# What is shared
+# Shared runs and folders
 
 
 @needs_a_second_user
@@ -394,7 +394,7 @@ def test_a_folder_that_is_shared_on_purpose_lets_its_group_read_and_hold_nothing
         assert not other_user.has_done("cat", path)
     assert not other_user.has_done("flock", "--nonblock", run.lock, "true", gid=group)
     assert not other_user.has_done("sh", "-c", f"echo >> '{run.events}'", gid=group)
-    # Whose page may not open the lock sees all the same that the run goes on.
+    # A page that may not open the lock file still detects that the run is live.
     assert private_files.is_locked_by_sight(run.lock)
     os.close(lock)
     assert not private_files.is_locked_by_sight(run.lock)

@@ -1,4 +1,4 @@
-"""What does not belong into a runs folder costs only itself: the queue, the list and the pages go on."""
+"""An entry that does not belong in a runs folder affects only itself: queue, list and pages keep working."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ OTHER_NAMES = (b"README", b"a" * 100, b"x" * 255, b"\xff\xfe", "ä".encode() * 1
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the queue's thread look all the time."""
+    """Make the queue's thread poll every 20 ms."""
     monkeypatch.setattr(line_module, "POLL_EVERY_S", 0.02)
     monkeypatch.setattr(line_module, "SEARCH_EVERY_S", 0.02)
-    # Hundreds of exports: a process for each would take minutes.
+    # There are hundreds of exports; one process for each would take minutes.
     monkeypatch.setattr(exports, "printed_by", made_here)
 
 
 def made_here(module: str, asked: Any) -> Iterator[bytes]:
-    """Yield what a process of its own would print."""
+    """Yield the output of the export process without starting it."""
     assert module == "ddp_gui.runs.exports"
     try:
         yield from exports.made(orjson.loads(orjson.dumps(asked)))
@@ -73,7 +73,7 @@ def made_here(module: str, asked: Any) -> Iterator[bytes]:
 
 
 def begins_who_waits(place: Place, page: Scheduler) -> None:
-    """Start one run by the page, put another into the line by hand, and see both begin."""
+    """Start one run through the page, enqueue another by its ticket file, and wait until both start."""
     started = in_time("Start", lambda: page.start(place.planned(), "ann")).run
     by_hand = make_run(place.runs_dir)
     commands.write_queued(by_hand, WAITING)
@@ -82,7 +82,7 @@ def begins_who_waits(place: Place, page: Scheduler) -> None:
 
 
 def ask_everything(runs_dir: Path, catalogue: Any, line: Scheduler, run_ids: list[str]) -> None:
-    """Ask every route about every run: each answers, and no answer is a failure of the server."""
+    """Request every route for every run; none responds with a server error."""
     store = store_of(runs_dir, catalogue)
     view = QueuePresenter(line, store)
     app = FastAPI()
@@ -101,7 +101,7 @@ def ask_everything(runs_dir: Path, catalogue: Any, line: Scheduler, run_ids: lis
         answer = in_time(route, lambda route=route: client.get(route))
         assert answer.status_code == 200, f"{route}: {answer.text}"
     for run_id in run_ids:
-        # A stream of a run that goes on does not end; `poll` reads the same.
+        # The stream of a live run does not end; `poll` reads the same data.
         for route in (*(each for each in LIVE if each != "stream"), *EXPORTS, "checkpoints/5/download"):
             path = f"/live/runs/{run_id}/{route}"
             answer = in_time(path, lambda path=path: client.get(path))
@@ -116,7 +116,7 @@ def test_whatever_lies_in_a_run_costs_only_that_run(place: Place, catalogue, qui
         run = made[kind] = make_run(place.runs_dir)
         rights.note_owner(run, "ann")
         (run.logs / "rank_0.log").write_text("a line\n")
-        # Half of them wait: those the queue opens again and again.
+        # Half of the runs are queued; the queue opens those repeatedly.
         if len(made) % 2:
             commands.write_queued(run, WAITING)
         put(kind, run.path / name)
@@ -181,7 +181,7 @@ def test_whatever_stands_for_a_file_of_the_page_is_said_and_nothing_hangs(
         assert [row["run_id"] for row in rows] == [good.run_id]
         in_time("keeping the list", lambda: _or_error(store.listing.save))
         in_time("the bin", lambda: _or_error(lambda: run_bin.content(place.runs_dir)))
-        # Without its book the queue cannot go on, and says so; when the entry is gone, it does by itself.
+        # Without its state file the queue stops and reports it; it continues once the entry is removed.
         in_time("a start", lambda: _or_error(lambda: page.start(place.planned(), "ann")))
         assert page.is_alive
         if path.is_dir() and not path.is_symlink():
@@ -193,7 +193,7 @@ def test_whatever_stands_for_a_file_of_the_page_is_said_and_nothing_hangs(
 
 
 def _or_error(action: Any) -> Any:
-    """Do something that may be refused in words, but only so."""
+    """Return the result of an action, or its OSError or ValueError."""
     try:
         return action()
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Nothing a person gave is run but their script: no pickle is loaded, no shell started, no text evaluated."""
+"""User input is never executed, except a user's script: no pickle, no shell, no evaluation of text."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-# A call by the end of its name, and the argument it must have; None: it must not be there at all.
+# Suffix of a call, and the argument that it requires; None if the call is forbidden.
 RULES: dict[str, tuple[str, object] | None] = {
     "torch.load": ("weights_only", True),
     "np.load": ("allow_pickle", False),
     "numpy.load": ("allow_pickle", False),
     "from_pretrained": ("trust_remote_code", False),
     "from_config": ("trust_remote_code", False),
-    # Across ranks these pickle, and unpickle what comes over a socket.
+    # These collectives pickle objects, and unpickle data received over a socket.
     "all_gather_object": None,
     "gather_object": None,
     "broadcast_object_list": None,
@@ -47,7 +47,7 @@ RULES: dict[str, tuple[str, object] | None] = {
     "compile": None,
     "__import__": None,
 }
-# Evaluates nothing: a module's mode, a pattern, torch's compiler.
+# These evaluate nothing: a module's mode, a regular expression, torch's compiler.
 HARMLESS = {"re.compile", "torch.compile", "network.eval", "network.compile", "model.eval"}
 
 
@@ -56,7 +56,7 @@ def named(call: ast.Call) -> str:
 
 
 def unsafe_calls(source: str) -> list[str]:
-    """Return the calls in a program that could run what somebody else wrote."""
+    """Return the calls in a program that could execute code from untrusted input."""
     found = []
     for call in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)):
         name = named(call)
@@ -83,14 +83,14 @@ def test_no_program_of_ours_runs_what_a_person_gave(repository: Path) -> None:
         for path in sources
         if (calls := unsafe_calls(path.read_text(encoding="utf-8")))
     }
-    # A user's own script is run on purpose, in a process of its own, by this module alone (docs/security.md).
+    # A user's script is executed on purpose, in a separate process, by this module alone (docs/security.md).
     runner = found.pop("trainers/watch/__main__.py")
     assert [call.partition(": ")[2] for call in runner] == ["exec", "compile"]
     assert found == {}
 
 
 def test_the_one_unpickler_takes_classes_of_its_list_only(repository: Path) -> None:
-    """torch's sharded checkpoints have pickled metadata; its reader is bound to the classes it may name."""
+    """torch's sharded checkpoints have pickled metadata; its reader accepts only the classes of a list."""
     users = [
         path.relative_to(repository).as_posix()
         for folder in ("ddp_gui", "trainers")

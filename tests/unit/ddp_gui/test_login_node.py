@@ -1,4 +1,4 @@
-"""What `--ssh` takes and refuses; who is let in at the port here; when the page there ends."""
+"""Tests of `--ssh`: accepted options, access to the local port, and the end of the remote page."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_whatever_a_folder_is_called_the_shell_there_takes_it_as_one_word(tmp_pa
 
 @pytest.fixture
 def behind(tmp_path: Path) -> Iterator[Path]:
-    """Return a socket on which whoever connects is answered with what he sent, in capitals."""
+    """Yield the path of a socket that answers each connection with the received text in capitals."""
     path = tmp_path / "page"
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
@@ -84,7 +84,7 @@ def behind(tmp_path: Path) -> Iterator[Path]:
 
 
 def said_at(port: int, words: bytes) -> bytes:
-    """Return what is answered at a port of this machine: as much as was said, or what came before its end."""
+    """Return the response at a local port: as many bytes as were sent, or those received before it closed."""
     found = b""
     with socket.create_connection((HOST, port), PATIENCE_S) as connection:
         try:

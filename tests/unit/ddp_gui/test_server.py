@@ -1,4 +1,4 @@
-"""How our app sets Gradio up."""
+"""Tests of the app's Gradio setup."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ddp_gui import server
 
 
 def test_gradio_s_queue_is_calmed_where_it_is_hasty() -> None:
-    """Should Gradio name it differently, or look seldom by itself, this says so."""
+    """Fails if Gradio renames the attribute, or polls less often by default."""
     with gr.Blocks(analytics_enabled=False) as demo:
         pass
     queue = demo._queue

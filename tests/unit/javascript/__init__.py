@@ -1,1 +1,1 @@
-"""The page's JavaScript modules that need no browser."""
+"""Tests of the page's JavaScript modules that need no browser."""

@@ -35,7 +35,7 @@ Deno.test("what is averaged in sight is communicating, less the waiting in it", 
   close(parts.waiting, 0.001);
   close(parts.communicating, 0.002);
   close(parts.computing, 0.004);
-  // Where the all-reduce is hidden, only the waiting is seen.
+  // If the all-reduce is hidden, only the waiting is visible.
   close(partsOf([rank([1, 0, 0.2, 0.6, 0.1, 0.1, 0.4, 0.4]), rank()]).communicating, 0);
 });
 
@@ -55,7 +55,7 @@ Deno.test("from N times to what came nothing is lost: the rest is said to be une
   assert.ok(found);
   close(found.best, 2);
   close(found.came, 1.25);
-  // With half of the samples each rank computes for half as long: no cost.
+  // Each rank has half of the samples and computes for half as long: no cost.
   close(found.costs.computing, 0);
   close(found.costs.data, 0);
   close(found.costs.communicating, 0.5);

@@ -7,7 +7,7 @@ import {
   stepWords,
 } from "../../../assets/js/run/charts/empty_words.js";
 
-// 1,000 samples in batches of 96 are 11 steps an epoch.
+// 1,000 samples in batches of 96 are 11 steps per epoch.
 const HEAD = {
   state: "running",
   doing: null,

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 
 import * as format from "../../../assets/js/shared/format.js";
 
-/** Checks a function of one value against what it should say of each. */
+/** Checks that a function of one value returns the expected text for each value. */
 function says(words, cases) {
   Deno.test(words.name, () => {
     for (const [value, expected] of cases) assert.equal(words(value), expected, `${words.name}(${value})`);

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 
 import { GrowingAxis } from "../../../assets/js/charts/growing_axis.js";
 
-/** Runs a test with a clock that stands until it is set. */
+/** Runs a test with a clock that advances only when it is set. */
 function withClock(test) {
   const real = performance.now;
   let now_ms = 0;

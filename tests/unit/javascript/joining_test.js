@@ -34,7 +34,7 @@ Deno.test("what was begun anew is not taken back by a page that does not know", 
   const stale = made({ round: 2, prediction: 1, isLocked: true, runs: ["run-1"] });
   assert.deepEqual(joined(anew, stale), anew);
   assert.deepEqual(joined(stale, anew), anew);
-  // As where a run was deleted, and is wanted again.
+  // For example, a run was deleted and is requested again.
   assert.deepEqual(joined(stale, { ...stale, round: 3, runs: [null] }).runs, [null]);
 });
 

@@ -1,4 +1,4 @@
-"""The folders of the page's JavaScript: arrows only go down, as in `ddp_gui`."""
+"""Layers of the page's JavaScript folders: imports only go down, as in `ddp_gui`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-# A folder imports from those below it; those of one line do not know each other.
+# A folder imports only from lower lines; folders of the same line do not import each other.
 LAYERS = (
     ("",),
     ("learn",),
@@ -20,7 +20,7 @@ IMPORTED = re.compile(r'(?:from |import\()"(\.[^"]+)"')
 
 
 def arrows(scripts: Path) -> set[tuple[str, str]]:
-    """Return which of the uppermost folders imports from which; the root has no name."""
+    """Return the imports between top-level folders as (source, target); the root has an empty name."""
     found = set()
     for script in scripts.rglob("*.js"):
         for way in IMPORTED.findall(script.read_text(encoding="utf-8")):

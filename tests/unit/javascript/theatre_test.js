@@ -1,4 +1,5 @@
-// The theatres' arithmetic: lanes of a real recording, what a rank does at a moment, and the rule of the ring.
+// Arithmetic of the theatres: lanes of a real recording, the activity of a rank at a given time, and the rule
+// of the ring.
 
 import assert from "node:assert/strict";
 
@@ -43,7 +44,7 @@ Deno.test("the lanes of a real step begin at 0 and have every part of both ranks
   assert.equal(lanes.ranks.length, 2);
   assert.equal(Math.min(...lanes.ranks.flatMap(({ compute }) => compute.map(({ began }) => began))), 0);
   for (const { compute, collectives } of lanes.ranks) {
-    // Backward stands still while its thread averages: it comes before that and after it.
+    // Backward is suspended while its thread averages, so it appears before and after that.
     assert.deepEqual(
       compute.map(({ kind }) => kind),
       ["data", "forward", "backward", "backward", "optimizer", "other"],

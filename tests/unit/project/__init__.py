@@ -1,1 +1,1 @@
-"""The repository itself: its house, documents, tools and tests."""
+"""Tests of the repository: structure, documents, tools and tests."""

@@ -1,4 +1,4 @@
-"""What is said when the page cannot be served, before anything of it is loaded."""
+"""Messages that are printed before the page is loaded, when it cannot be served."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.other_user import UID, needs_a_second_user, shared_folder
 
 
 def said_to_another_user(call: Callable[[], object]) -> str:
-    """Return the message of the ValueError that another user gets; empty if there is none."""
+    """Return the message of the ValueError that another user gets; empty without an error."""
     read, write = os.pipe()
     if (pid := os.fork()) == 0:
         os.setgroups([])
@@ -42,7 +42,7 @@ def said_to_another_user(call: Callable[[], object]) -> str:
     ],
 )
 def test_a_folder_of_runs_that_cannot_be_used_names_the_option(runs: str, what: str) -> None:
-    """As where an administrator has installed the project."""
+    """An administrator may install the project in a folder that its users cannot write to."""
     with shared_folder() as folder:
         for name in ("project", "others", "home", "project/own"):
             (folder / name).mkdir()

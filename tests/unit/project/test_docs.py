@@ -1,4 +1,4 @@
-"""The docs say what the code says."""
+"""The docs agree with the code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainers.contract import commands, config, events
 
 DOCS = REPOSITORY / "docs"
 PAGES = (*DOCS.glob("*.md"), REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md")
-# What the page on adding something has its reader make.
+# Files that the page on extending the project tells its reader to create.
 TO_BE_MADE = set(adding.new_files())
 
 
@@ -82,7 +82,7 @@ def test_docs_name_only_modules_and_targets_that_are_there() -> None:
 
 
 def test_docs_name_only_options_that_are_there() -> None:
-    """Ours are in our programs; torchrun's and others' stand there too, where we use them."""
+    """Known options are those in our programs, which include the used ones of torchrun and other tools."""
     programs = [*REPOSITORY.glob("*.py"), *REPOSITORY.glob("*.sh"), REPOSITORY / "Makefile"]
     for folder in ("benchmarks", "tests", "tools", "trainers", "ddp_gui"):
         programs += [path for path in (REPOSITORY / folder).rglob("*") if path.suffix in (".py", ".sh")]

@@ -1,4 +1,4 @@
-"""The arithmetic of the check of speed on a GPU: peaks, FLOP and parameters."""
+"""Arithmetic of the GPU speed check: peaks, FLOP and parameters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_card_is_known_by_all_the_words_of_its_name(card: str, peak: float | N
 
 
 def test_flop_of_a_gpt_are_those_of_the_well_known_formula() -> None:
-    """6 for each weight of a matrix and token, and 12 x layers x length x width for attention (PaLM, B)."""
+    """6 per matrix weight and token, plus 12 x layers x length x width for attention (PaLM, appendix B)."""
     registry.discover_all()
     length, vocabulary, shape = 32, 50, SHAPES["small"]
     spec = text_spec(vocabulary, length)

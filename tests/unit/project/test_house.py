@@ -1,4 +1,4 @@
-"""The house can be seen at a glance: no folder is crowded."""
+"""Structure of the repository: folders, module names, and the formatting of numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLUG_INS = {
 
 
 def folders(repository: Path) -> dict[str, list[str]]:
-    """Return the modules of each folder that people have to find their way in."""
+    """Return the modules of each folder."""
     found: dict[str, list[str]] = {}
     for top, ending in MODULES.items():
         for module in sorted((repository / top).rglob(f"*.{ending}")):
@@ -40,7 +40,7 @@ def test_every_folder_says_what_is_in_it(repository: Path) -> None:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_module_is_called_like_another_of_its_folder(package: str, repository: Path) -> None:
-    """`trainers/data.py` beside `trainers/data/` would be two answers to one question."""
+    """`trainers/data.py` next to `trainers/data/` would be ambiguous."""
     for module in (repository / package).rglob("*.py"):
         assert not module.with_suffix("").is_dir(), module
 
@@ -55,18 +55,18 @@ def test_unit_tests_lie_in_the_folders_of_what_they_test(repository: Path) -> No
 
 
 def test_numbers_for_people_are_written_in_one_place(repository: Path) -> None:
-    """With separators for thousands: `assets/js/shared/format.js`."""
+    """`assets/js/shared/format.js` adds the thousands separators."""
     scripts = (repository / "assets" / "js").rglob("*.js")
     writers = {path.name for path in scripts if ".toLocaleString(" in path.read_text(encoding="utf-8")}
     assert writers == {"format.js"}
 
 
-# Texts and not numbers, and a file for another program.
+# Expressions that are texts, and one in a file for another program.
 NO_STEP_NUMBERS = {"when", "tenths[lowest]", "tenths[-1]", "markup.count(best['step'])", "step['step']"}
 
 
 def test_a_step_number_in_a_sentence_has_separators_for_thousands(repository: Path) -> None:
-    """Else "step 1210" stands next to "1,210"; log lines have none."""
+    """Otherwise "step 1210" appears next to "1,210"; log lines have no separators."""
     plain = [
         f"{path.relative_to(repository)}: {found}"
         for package in ("ddp_gui", "trainers")
@@ -83,7 +83,7 @@ def test_a_step_number_in_a_sentence_has_separators_for_thousands(repository: Pa
 
 
 def plain_step_numbers(tree: ast.Module) -> Iterator[str]:
-    """Yield the expressions that f-strings show behind "step " without a format."""
+    """Yield the expressions that f-strings show after "step " without a format."""
     for text in (node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)):
         for before, shown in zip(text.values, text.values[1:], strict=False):
             is_number = isinstance(before, ast.Constant) and re.search(r"\bsteps? $", str(before.value), re.I)

@@ -1,4 +1,4 @@
-"""The wall between the halves, seen in fresh processes: what one import brings with it."""
+"""Tests of the import boundaries between GUI and training, in fresh processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGE_SIDE = ("gradio", "plotly", "ddp_gui", "fastapi", "uvicorn")
 
 
 def brought_by(module: str, suspects: tuple[str, ...], root: Path) -> set[str]:
-    """Return which of the suspects are loaded after importing a module in a new process."""
+    """Return the suspects that are loaded after importing a module in a new process."""
     code = f"import {module}, sys; print(*sys.modules)"
     ended = subprocess.run(
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=300, check=False
@@ -36,7 +36,7 @@ def test_contract_brings_neither_torch_nor_the_page(module: str, repository: Pat
 
 @pytest.mark.parametrize("module", ["app", "ddp_gui.options"])
 def test_the_first_line_is_printed_before_anything_large_is_imported(module: str, repository: Path) -> None:
-    """And Gradio reads GRADIO_TEMP_DIR when it is imported: app.py has to set it before."""
+    """Gradio reads GRADIO_TEMP_DIR at import, so app.py must set it before."""
     large = ("torch", "gradio", "fastapi", "starlette", "pandas", "numpy", "plotly")
     assert brought_by(module, large, repository) == set()
 
@@ -47,7 +47,7 @@ def test_page_brings_no_torch(repository: Path) -> None:
 
 
 def test_supervisor_brings_no_torch(repository: Path) -> None:
-    """It lives as long as the run: it should cost little memory and hold no GPU."""
+    """The supervisor lives as long as the run, so it must use little memory and no GPU."""
     assert brought_by("trainers.engines.local.supervisor", ("torch", *PAGE_SIDE), repository) == set()
 
 
@@ -59,12 +59,12 @@ def test_training_brings_nothing_of_the_page(module: str, repository: Path) -> N
 
 @pytest.mark.slow
 def test_check_finds_what_it_looks_for(repository: Path) -> None:
-    """A check that always says no would pass above: this one must say yes."""
+    """Positive control: a check that never finds anything would pass the tests above."""
     assert brought_by("trainers.loop", ("torch",), repository) == {"torch"}
 
 
 def test_the_bundled_plotly_js_is_the_version_of_the_installed_package() -> None:
-    """The browser gets the small bundle; what it can draw is that of the package people know."""
+    """The browser gets the small bundle, which must have the version of the Python package."""
     ours = (REPOSITORY / "assets" / "vendor" / "plotly-basic.min.js").read_text(encoding="utf-8")[:200]
     theirs = (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")[:200]
     versions = [re.search(r"plotly\.js.* v(\d+\.\d+\.\d+)", text) for text in (ours, theirs)]

@@ -1,4 +1,4 @@
-"""A made-up run is written as a real one is: the benchmarks would measure something else otherwise."""
+"""A synthetic run has the format of a real one; otherwise the benchmarks would measure something else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README's table is written from the figures that are kept."""
+"""The README's table is generated from the stored figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tests a change selects, in a small project and in this one."""
+"""Tests of the test selection for a change, in a small project and in this one."""
 
 from __future__ import annotations
 
@@ -67,15 +67,16 @@ def project(tmp_path: Path) -> Path:
     ("changed", "affected"),
     [
         ("tests/unit/test_rates.py", {"unit/test_rates.py"}),
-        # By an import, at the top or in a function, also in a program that a string names.
+        # Through an import, at the top or in a function, also in a program that a string names.
         ("trainers/rates.py", {"unit/test_rates.py", "ui/test_page.py"}),
         ("app.py", {"ui/test_page.py"}),
-        # By what a fixture or a helper does with its imports, and by no other function beside it.
+        # Through the imports that a fixture or helper uses, but not those of other functions in its module.
         ("trainers/status.py", {"unit/test_status.py"}),
         ("trainers/engine.py", {"unit/test_engine.py", "integration/test_run.py"}),
-        # Programs that are started; the docstring that names one starts none, nor does a unit test.
+        # Through programs that are started. A docstring that names a program does not start it; nor does a
+        # unit test.
         ("trainers/worker.py", {"integration/test_run.py"}),
-        # Plug-ins, by what discovers them.
+        # Plug-ins, through the module that discovers them.
         ("trainers/models/mlp.py", {"integration/test_run.py"}),
         ("tests/helper.py", {"unit/test_status.py", "integration/test_run.py"}),
         ("README.md", set()),
@@ -131,7 +132,7 @@ def test_changed_files_are_those_that_differ_from_the_last_commit(project: Path)
 def test_in_this_project_a_change_selects_what_it_must_and_not_everything() -> None:
     graph = select_tests.Graph(select_tests.REPOSITORY)
     needed = {test: graph.reachable(test) for test in graph.tests()}
-    # A run of an integration test: forked by a path, started as a module, made by plug-ins.
+    # An integration test reaches files that are forked by path, started as modules, or loaded as plug-ins.
     for file in (
         "warm/fork_worker.py",
         "worker.py",

@@ -1,4 +1,4 @@
-"""Which build of torch is chosen for a machine, where it comes from, and what a broken network does."""
+"""Tests of the torch build: its choice for a machine, its source, and downloads over a broken network."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tools import torch_build, wheel_download
 from tools.torch_build import Nvidia
 
 TORCH = torch_build.TORCH
-# Driver, and the CUDA that it supports.
+# Driver version, and the CUDA version that it supports.
 R470 = Nvidia("470.223.02", (11, 4))
 R550 = Nvidia("550.54.15", (12, 4))
 R570 = Nvidia("570.86.15", (12, 8))
@@ -29,7 +29,7 @@ TURING, PASCAL, BLACKWELL = (7, 5), (6, 0), (12, 0)
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the root of a machine without NVIDIA hardware, to which tests add some."""
+    """Return the root of a machine without NVIDIA hardware; tests add some."""
     for name in ("dev", "pci", "wsl", "bin"):
         (tmp_path / name).mkdir()
     monkeypatch.setattr(torch_build, "DEVICES", tmp_path / "dev")
@@ -40,7 +40,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("http_proxy", "https_proxy", "DDP_TORCH_INDEX"):
         monkeypatch.delenv(name, raising=False)
     put_libcuda(monkeypatch, None)
-    # Whatever this machine has; a test that wants one puts its own in front.
+    # Hides the programs of this machine; a test that needs one replaces it.
     put_program(tmp_path, "nvidia-smi", "exit 9")
     put_program(tmp_path, "sinfo", "exit 1")
     return tmp_path
@@ -53,7 +53,7 @@ def put_program(machine: Path, name: str, script: str) -> None:
 
 
 def put_smi(machine: Path, driver: str, *capabilities: str) -> None:
-    """Put an nvidia-smi there; without capabilities one that does not know them, as before driver 510."""
+    """Add an nvidia-smi; without capabilities it rejects the query for them, as before driver 510."""
     rows = [f"{driver}, {each}" for each in capabilities] or [driver]
     answer = "\\n".join(rows)
     know = "" if capabilities else 'case "$*" in *compute_cap*) echo "not a valid field"; exit 2;; esac\n'
@@ -94,7 +94,7 @@ def put_libcuda(monkeypatch: pytest.MonkeyPatch, cuda: int | None) -> None:
         (R580, (TURING,), ["cu130", "cu126", "cu132"]),
         (R580, (BLACKWELL,), ["cu130", "cu132"]),
         (R580, (PASCAL,), ["cu126"]),
-        # The build for most of the cards; the newest of those.
+        # A build for more of the GPUs comes first; among equals the order is as above.
         (R580, (PASCAL, TURING), ["cu126", "cu130", "cu132"]),
         (R580, (PASCAL, TURING, BLACKWELL, BLACKWELL), ["cu130", "cu132", "cu126"]),
         (R595, (TURING,), ["cu132", "cu130", "cu126"]),
@@ -150,7 +150,7 @@ def test_driver_as_nvidia_smi_reports_it(
 
 @pytest.mark.parametrize("driver", ["470.223.02", "580.95.05"])
 def test_driver_of_the_kernel_where_nvidia_smi_fails(machine: Path, driver: str) -> None:
-    """As after an update of the driver without a restart, when NVML and the kernel's module differ."""
+    """NVML and the kernel module differ after a driver update without a restart."""
     put_kernel_driver(machine, driver)
     (machine / "dev" / "nvidia0").touch()
     assert torch_build.read_nvidia().driver == driver
@@ -213,7 +213,7 @@ def test_login_node_takes_the_build_for_the_nodes(machine: Path, gres: str, firs
 
 @pytest.fixture
 def index(machine: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
-    """Serve the builds that PyTorch's index has of this torch, and others; with short time limits."""
+    """Serve an index with builds of this torch and of others, with short timeouts."""
     monkeypatch.setattr(wheel_download, "INDEX_TIMEOUT_S", 0.5)
     monkeypatch.setattr(wheel_download, "STALL_S", 0.5)
     for name in ("CPU_DISK_MB", "CUDA_DISK_MB"):
@@ -259,7 +259,7 @@ def path_of(build: str, index: Index) -> str:
 
 
 def test_next_build_where_the_index_lacks_the_best(machine: Path, index: Index) -> None:
-    """PyTorch's index answers 403 for what it never had."""
+    """PyTorch's index answers 403 for files that it never had."""
     put_smi(machine, "580.95.05", "7.5")
     index.refused["/whl/cu130/"] = 403
     wheel = fetch(machine)
@@ -436,7 +436,7 @@ def test_advice_when_the_gpus_need_another_build(
 
 
 def test_builds_are_those_of_the_torch_that_is_pinned() -> None:
-    """Anyone who pins another torch looks up its builds, and changes them too."""
+    """A change of the pinned torch requires an update of the builds."""
     lines = (REPOSITORY / "requirements.txt").read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if line.startswith("torch==")] == [f"torch=={TORCH}"]
 

@@ -1,7 +1,7 @@
-"""Which torch `run.sh` installs, uses or leaves alone: its own functions, with a made-up pip.
+"""Which torch `run.sh` installs, uses or keeps: tests of its own functions with a fake pip.
 
-The made-up pip downloads nothing. What it is asked to install it notes, and puts as a name and a version into
-the environment, as a real one would leave it.
+The fake pip downloads nothing. It records the requested packages, and writes their names and versions into
+the environment as a real pip would.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tests.unit.fake_pip import make_environment
 
 REQUIREMENTS = "torch==2.13.0\nwidget==1.0\n"
 
-# What is said when a torch is downloaded.
+# Message that is printed when torch is downloaded.
 COMES = "none: cannot be used (none:/"
-# The newest name that `find_python` looks for, so that it takes no other.
+# Has the highest version among the names that `find_python` tries, so it is found first.
 FAKE_PYTHON = """#!/bin/sh
 if [ "$1 $2" = "-m venv" ]; then exec env PYTHONPATH={repository} {python} -m tests.unit.fake_pip "$3"; fi
 exec {python} "$@"
@@ -30,7 +30,7 @@ exec {python} "$@"
 
 
 class Checkout:
-    """A folder with the script and the requirements, in which `make_venv` is run."""
+    """A folder with the script and the requirements, in which `make_venv` runs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -49,7 +49,7 @@ class Checkout:
         (self.folder / "requirements.txt").write_text(requirements)
 
     def put_torch(self, version: str) -> None:
-        """Put a torch there, as somebody does who chose it."""
+        """Add a torch to the environment, as if the user had chosen it."""
         (site,) = self.environment.glob("lib/python3*/site-packages")
         shutil.rmtree(site / f"torch-{version}.dist-info", ignore_errors=True)
         made = site / f"torch-{version}.dist-info"
@@ -57,14 +57,14 @@ class Checkout:
         (made / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
 
     def run(self, *, is_cut_off: bool = False) -> tuple[int, str, str]:
-        """Install what is needed; return the exit code, what was said, and what pip was asked."""
+        """Install the requirements; return the exit code, the output, and pip's arguments."""
         self.notes.unlink(missing_ok=True)
         ended = subprocess.run(
             ["bash", "-c", "set -euo pipefail; source tools/venv.sh; make_venv requirements.txt"],
             cwd=self.folder,
             env=os.environ
             | {"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "FAKE_PIP_NOTES": str(self.notes)}
-            # Not http, so nothing is asked: pip takes torch from its own index.
+            # The URL is not http, so no request is sent: pip installs torch from its own index.
             | {"DDP_TORCH_INDEX": "none:", "DDP_TORCH_BUILD": "auto"}
             | ({"FAKE_PIP_IS_CUT_OFF": "1"} if is_cut_off else {}),
             stdout=subprocess.PIPE,
@@ -131,7 +131,7 @@ def test_the_torch_that_pip_chose_goes_with_the_requirements(checkout: Checkout)
 def test_the_torch_of_an_environment_from_before_the_stamp_goes_with_the_requirements(
     checkout: Checkout,
 ) -> None:
-    """Older versions noted the requirements alone: the torch that is exactly theirs was pip's choice."""
+    """Older versions recorded only the requirements: a torch of exactly that version was chosen by pip."""
     assert checkout.run()[0] == 0
     (checkout.environment / "torch.by-pip").unlink()
     checkout.ask_for("torch==2.14.0\nwidget==1.0\n")
@@ -177,7 +177,7 @@ def test_after_an_interruption_the_chosen_torch_is_still_there(checkout: Checkou
     ],
 )
 def test_where_another_user_has_installed_it_the_true_cause_is_said(broken: str, said_instead: str) -> None:
-    """An administrator's folder is read-only for everybody else."""
+    """An administrator's folder is read-only for other users."""
     with shared_folder() as folder:
         for name in (".venv/bin", "tools"):
             (folder / name).mkdir(parents=True)
@@ -201,7 +201,7 @@ def test_where_another_user_has_installed_it_the_true_cause_is_said(broken: str,
                 (folder / ".venv" / "origin").write_text("3.11\n/elsewhere\n")
             case "requirements":
                 (folder / "requirements.txt").write_text("torch==2.14.0\n")
-        # Readable to all, whatever this process's umask is.
+        # Readable for all users, independent of this process's umask.
         for path in folder.rglob("*"):
             if path.is_file() and not path.is_symlink():
                 path.chmod(path.stat().st_mode | 0o044)
@@ -217,7 +217,7 @@ def test_where_another_user_has_installed_it_the_true_cause_is_said(broken: str,
 
 
 def test_the_start_is_reported_from_its_first_second_on(tmp_path: Path) -> None:
-    """A pipe gets each line at once, and the first ones before anything that takes long."""
+    """A pipe receives each line immediately, and the first lines before any slow operation."""
     (tmp_path / "tools").mkdir()
     script = (REPOSITORY / "tools" / "venv.sh").read_text(encoding="utf-8")
     made_up = 'PYTHON=echo\nmake_venv() { echo "installed $REPLACE_BY"; }\n'

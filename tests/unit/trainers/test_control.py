@@ -1,4 +1,4 @@
-"""Parts of obeying that a real run shows only by chance: what a pause does to the clock."""
+"""Tests of commands to a run whose effect a real run shows only by chance, such as clocks during a pause."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SAVE_TAKES_S = 0.05
 
 
 def paused_job(monkeypatch: pytest.MonkeyPatch, *commands: Command | None) -> SimpleNamespace:
-    """Return a job that will hear these commands while it is paused; saving takes its time."""
+    """Return a paused job that receives these commands; its saves take some time."""
     heard = iter(commands)
     job = SimpleNamespace(
         progress=Progress(step=7),
@@ -76,7 +76,7 @@ def test_every_command_of_the_contract_is_answered(monkeypatch: pytest.MonkeyPat
 
 
 def test_checkpoint_during_a_pause_is_not_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counted twice, the step after the pause would have begun in the future."""
+    """If the save were counted twice, the step after the pause would start in the future."""
     job = paused_job(monkeypatch, None, Command(name="checkpoint"), None, Command(name="resume"))
     started = time.perf_counter()
     control.stay_paused(job, "Paused.")
@@ -147,7 +147,7 @@ def test_at_the_end_of_a_run_there_is_nothing_left_to_record(monkeypatch: pytest
 
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Return the sleeps that a rank takes, which take no time here."""
+    """Return the list of a rank's sleeps, which return immediately."""
     found: list[float] = []
     monkeypatch.setattr(control.time, "sleep", found.append)
     return found
@@ -158,7 +158,7 @@ def test_a_rank_that_is_slowed_down_sleeps_while_it_trains_until_it_is_let_go(
 ) -> None:
     job = paused_job(monkeypatch)
     model = job.strategy.model
-    for delay_ms in (500, 50):  # the newer one takes the place of the other
+    for delay_ms in (500, 50):  # the second delay replaces the first
         control.obey(job, Command(name="slow_rank", rank=1, delay_ms=delay_ms))
     model(torch.zeros(1))
     assert slept == [0.05]
@@ -188,7 +188,7 @@ def test_the_sleep_of_a_step_is_divided_among_its_micro_batches(
 
 
 def outcome_of(monkeypatch: pytest.MonkeyPatch, error: Exception) -> CheckpointError:
-    """Return what comes of a save that fails with an error."""
+    """Return the error of a save that fails with this exception."""
     writer = CheckpointWriter.__new__(CheckpointWriter)
     writer._world = SimpleNamespace(is_main=False)  # type: ignore[assignment]
     monkeypatch.setattr(writer, "_gather", lambda mine: [json.loads(json.dumps(mine))])
@@ -202,7 +202,7 @@ def outcome_of(monkeypatch: pytest.MonkeyPatch, error: Exception) -> CheckpointE
 
 
 def wrapped(error: OSError) -> RuntimeError:
-    """Return an error as torch hides the system's own."""
+    """Return an error that hides an OSError, as torch's errors do."""
     outer = RuntimeError("unexpected pos 64 vs 0")
     outer.__context__ = error
     return outer
@@ -230,7 +230,7 @@ def test_only_a_full_disk_needs_space(
 def test_a_checkpoint_that_is_refused_for_its_size_needs_space(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free: int
 ) -> None:
-    """By the reserve of the disk, or by the share of its run."""
+    """The checkpoint exceeds the reserved space of the disk, or the share of its run."""
     monkeypatch.setattr(rundir, "disk_room", lambda _: (free, 500))
     run = rundir.create(tmp_path, Config())
     with pytest.raises(CheckpointError, match="stay free" if free == 999 else "its share") as refused:

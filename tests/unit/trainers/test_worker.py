@@ -1,4 +1,4 @@
-"""What a rank says before it trains, when its run directory is not what it needs."""
+"""Tests of a rank's errors before training, caused by an invalid run directory."""
 
 from __future__ import annotations
 

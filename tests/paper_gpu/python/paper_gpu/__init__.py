@@ -1,7 +1,7 @@
-"""GPUs on paper: torch's real CUDA build on a machine that has neither a GPU nor a driver.
+"""Simulated ("paper") GPUs: torch's real CUDA build on a machine without a GPU and a driver.
 
-`tests.paper_gpu.environment()` returns the variables of a process that has them. torch finds this package by
-its entry point (`torch.backends`) and calls `install` at the end of `import torch`, in every process.
+`tests.paper_gpu.environment()` returns the variables of a process with paper GPUs. torch finds this package
+by its entry point (`torch.backends`) and calls `install` at the end of `import torch`, in every process.
 
 Variables, read once per process; the children of a process inherit them:
 
@@ -9,20 +9,20 @@ PAPER_GPU         the GPUs, as `T4x2`, `H100x8`, `A100,T4x2`; profiles are T4, R
                   or an H100 can be divided (MIG): `A100/3g.40gb+3g.40gb`. Empty or unset: no GPU, no driver.
 PAPER_DRIVER      branch of the driver: 470, 510, 535, 550, 570 or 580 (default). Below 580, torch's CUDA 13
                   build finds the driver too old. `environment()` also chooses the NVML of that branch.
-PAPER_MEMORY_MIB  memory of each GPU, in place of its profile's.
+PAPER_MEMORY_MIB  memory of each GPU; overrides its profile.
 PAPER_COMPUTE     1 (default): torch's operators are computed on the CPU and numbers are real. 0: kernels
-                  compute nothing, so the host takes the time that it takes with a GPU, and torch.compile uses
+                  compute nothing, so the host needs the same time as with a GPU, and torch.compile uses
                   Triton, whose launches are counted.
 PAPER_KERNEL_US   duration of each kernel in microseconds, 0 by default.
-PAPER_QUEUE       launches that a stream holds before the host waits in the next one, 1024 by default.
+PAPER_QUEUE       launches that a stream holds before the next one blocks the host, 1024 by default.
 PAPER_NCCL_JOIN_S seconds after which a communicator with missing ranks fails, 600 by default.
-PAPER_STATE       folder of what is shared between processes: who is on which GPU, and NCCL's memory.
+PAPER_STATE       folder shared between processes: which process is on which GPU, and NCCL's memory.
 PAPER_COUNTS      folder for counters, one file `<pid>.counts` per process; also after os._exit and SIGKILL.
 
 Counts: `counts()` returns those of this process, `read_counts(folder)` those of all processes that ran with
-PAPER_COUNTS, and `python -m paper_gpu FOLDER` prints them as JSON. `COUNTERS` names them. The cost of a step
-is the difference of two calls, with torch.cuda.synchronize() before each. Peak memory as torch's allocator
-counts it (torch.cuda.max_memory_allocated) is exact, too; `peak_allocated_bytes` is what cudaMalloc gave it.
+PAPER_COUNTS, and `python -m paper_gpu FOLDER` prints them as JSON. `COUNTERS` lists their names. The cost of
+a step is the difference of two calls, with torch.cuda.synchronize() before each. Peak memory as counted by
+torch's allocator (torch.cuda.max_memory_allocated) is exact, too; `peak_allocated_bytes` counts cudaMalloc.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from typing import Any
 # In the order of `Counters` in cpp/runtime.h.
 COUNTERS = (
     "kernel_launches",  # torch's and Triton's kernels
-    "library_launches",  # computing calls of cuBLAS; convolutions, which would be cuDNN's
+    "library_launches",  # computing calls of cuBLAS, and convolutions that cuDNN would compute
     "graph_launches",
     "host_to_device_copies",
     "host_to_device_bytes",
@@ -48,16 +48,16 @@ COUNTERS = (
     "device_to_device_bytes",
     "memsets",
     "memset_bytes",
-    "collectives",  # calls of NCCL; of a send and its receive, the send
+    "collectives",  # calls of NCCL; for a send and its receive only the send
     "collective_bytes",
     "synchronizations",  # calls in which the host waits for the GPU
     "allocations",  # by cudaMalloc
     "allocated_bytes",
     "peak_allocated_bytes",
-    "operators",  # with PAPER_COMPUTE=1: operators that launched something, not counting those within others
+    "operators",  # with PAPER_COMPUTE=1: operators that launched a kernel, without nested ones
     "operator_bytes_read",  # their CUDA arguments, each once
     "operator_bytes_written",  # their results, and arguments that they change
-    "uncomputed_launches",  # with PAPER_COMPUTE=1: kernels whose effect is missing, such as custom ones
+    "uncomputed_launches",  # with PAPER_COMPUTE=1: kernels without a simulated effect, such as custom ones
 )
 # The layout of `Usage` in cpp/machine.h: memory, busy ns, utilization, MIG instance, flags.
 _USAGE = struct.Struct("<5Q")
@@ -66,7 +66,7 @@ _DRAWS, _ALWAYS = 1, 2
 
 
 def counts() -> dict[str, int]:
-    """Return what this process has done on its GPUs; `launches` is the sum of all kinds of them."""
+    """Return the counts of this process; `launches` is the sum of all kinds of launches."""
     number = ctypes.c_int()
     function = _runtime().paper_counters
     function.restype = ctypes.POINTER(ctypes.c_uint64)
@@ -76,7 +76,7 @@ def counts() -> dict[str, int]:
 
 
 def read_counts(folder: Path) -> dict[int, dict[str, int]]:
-    """Return the counts of every process that ran with PAPER_COUNTS=folder and opened a GPU, by pid."""
+    """Return the counts of every process that ran with PAPER_COUNTS=folder and opened a GPU, by PID."""
     layout = struct.Struct(f"<{len(COUNTERS)}Q")
     return {
         int(path.stem): _named(layout.unpack(path.read_bytes())) for path in sorted(folder.glob("*.counts"))
@@ -101,10 +101,10 @@ def occupy(
     instance: int | None = None,
     is_elsewhere: bool = False,
 ) -> Path:
-    """Put a process that is not simulated on a GPU, as NVML lists it; return its file.
+    """Put a process that is not simulated on a GPU, as NVML lists it. Return its file.
 
-    It leaves the GPU when the process ends, or with the file. `is_elsewhere`: NVML lists the pid although no
-    process here has it, as with a process of another container.
+    The process leaves the GPU when it ends or the file is deleted. `is_elsewhere`: NVML lists the PID
+    although no process here has it, as with a process of another container.
     """
     path = Path(os.environ["PAPER_STATE"]) / f"{gpu}.{pid}"
     flags = _DRAWS * draws | _ALWAYS * is_elsewhere
@@ -114,20 +114,20 @@ def occupy(
 
 
 def _runtime() -> ctypes.CDLL:
-    """Return libpaper_cuda.so, which is loaded already."""
+    """Return libpaper_cuda.so, which is already loaded."""
     return ctypes.CDLL(None)
 
 
 def install() -> None:
-    """Prepare torch, once it is imported; nothing if this process has no paper GPUs."""
+    """Prepare torch after its import. Does nothing if this process has no paper GPUs."""
     if not os.environ.get("PAPER_GPU") or not hasattr(_runtime(), "paper_close"):
         return
     import torch
 
-    # Streams end before torch's objects do. Programs that end by os._exit need no end.
+    # Streams must end before torch's objects are destroyed. Programs that end by os._exit need no cleanup.
     atexit.register(_runtime().paper_close)
-    # cuDNN brings its own cudart, which knows no paper GPU. torch takes its own kernels for batch norm and
-    # attention then; convolutions are answered in cpp/dispatch.cpp.
+    # cuDNN has its own cudart, which does not support paper GPUs. Without it torch uses its own kernels for
+    # batch norm and attention; cpp/dispatch.cpp implements convolutions.
     torch.backends.cudnn.enabled = False
     torch.backends.cuda.enable_cudnn_sdp(False)
     if os.environ.get("PAPER_COMPUTE", "1") != "0":
@@ -137,7 +137,7 @@ def install() -> None:
 
 
 def _replace_inductor(torch: Any) -> None:
-    """Let torch.compile execute the graphs it captures operator by operator; Triton's kernels do nothing."""
+    """Make torch.compile execute captured graphs operator by operator: Triton's kernels compute nothing."""
     has_said = False
 
     def run_eagerly(self: Any, model: Any, inputs: Any) -> Any:

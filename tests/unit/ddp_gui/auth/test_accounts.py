@@ -1,4 +1,4 @@
-"""The file of accounts, and the command that makes it."""
+"""Tests of the accounts file and of the command that creates it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The class's settings: kept, read again when they change, strict when they cannot be read."""
+"""Tests of the class settings: stored, reloaded when they change, restrictive if unreadable."""
 
 from __future__ import annotations
 

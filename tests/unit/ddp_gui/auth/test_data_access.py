@@ -1,4 +1,4 @@
-"""Which files of the machine somebody may have a run read, and how often they may start something."""
+"""Tests of data access: which files a user's runs may read, and how often a user may start something."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainers.contract.config import ConfigError
 
 @pytest.fixture
 def access(tmp_path: Path) -> DataAccess:
-    """Return the access where Ann has uploaded a table and a teacher allows one folder."""
+    """Return the access rules where Ann has uploaded a table and a teacher allows one folder."""
     allowed, elsewhere = tmp_path / "class", tmp_path / "elsewhere"
     for folder in (allowed, elsewhere, tmp_path / "uploads" / "people" / "ann"):
         folder.mkdir(parents=True)
@@ -69,7 +69,7 @@ def test_one_person_starts_so_many_a_minute() -> None:
     now = [100.0]
     pace = RateLimit("a start", 3, 60.0, lambda: now[0])
     for _ in range(10):
-        pace.count()  # nobody logs in
+        pace.count()  # no limit without a login
     with rights.asked_by(ANN):
         for _ in range(3):
             pace.count()

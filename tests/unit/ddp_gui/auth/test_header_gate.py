@@ -1,4 +1,4 @@
-"""A name that a proxy sends is taken only as exactly one plain name, and only from the proxy."""
+"""A user name in a proxy's header is accepted only as exactly one plain name, and only from the proxy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 async def seen(headers: Headers) -> tuple[Person, dict[str, Any], Headers]:
-    """Return who asks behind the gate, the scope there, and the headers of the answer."""
+    """Return the user behind the gate, the scope there, and the headers of the response."""
     found: list[Any] = []
 
     async def inside(scope: Any, receive: Any, send: Any) -> None:
@@ -70,7 +70,7 @@ def test_the_proxys_name_is_who_asks(value: bytes, name: str, role: str) -> None
         ([(NAME, b"ann"), (b"X-Remote-USER", b"eve")], 400, "exactly one name"),
         ([(NAME, b"ann,eve")], 400, "exactly one name"),
         ([(NAME, "änn".encode())], 400, "other than ASCII"),
-        # Its small letter is k.
+        # Its lower-case form is the ASCII letter k.
         ([(NAME, "\u212aate".encode())], 400, "other than ASCII"),
         ([(NAME, b"eve\x1f")], 400, "other than ASCII"),
         ([(NAME, b"eve\x00")], 400, "other than ASCII"),

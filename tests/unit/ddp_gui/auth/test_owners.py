@@ -1,4 +1,4 @@
-"""Whose a run is, and what of it a file of anybody's making may say."""
+"""Tests of run owners, including owner files from untrusted sources."""
 
 from __future__ import annotations
 

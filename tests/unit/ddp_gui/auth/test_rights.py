@@ -1,4 +1,4 @@
-"""Who may look at a run and who may change it, in the store that everything goes through."""
+"""Tests of the rights to view and to change a run, enforced in the run store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEACHER = Person(name="eve", role="teacher")
 
 @pytest.fixture
 def store(tmp_path: Path, catalogue):  # noqa: F811
-    """Return a store with a run of Ann's and one of nobody's."""
+    """Return a store with a run of Ann's and a run without an owner."""
     rights.note_owner(make_run(tmp_path), "ann")
     make_run(tmp_path)
     return store_of(tmp_path, catalogue)
@@ -75,7 +75,7 @@ def test_a_hidden_run_is_as_one_that_is_not_there(store) -> None:
 
 
 def create_as(person: Person, runs_dir: Path, **values: str) -> str:
-    """Create a run as this person, and return its id, which was told before."""
+    """Create a run as this person, and return its id, which equals the predicted one."""
     config = Config(**values)
     with rights.asked_by(person):
         told = rundir.next_run_id(runs_dir, config, launcher.numbering(runs_dir))
@@ -94,13 +94,13 @@ def test_the_number_of_a_new_run_tells_nothing_of_hidden_ones(store) -> None:
     assert create_as(BOB, store.runs_dir) == "fashion_mnist-cnn-4-bob"
     assert create_as(BOB, store.runs_dir, name="ann's secret") == "ann-s-secret-1-bob"
     assert create_as(TEACHER, store.runs_dir) == "fashion_mnist-cnn-4"
-    # Nobody's number depends on what others did meanwhile.
+    # A run's number does not depend on runs of other users.
     assert create_as(ANN, store.runs_dir) == "fashion_mnist-cnn-4-ann"
 
 
 def test_ids_do_not_collide_whatever_people_call_their_runs(store) -> None:
     store.class_settings.change(everyone_sees=False)
-    (store.runs_dir / "x-1-bob").mkdir()  # somebody else's, by whatever way it came here
+    (store.runs_dir / "x-1-bob").mkdir()  # another user's run
     assert create_as(BOB, store.runs_dir, name="x-1-bob") == "x-1-bob-1-bob"
     with rights.asked_by(BOB):
         made = rundir.create(store.runs_dir, Config(name="x"), numbering=launcher.numbering(store.runs_dir))
@@ -114,7 +114,7 @@ def test_pages_learn_at_once_that_runs_were_hidden(store) -> None:
         store.class_settings.change(everyone_sees=False)
         after = store.changes(before.version)
         assert after.is_whole and after.rows == []
-        # A deleted run's name is no more for Bob than the run was.
+        # Bob is not notified of the deletion of a run that was hidden from him.
         (store.runs_dir / ANNS / "config.json").unlink()
         store.listing.read_again([ANNS])
         assert store.changes(after.version).gone == {}

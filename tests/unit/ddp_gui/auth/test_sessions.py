@@ -1,4 +1,4 @@
-"""Sessions and limits of logging in, by a clock of the test's own."""
+"""Tests of sessions and login limits, with a simulated clock."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def file(tmp_path: Path) -> AccountFile:
 
 @pytest.fixture
 def cheap_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the check of a name that is not there cost as little as that of the others here."""
+    """Make the check of an unknown name as cheap as that of the accounts here."""
     monkeypatch.setattr(account_file, "NOBODYS", class_of.cheap("nobody's"))
 
 
@@ -202,7 +202,7 @@ def test_logging_in_and_out(file: AccountFile) -> None:
 
 
 def at_once(login: Login, tries: list[tuple[str, str, str]]) -> list[int]:
-    """Try names and passwords from addresses at the same time; return the statuses, 200 for a session."""
+    """Attempt logins from addresses concurrently; return the statuses, 200 for a session."""
 
     async def ask() -> list[int]:
         tried = [login.begin(name, password, address) for name, password, address in tries]

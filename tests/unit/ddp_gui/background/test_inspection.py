@@ -1,4 +1,4 @@
-"""The process that looks at data: ended when it takes too long, and nothing of it stays."""
+"""Tests of the process that inspects data: it is ended after a timeout and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_look_that_takes_too_long_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handler: str
 ) -> None:
     class Begun(subprocess.Popen[bytes]):
-        """Is timed from when it has made its mark: how long Python takes to start is not the matter."""
+        """Starts the timeout after the mark is written, so that Python's start-up time does not count."""
 
         def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__(*arguments, **options)

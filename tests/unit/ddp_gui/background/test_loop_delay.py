@@ -1,4 +1,4 @@
-"""The delay of the event loop is measured, with the request that caused it."""
+"""Tests of the event loop's delay, which is measured with the request that caused it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ HELD_S = 0.08
 
 
 def compute(seconds: float) -> None:
-    """Use the processor for that long."""
+    """Compute for this many seconds of CPU time."""
     until = time.thread_time() + seconds
     while time.thread_time() < until:
         pass
 
 
 def measured(delay: LoopDelay, scope: dict[str, Any] | None) -> None:
-    """Hold a measured loop for a while in a task of its own, as a request does."""
+    """Block a measured loop from a separate task, as a request does."""
 
     async def hold() -> None:
         if scope is not None:

@@ -1,4 +1,4 @@
-"""Threads for each kind of work: nobody has them all, who waits holds none, what is refused is said."""
+"""Tests of worker threads: limits per user, no thread held by a waiting request, errors for refused work."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from trainers.contract import config as config_module
 
 
 class Gate:
-    """Work that lasts until it is let go, and how much of it goes on."""
+    """Work that blocks until the gate opens, with a count of concurrent calls."""
 
     def __init__(self) -> None:
         self.going_on, self._lock, self.is_open = 0, threading.Lock(), threading.Event()
@@ -116,7 +116,7 @@ def test_pieces_come_in_order() -> None:
 
 
 class Reader:
-    """A person who takes a file, in pieces of any size, until told to stop; what was answered."""
+    """A client that downloads a file, blocking until `goes_on` is set, and records the response."""
 
     def __init__(self, person: rights.Person, workers: Workers) -> None:
         self.person, self.goes_on, self.status, self.words = person, asyncio.Event(), 0, b""
@@ -233,7 +233,7 @@ def test_many_who_ask_for_the_same_data_share_one_look(
         ]
         while not looks:
             await asyncio.sleep(0.01)
-        asked[0].cancel()  # the one that came first goes away
+        asked[0].cancel()  # the first request is cancelled
         gate.is_open.set()
         return await asyncio.gather(*asked[1:])
 

@@ -1,4 +1,4 @@
-"""Which GPUs the page reckons with: those torch can use, by UUID, or none and why. The driver is made up."""
+"""Tests of the usable GPUs: those that torch can use, by UUID, or the reason for none. The driver is fake."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BAD = {"uuids": [], "left_out": [], "obstacle": vars(OBSTACLE)}
 
 @pytest.fixture(autouse=True)
 def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a test makes of them, the variables are as they were afterwards."""
+    """Restore the environment variables after each test."""
     for name in (cuda_environment.VISIBLE, cuda_environment.ORDER, cuda_environment.OBSTACLE):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -52,7 +52,7 @@ def use(monkeypatch: pytest.MonkeyPatch, *gpus: FakeGpu) -> None:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Return what the process in which torch is asked says, to be changed; each asking takes one."""
+    """Return the answers of the process that queries torch, for the test to fill; each query pops one."""
     answers: list[Any] = []
 
     def ask(module: str, *, sees_gpus: bool) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return answers
 
 
-# What is asked, and what becomes of the answer
+# The query, and the use of its answer
 
 
 def test_without_a_gpu_nothing_is_asked(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> None:
@@ -78,7 +78,7 @@ def test_without_a_gpu_nothing_is_asked(monkeypatch: pytest.MonkeyPatch, asked: 
 def test_the_page_and_all_it_starts_see_the_usable_gpus_by_uuid(
     monkeypatch: pytest.MonkeyPatch, asked: list[Any]
 ) -> None:
-    """An index of CUDA's own order means what CUDA says it means: here the second card."""
+    """An index in CUDA's own order refers to the GPU that CUDA reports: here the second one."""
     use(monkeypatch, FIRST, SECOND)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     asked.append(GOOD)
@@ -166,7 +166,7 @@ def test_torch_itself_is_asked_in_a_process_that_prints_json() -> None:
     assert Path(answer["watched_paths"][0]).is_file()
 
 
-# What is said
+# Messages
 
 
 @pytest.fixture
@@ -223,12 +223,12 @@ def test_names_by_cudas_own_order_are_said_to_be_unclear(monkeypatch: pytest.Mon
     assert "by UUID" in said.meaning and said.is_problem
 
 
-# Who is on a GPU
+# Processes on a GPU
 
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    """Give a process with one below it."""
+    """Yield a process with one child."""
     child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])"
     process = subprocess.Popen([sys.executable, "-c", child], stdin=subprocess.PIPE, start_new_session=True)
     yield process
@@ -253,7 +253,7 @@ def test_ranks_that_wait_for_a_run_are_nobody_on_a_gpu(
 def test_those_that_have_ended_are_forgotten_without_anybody_asking(
     tmp_path: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
-    """Nothing asks for the processes where the driver names nobody: on a page for years they would add up."""
+    """Processes are not queried if the driver lists none, so they would accumulate on a long-lived page."""
     standby = WarmPool(tmp_path)
     for _ in range(3):
         over = subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.PIPE)

@@ -1,4 +1,4 @@
-"""What the list keeps of a run's events: the newest numbers, the best, the time, the small curve."""
+"""Tests of the digest of a run's events for the list: latest numbers, best value, time and small curve."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def digest_of(run: RunDirectory) -> Digest:
 
 
 def assert_alike(one: Digest, other: Digest) -> None:
-    """Sums of floating-point numbers differ in the last bits by the order in which they were added."""
+    """Compare two digests; sums of floats differ in the last bits by the order of addition."""
     assert (one.curve.steps_per_piece, one.curve.counts) == (other.curve.steps_per_piece, other.curve.counts)
     assert one.curve.sums == pytest.approx(other.curve.sums)
     assert replace(one, curve=Curve()) == replace(other, curve=Curve())

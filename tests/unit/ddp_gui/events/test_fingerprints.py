@@ -1,4 +1,4 @@
-"""Whether replicas are identical, folded from comparisons, also over a resume."""
+"""Tests of replica fingerprints: whether replicas are identical, also across a resume."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_replicas_that_always_differed_were_never_identical() -> None:
 
 
 def test_a_resume_forgets_what_came_after_its_checkpoint_but_not_what_it_says_itself() -> None:
-    """The first comparison after a resume may stand before the first step in the file."""
+    """The first comparison after a resume may precede the first step in the file."""
     first = [start(0), *(step(number, number) for number in range(1, 8))]
     before = [compared(4, 8), compared(7, 9, distance=0.5)]
     again = [start(10), compared(5, 11), step(5, 12), step(6, 13)]

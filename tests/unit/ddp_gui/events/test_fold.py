@@ -27,7 +27,7 @@ REST = {
 
 
 class Story:
-    """A run that is started again and again, each time from an earlier step; knows what counts of it."""
+    """A run that is restarted several times, each time from an earlier step, and its effective values."""
 
     def __init__(self, seed: int) -> None:
         dice = random.Random(seed)
@@ -37,7 +37,7 @@ class Story:
         self.active_s = 0.0
         now, newest = 1e6, 0
         for _ in range(dice.randint(1, 5)):
-            now += 500.0  # no time of the run
+            now += 500.0  # not part of the run's time
             self._add(now, "state", {"state": "starting", "reason": ""})
             first = dice.randint(1, newest + 1)
             newest = first + dice.randint(0, 30)
@@ -45,7 +45,7 @@ class Story:
                 if step == first:
                     self._forget(first)
                 if dice.random() < 0.1:
-                    now -= 3600.0  # the clock is set back; how long this step took is unknown
+                    now -= 3600.0  # the clock is set back: the duration of this step is unknown
                 else:
                     now += 1.0
                     self.active_s += 1.0
@@ -81,7 +81,7 @@ def test_chart_row_and_export_count_the_same(run: RunDirectory, seed: int) -> No
     file.close()
     chart, row = Series(), Digest()
     everything = list(events.read_all(run.events))
-    for place in range(0, len(everything), 1 + seed):  # in batches of other sizes
+    for place in range(0, len(everything), 1 + seed):  # in batches of different sizes
         chart.feed(everything[place : place + 1 + seed])
     row.catch_up(run.events)
     exported = [

@@ -1,4 +1,4 @@
-"""Rows of machines, and the ranks that are sent to whoever has opened some of them."""
+"""Tests of the rows of nodes, and of the ranks that are sent to viewers who expanded a node."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ddp_gui.events.tables import ChartView
 from tests.ui.run.written_runs import NUM_NODES, RANKS_A_NODE, run_of_nodes
 
 SLOW = RANKS_A_NODE + 2
-# Of a viewer of 64 machines with 8 ranks each, one of them open.
+# For a viewer of 64 machines with 8 ranks each, one of them expanded.
 MOST_BYTES_A_SECOND = 20_000
 
 
@@ -26,7 +26,7 @@ def view(tmp_path: Path) -> RunView:
 
 
 def ranks_in(message: run_view.Payload) -> dict[str, set[int]]:
-    """Return of which ranks something is in each part of a message."""
+    """Return the ranks that occur in each part of a message."""
     found = {
         part: {entry["rank"] for entry in message[part]} for part in ("ranks", "devices", "rank_history")
     }

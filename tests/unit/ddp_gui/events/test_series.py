@@ -1,4 +1,4 @@
-"""A run's columns: what a client is sent, and what a resume from an older checkpoint does to them."""
+"""Tests of a run's columns: data sent to clients, and the effect of a resume from an older checkpoint."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def step(
 
 
 def read(traces: dict[str, Any]) -> dict[str, Any]:
-    """Return traces as a browser reads them."""
+    """Return traces as decoded by a browser."""
     as_json: dict[str, Any] = json.loads(run_view.encode_message(traces))
     return as_json
 
@@ -57,7 +57,7 @@ def test_curves_over_samples_and_time_are_smoothed_over_samples_and_time() -> No
     for over, span in (("samples", 3200), ("time", 10)):
         view = ChartView(smoothing=span, smooth_over=over)  # type: ignore[arg-type]
         smooth = read(series.snapshot(view))["loss_smooth"]["y"]
-        # Of 100 samples 64 are in steps with the loss 1; of the steps it is each other one.
+        # 64 of 100 samples are in steps with the loss 1, but only every second step is.
         assert smooth[-1] == pytest.approx({"samples": 0.64, "time": 0.5}[over], abs=0.02), over
         assert read(series.delta(20, view))["loss_smooth"]["y"][-1] == pytest.approx(smooth[-1], abs=1e-3)
     plan["global_batch"] = "many"  # a damaged file

@@ -1,4 +1,4 @@
-"""Columns that grow: what is kept, thinned, smoothed and sent."""
+"""Tests of growing columns: storage, thinning, smoothing and sending."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_range_has_one_more_point_on_each_side() -> None:
 
 
 def average_by_hand(values: Sequence[float], span: int) -> list[float]:
-    """Return the moving average as its definition says it, one value after the other."""
+    """Return the moving average computed from its definition, one value at a time."""
     total = weight = 0.0
     averages = []
     for value in values:
@@ -62,7 +62,7 @@ def test_the_moving_average_is_that_of_its_definition_and_leaves_gaps_out(span: 
 
 @pytest.mark.parametrize("span", [10, 100])
 def test_a_slice_is_smoothed_as_the_whole_is(span: int) -> None:
-    """Where a slice begins, and that nothing before it is sent, must not be seen in the curve."""
+    """Starting in the middle, without the values before the slice, does not change the curve."""
     table = Table(("loss",))
     values = np.linspace(5.0, 1.0, 5000, dtype=np.float32)[None]
     table.extend(range(5000), range(5000), range(5000), values)
@@ -72,7 +72,7 @@ def test_a_slice_is_smoothed_as_the_whole_is(span: int) -> None:
 
 
 def test_runs_of_other_batches_are_smoothed_over_as_many_samples() -> None:
-    """The same loss over samples is the same curve, whether a step takes 32 samples or 64."""
+    """The same loss over samples gives the same curve, whether a step has 32 samples or 64."""
     smoothed = {}
     for batch in (32, 64):
         samples = np.arange(batch, 6_401, batch)

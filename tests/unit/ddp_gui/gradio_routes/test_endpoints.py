@@ -1,4 +1,4 @@
-"""Named endpoints know who asks, whether Gradio queues them or not."""
+"""Named endpoints know the current user, whether Gradio queues them or not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ANN = Person(name="ann", role="student")
 
 
 def who(greeting: str = "hello", times: int = 1) -> dict[str, Any]:
-    """Say who asks."""
+    """Return a greeting and the name of the current user."""
     return {"words": " ".join([greeting] * times), "name": rights.current_user().name}
 
 

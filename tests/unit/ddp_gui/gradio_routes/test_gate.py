@@ -1,4 +1,4 @@
-"""The gate: who is let in, by Host and by Origin, and how much may be asked."""
+"""Tests of the gate: checks of Host and Origin, and limits on requests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def answer_to(
     scheme: str = "http",
     app: Any = None,
 ) -> dict[str, Any]:
-    """Return the start of the answer to a request through the gate to an app that answers 200."""
+    """Return the start of the response to a request through the gate to an app that answers 200."""
 
     async def fine(_scope: Any, _receive: Any, send: Any) -> None:
         theirs = [(b"x-frame-options", b"ALLOW")]
@@ -73,7 +73,7 @@ def status_of(
         ("[::1]:7860", None),
         ("192.168.1.5:7860", "http://192.168.1.5:7860"),
         ("lab.example", "https://lab.example"),
-        # A proxy that asks by another name than browsers do.
+        # A proxy that uses another name in its requests than browsers do.
         ("127.0.0.1:7860", "https://proxy.example"),
     ],
 )
@@ -151,7 +151,7 @@ def test_other_names_are_refused(host: str) -> None:
 @pytest.mark.parametrize("host", [None, "127.0.0.1:7860", "localhost:7860"])
 @pytest.mark.parametrize("is_named", [True, False])
 def test_a_proxy_that_keeps_the_host_to_itself(host: str | None, is_named: bool) -> None:
-    """The page learns its address from `--allow-host`, or says what the proxy has to do."""
+    """The page gets its address from `--allow-host`, or explains how to configure the proxy."""
     found, sent = [], []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -198,7 +198,7 @@ def test_two_names_or_none_are_refused() -> None:
 )
 def test_other_origins_are_refused(origin: str) -> None:
     assert status_of(("host", HERE), ("origin", origin)) == 403
-    # One that is ours beside it changes nothing.
+    # An additional allowed origin does not change the result.
     assert status_of(("host", HERE), ("origin", f"http://{HERE}"), ("origin", origin)) == 403
 
 
@@ -253,7 +253,7 @@ def test_an_address_and_headers_of_too_many_bytes_are_refused() -> None:
     assert status_of(("host", HERE), ("x", "a" * enough), ("y", "a" * 200)) == 431
     assert status_of(("host", HERE), path="/" + "a" * front.MAX_HEADER_BYTES) == 431
     assert status_of(("host", HERE), path="/live/assets/js" + "/a" * 14_000) == 414
-    # The email package, by which FastAPI parses it, needs seconds for this.
+    # The email package, with which FastAPI parses this, needs seconds.
     assert status_of(("host", HERE), ("content-type", "application/json" + ';"' * 14_000)) == 431
     assert status_of(("host", HERE), ("range", "bytes=" + "0-," * 5_000)) == 431
 
@@ -365,7 +365,7 @@ def test_what_one_person_asks_for_and_never_fetches_is_bounded(monkeypatch: pyte
     with gr.Blocks() as demo:
         gr.Button().click(lambda: None)
     queue, events = demo._queue, []
-    # A window that has fetched all it asked for.
+    # A window that has fetched all of its results.
     queue.pending_messages_per_session["bob~open"] = Queue()
     queue.pending_event_ids_session["bob~open"] = set()
     with rights.asked_by(BOB):
@@ -380,6 +380,6 @@ def test_what_one_person_asks_for_and_never_fetches_is_bounded(monkeypatch: pyte
             endpoints.forget_oldest(queue)
     assert list(queue.pending_messages_per_session) == ["bob~open", "ann~a", "bob~2", "bob~3"]
     for event in events:
-        # As Gradio does for all who wait, in the task on which everybody depends.
+        # As Gradio does for all waiting events, in the task that serves all users.
         queue.send_message(event, EstimationMessage(rank=0, queue_size=1))
     assert [messages.qsize() for messages in queue.pending_messages_per_session.values()] == [0, 4, 4, 4]

@@ -1,4 +1,4 @@
-"""What is sent to Gradio: JSON of bounded depth, and no file but an uploaded one."""
+"""Tests of values sent to Gradio: JSON of bounded depth, and no files except uploaded ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TAKEN = {"fn_index": 1, "data": ["a", None, ["b"]]}
 
 
 def passed_on(incoming: Path, *pieces: bytes, called: str | None = None, inputs: Any = ()) -> bytes:
-    """Return the body that is passed on of one that arrives in pieces."""
+    """Return the forwarded body of a request whose body arrives in pieces."""
     waiting = [
         {"type": "http.request", "body": piece, "more_body": at < len(pieces) - 1}
         for at, piece in enumerate(pieces)
@@ -107,7 +107,7 @@ def test_only_lists_of_ids_may_be_long(tmp_path: Path) -> None:
 def test_a_long_path_is_refused_before_the_disk_is_touched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    """980 KB of ../x/../x kept the page from answering for 5.5 s."""
+    """980 KB of ../x/../x blocked the page for 5.5 s."""
 
     def touched(*_: Any) -> None:
         pytest.fail("the disk was touched")
@@ -139,7 +139,7 @@ def test_a_function_that_is_not_there_is_refused(tmp_path: Path, number: Any) ->
 
 def test_a_function_is_called_by_its_name_or_by_its_number(tmp_path: Path) -> None:
     passed_on(tmp_path, b'{"data": []}', called="list_runs")
-    # Gradio's own page calls all by their numbers, under this name.
+    # Gradio's own page calls all functions by number, under this name.
     passed_on(tmp_path, b'{"data": [], "fn_index": 1}', called="predict")
     for words in (b'{"data": []}', b'{"data": [], "fn_index": null}'):
         with pytest.raises(Refused, match="no function with this name") as refused:

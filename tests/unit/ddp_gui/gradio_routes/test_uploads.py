@@ -1,4 +1,4 @@
-"""Uploads: each has a place of its own, only its sender takes it, and the room is everybody's."""
+"""Tests of uploads: separate folders, access only for the sender, and limits shared by all users."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def uploaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Uploads:
 
 
 def arrive(uploaded: Uploads, name: str = "data.csv", words: bytes = b"x") -> Path:
-    """Let a file arrive as the current user's."""
+    """Upload a file as the current user."""
     with uploaded.receiving(len(words)) as place:
         (place / name).write_bytes(words)
     return place / name
@@ -134,7 +134,7 @@ def test_what_is_broken_off_leaves_nothing(uploaded: Uploads) -> None:
 
 @pytest.fixture
 def small(uploaded: Uploads, monkeypatch: pytest.MonkeyPatch) -> Uploads:
-    """Return uploads of which there may be 100 bytes, and 60 of each person."""
+    """Return uploads limited to 100 bytes in total and 60 per user."""
     monkeypatch.setattr(uploads, "MAX_KEPT_BYTES", 100)
     monkeypatch.setattr(uploads, "MAX_KEPT_BYTES_OF_ONE", 60)
     monkeypatch.setattr(uploads, "FEWEST_BYTES", 1)
@@ -152,12 +152,12 @@ def has_room(uploaded: Uploads, size_bytes: int) -> bool:
 
 def test_the_room_is_everybody_s_together_and_some_of_it_each_one_s(small: Uploads) -> None:
     with rights.asked_by(ANN):
-        arrive(small, words=bytes(30))  # nobody has taken it yet
+        arrive(small, words=bytes(30))  # not kept yet
         small.keep(str(arrive(small, words=bytes(25))))
         assert has_room(small, 5) and not has_room(small, 6)
     with rights.asked_by(BOB):
         assert has_room(small, 45) and not has_room(small, 46)
-    # Where nobody logs in there is nobody whose share it could be.
+    # Without logins the limit per user does not apply.
     assert has_room(small, 45) and not has_room(small, 46)
 
 

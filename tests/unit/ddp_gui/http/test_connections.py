@@ -1,4 +1,4 @@
-"""Connections that are held without asking anything are ended; a slow answer is not."""
+"""Connections that are held without a request are closed; slow responses are not interrupted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.harness import wait_until
 from tests.other_user import UID, needs_a_second_user
 
 WITHIN_S = 0.4
-# For who asks in one go, and may be held up by other programs meanwhile.
+# For requests that are sent in one piece, which other programs may delay.
 ROOMY_S = 0.8
 ANSWER_AFTER_S = 1.0
 
@@ -34,7 +34,7 @@ ASKING: contextvars.ContextVar[str] = contextvars.ContextVar("ASKING", default="
 
 @pytest.mark.parametrize("is_pipelined", [False, True])
 def test_a_request_knows_nothing_of_an_earlier_one_on_its_connection(is_pipelined: bool) -> None:
-    """Behind a proxy they are of different people."""
+    """Behind a proxy, the requests on a connection belong to different users."""
     found: list[str] = []
 
     async def noting(scope: Any, receive: Any, send: Any) -> None:
@@ -49,7 +49,7 @@ def test_a_request_knows_nothing_of_an_earlier_one_on_its_connection(is_pipeline
     with served(application=noting) as address, socket.create_connection(address) as sender:
         sender.settimeout(60)
         sender.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body))
-        # In pieces, reading pauses after the last one, and goes on when the response is complete.
+        # If the body arrives in pieces, reading pauses after the last one and resumes after the response.
         time.sleep(0.1)
         sender.sendall(body + (GET if is_pipelined else b""))
         for number in (1, 2):
@@ -64,7 +64,7 @@ def test_a_request_knows_nothing_of_an_earlier_one_on_its_connection(is_pipeline
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
-    """Answer after a while, longer than anybody may take to ask."""
+    """Respond after a delay that exceeds the time limit for a request."""
     if scope["type"] != "http":
         return
     while (await receive()).get("more_body"):
@@ -84,7 +84,7 @@ def served(
     phones: Any = None,
     **tls: Any,
 ) -> Iterator[tuple[str, int]]:
-    """Serve `app` as the page is served and return its address."""
+    """Serve `app` as the page is served, and yield its address."""
     listener = Listener(
         socket.AF_INET,
         proxies,
@@ -121,7 +121,7 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
 
 
 def wait_for_end(sender: socket.socket) -> None:
-    """Wait until the server ends the connection without a word."""
+    """Wait until the server closes the connection without sending anything."""
     sender.settimeout(60)
     with contextlib.suppress(ConnectionResetError):
         assert sender.recv(100) == b""
@@ -139,10 +139,10 @@ def wait_for_end(sender: socket.socket) -> None:
 def test_who_does_not_finish_asking_is_cut_off(address: tuple[str, int], words: bytes) -> None:
     began = time.monotonic()
     with socket.create_connection(address) as sender:
-        with contextlib.suppress(ConnectionError):  # held up for so long that it is over already
+        with contextlib.suppress(ConnectionError):  # after a long delay it is already closed
             sender.sendall(words)
         wait_for_end(sender)
-    # The server begins to count after us, whoever of the two is held up.
+    # The server starts its timer after this test does, even if one of the two is delayed.
     assert time.monotonic() - began > 0.9 * WITHIN_S
 
 
@@ -184,7 +184,7 @@ def test_who_drips_a_body_is_cut_off_however_steadily(address: tuple[str, int]) 
 
 
 def answered(address: tuple[str, int], source: str = "127.0.0.1") -> bool:
-    """Tell whether somebody at this address gets an answer."""
+    """Return True if a client at this address gets a response."""
     client = http.client.HTTPConnection(*address, timeout=20, source_address=(source, 0))
     with contextlib.closing(client), contextlib.suppress(ConnectionError, http.client.HTTPException):
         client.request("GET", "/")
@@ -193,7 +193,7 @@ def answered(address: tuple[str, int], source: str = "127.0.0.1") -> bool:
 
 
 def begin(address: tuple[str, int], source: str, words: bytes = b"") -> socket.socket:
-    """Open a connection from an address of this machine and begin to ask."""
+    """Open a connection from an address of this machine and start a request."""
     sender = socket.create_connection(address, source_address=(source, 0))
     sender.sendall(words)
     return sender
@@ -218,7 +218,7 @@ def test_one_address_has_its_share_and_all_together_theirs(monkeypatch: pytest.M
     monkeypatch.setattr(listening, "MAX_CONNECTIONS", 6)
     with served() as address, contextlib.ExitStack() as held:
         first = [held.enter_context(begin(address, "127.0.0.2")) for _ in range(5)]
-        # The fifth is the newest: the first, which has waited longest, ends in its place.
+        # The fifth connection is accepted, and the first, which has waited longest, is closed instead.
         wait_for_end(first[0])
         others = [held.enter_context(begin(address, "127.0.0.3")) for _ in range(3)]
         wait_for_end(first[1])
@@ -286,7 +286,8 @@ def test_a_head_is_bounded_with_one_length_and_the_refusal_has_our_headers(
     with socket.create_connection(address) as sender:
         sender.settimeout(60)
         heard = b""
-        # Refused before all of it was sent, it may be broken off, with the answer received.
+        # If a request is refused before all of it was sent, sending may fail although the response was
+        # received.
         with contextlib.suppress(ConnectionError):
             sender.sendall(words)
             while piece := sender.recv(10_000):
@@ -320,7 +321,7 @@ def test_another_user_of_this_machine_asks_for_nothing_where_nobody_logs_in() ->
         with begin_as_other_user(address, GET) as foreign:
             foreign.settimeout(20)
             told = b"".join(iter(lambda: foreign.recv(4096), b""))
-        # Who is gone before he is looked at has left no owner.
+        # A client that disconnects before the check has no owner.
         begin_as_other_user(address, b"GET /quick HTTP/1.1\r\nHost: a\r\n\r\n").close()
         assert answered(address)
     assert told.startswith(b"HTTP/1.1 403") and b"belongs to another user of this machine" in told
@@ -348,7 +349,7 @@ def test_where_phones_may_answer_strangers_reach_what_is_for_phones_alone() -> N
             foreign.settimeout(20)
             assert foreign.recv(100).startswith(b"HTTP/1.1 200")
         assert answered(address)
-        # Again on the same connection: it stays a stranger's.
+        # A second request on the same connection also counts as another user's.
         with begin_as_other_user(address, GET) as foreign:
             foreign.settimeout(20)
             heard = b""
@@ -377,7 +378,7 @@ def test_another_user_s_connections_cost_no_table_and_close_none_of_ours(
                 uid = UID if number % 2 else UID - 1
                 held.enter_context(begin_as_other_user(address, b"", uid))
             assert answered(address, "127.0.0.1")
-            # The fifth of ours ended our first; those of the others ended none.
+            # Our fifth connection closed our first; those of other users closed none.
             for sender in ours[1:]:
                 sender.setblocking(False)
                 with pytest.raises(BlockingIOError):
@@ -385,7 +386,7 @@ def test_another_user_s_connections_cost_no_table_and_close_none_of_ours(
 
 
 def begin_as_other_user(address: tuple[str, int], words: bytes, uid: int = UID) -> socket.socket:
-    """Ask over a connection that belongs to the other user."""
+    """Send a request over a connection that another user owns."""
     sender = socket.socket()
     os.fchown(sender.fileno(), uid, uid)
     sender.connect(address)
@@ -395,7 +396,7 @@ def begin_as_other_user(address: tuple[str, int], words: bytes, uid: int = UID) 
 
 @pytest.fixture(params=["netlink", "tables"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Ask the kernel for one connection, and where that is not permitted read the tables of all."""
+    """Query the kernel for one connection, or read the tables of all if the query is not permitted."""
     if request.param == "tables":
         monkeypatch.setattr(listening, "is_instant", lambda: False)
     return str(request.param)
@@ -442,7 +443,7 @@ def test_over_loopback_only_a_system_account_is_the_proxy(uid: int, is_proxy: bo
             told = sender.recv(4096)
             while not is_proxy and (more := sender.recv(4096)):
                 told += more
-        # Who is gone before he is looked at has left no owner.
+        # A client that disconnects before the check has no owner.
         begin_as_other_user(address, GET, UID).close()
     assert told.startswith(b"HTTP/1.1 200" if is_proxy else b"HTTP/1.1 403")
     assert (b"only through a proxy" in told) is not is_proxy
@@ -475,5 +476,5 @@ def test_without_a_table_of_connections_nobody_on_this_machine_is_the_proxy(
 
 def test_an_address_of_this_machine_is_known() -> None:
     assert all(map(listening.is_of_this_machine, ("127.0.0.1", "127.9.9.9", "::1")))
-    # Of documentation: no machine has them.
+    # Addresses reserved for documentation: no machine has them.
     assert not any(map(listening.is_of_this_machine, ("192.0.2.7", "2001:db8::7")))

@@ -1,4 +1,4 @@
-"""What stands before everything where others reach the page: options, prefix, sessions that end."""
+"""Tests of the layer in front of a page that others can reach: options, prefix, and sessions that end."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_prefix_is_taken_however_it_is_written(text: str) -> None:
 
 
 async def passed_on(path: str, root_path: str, headers: list[tuple[bytes, bytes]]) -> dict[str, Any]:
-    """Return the scope of a request behind the front, or what it answered by itself."""
+    """Return the scope of a request behind the front, or the front's own response."""
     found: list[Any] = []
 
     async def inside(scope: Any, receive: Any, send: Any) -> None:
@@ -202,7 +202,7 @@ def test_only_tokens_of_known_cookies_are_passed_on() -> None:
 def test_a_cookie_header_takes_no_time(cookie: bytes) -> None:
     began = time.process_time()
     assert set(cookies([(b"cookie", cookie)]).values()) <= {"0"}
-    # http.cookies of Python 3.11.7 takes 1.6 to 11 s for the first.
+    # http.cookies of Python 3.11.7 takes 1.6 to 11 s for the first case.
     assert time.process_time() - began < 0.05
 
 

@@ -1,4 +1,4 @@
-"""The glossary is well-formed, and every tooltip on the page is one of its terms."""
+"""The glossary is well-formed, and every tooltip on the page refers to one of its terms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_CHARACTERS = 180
 
 
 def named(root: Path, pattern: str, call: re.Pattern[str]) -> dict[str, str]:
-    """Return the terms that files name in calls, each with the file."""
+    """Return the terms that occur in calls in the files, each with its file."""
     found = {}
     for path in sorted(root.rglob(pattern)):
         for name in call.findall(path.read_text(encoding="utf-8")):

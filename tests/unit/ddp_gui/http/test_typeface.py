@@ -1,4 +1,4 @@
-"""The typeface that the pages bundle."""
+"""Tests of the bundled typeface."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_its_open_licence_lies_beside_it() -> None:
 
 
 def test_what_is_preloaded_is_what_the_styles_name() -> None:
-    """Otherwise a browser fetches it twice, and late."""
+    """Otherwise a browser fetches the typeface twice, and late."""
     colours = (ASSETS / "css" / "shared" / "colours.css").read_text()
     (named,) = re.findall(r'url\("\.\./\.\./fonts/(.+?)"\)', colours)
     assert named == FILE.name

@@ -1,4 +1,4 @@
-"""What is not seen and acts is shown as its number; what words and emoji need stays."""
+"""Invisible characters with an effect are shown as their number; those needed by words and emoji are kept."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import pytest
 
 from ddp_gui.http.shell import visible
 
-# Written under a number or around a verse's end: Arabic and Kaithi signs that are seen.
+# Visible format characters: Arabic and Kaithi signs under a number or around the end of a verse.
 SEEN_ALTHOUGH_FORMAT = "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u0890\u0891\u08e2\U000110bd\U000110cd"
 BLANK = "\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\U00016fe4\U0001d159\U00013441"
 IGNORABLE = (
     "\xad\u034f\u061c\u180b\u180c\u180d\u180e\u180f\u2065\ufe01\ufe0f\ufff0\U0001bca0\U000e0100\U000e0fff"
 )
-# In the middle of a Latin word nothing of all this is needed.
+# None of these is needed inside a Latin word.
 ACTING = [
     chr(number)
     for number in range(0x110000)
@@ -36,7 +36,7 @@ NEEDED = (
     "葛\U000e0100城",
     "שלום é ñ 日本 Ω ½ \t\n",
 )
-# Needed elsewhere, and unseen here.
+# Needed in other contexts, but invisible here.
 MISUSED = (
     "a\u200db",
     "a\u200cb",

@@ -1,4 +1,4 @@
-"""Checks a value against those parts of JSON Schema that `schemas` uses; others raise."""
+"""Checks a value against the parts of JSON Schema that `schemas` uses; other keywords raise an error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KNOWN = {
 
 
 def problems(value: Any, schema: dict[str, Any], at: str = "") -> list[str]:
-    """Return what of a value a schema does not allow, each with where it is."""
+    """Return the parts of a value that a schema does not allow, each with its location."""
     assert set(schema) <= _KNOWN, f"this check does not know {set(schema) - _KNOWN}"
     if "anyOf" in schema:
         tried = [problems(value, choice, at) for choice in schema["anyOf"]]

@@ -1,7 +1,7 @@
-"""What the engines publish of their files' formats: the part of each that concerns the files made here.
+"""Published file formats of the engines: the parts that concern the files created here.
 
-Field names, kinds and limits only, in the notation of JSON Schema. `additionalProperties: False` where the
-engine refuses, or drops, a field that it does not know.
+Contains only field names, types and limits, in the notation of JSON Schema. `additionalProperties` is False
+if the engine rejects or drops unknown fields.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def fields(required: tuple[str, ...] = (), **known: Any) -> dict[str, Any]:
-    """Return an object that has these fields and no other."""
+    """Return the schema of an object that has these fields and no others."""
     return {
         "type": "object",
         "properties": known,
@@ -20,7 +20,7 @@ def fields(required: tuple[str, ...] = (), **known: Any) -> dict[str, Any]:
 
 
 def some(item: dict[str, Any], most: int | None = None) -> dict[str, Any]:
-    """Return a list."""
+    """Return the schema of a list."""
     return {"type": "array", "items": item} | ({} if most is None else {"maxItems": most})
 
 
@@ -28,7 +28,7 @@ TEXT = {"type": "string"}
 WHOLE = {"type": "integer"}
 INT32 = {"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1}
 
-# Kubernetes: a quantity (k8s.io/apimachinery, as the definition below has it for resourcesPerNode).
+# Kubernetes quantity (k8s.io/apimachinery, as in the definition of resourcesPerNode below).
 _QUANTITY = {
     "anyOf": [
         {"type": "integer"},
@@ -64,7 +64,7 @@ _JOB = fields(
 
 # Kubeflow Trainer: github.com/kubeflow/trainer, manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml
 # (commit 0f13bb7a0197) and pkg/apis/trainer/v1alpha1/trainjob_types.go (commit 0015772c282d). Both have
-# runtimePatches, which release 2.2.0 brought in place of podTemplateOverrides.
+# runtimePatches, which replaced podTemplateOverrides in release 2.2.0.
 TRAIN_JOB = fields(
     ("apiVersion", "kind", "metadata", "spec"),
     apiVersion={"enum": ["trainer.kubeflow.org/v1alpha1"]},
@@ -97,12 +97,12 @@ TRAIN_JOB = fields(
 )
 
 # SkyPilot: github.com/skypilot-org/skypilot, sky/utils/schemas.py (commit 00052dfe0d13): get_task_schema and
-# get_resources_schema; the pattern of a name is that of sky/task.py.
+# get_resources_schema; the pattern of a name is from sky/task.py.
 SKYPILOT_TASK = fields(
     name={"type": "string", "pattern": r"^[a-z0-9]+(?:[._-]{1,2}[a-z0-9]+)*$"},
     workdir={"anyOf": [TEXT, fields(("url",), url=TEXT, ref=TEXT)]},
     num_nodes=WHOLE,
-    resources={"type": "object"},  # by the next one
+    resources={"type": "object"},  # see SKYPILOT_RESOURCES
     file_mounts={"type": "object"},
     setup=TEXT,
     run=TEXT,

@@ -1,4 +1,4 @@
-"""What takes a run elsewhere: real shells and a real YAML reader get out of it what was put in."""
+"""Tests of exports to other systems: real shells and a real YAML reader recover the original values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trainers.contract.rundir import RunDirectory
 HOSTILE = f"a'b\"c $(touch pwned) `touch pwned` ${{HOME}} $HOME \\ \n# !x {hostile_words.NAME}"
 HOSTILE_DIR = "a 'b' \"c\" $(touch pwned) `touch pwned` \\ \n é"
 NEW_RUN = "job-1-elsewhere"
-# Stands in for Slurm's: it is the task of the second node.
+# Fake srun: runs the task of the second node.
 SRUN = """#!/bin/bash
 while [[ "$1" == --* ]]; do shift; done
 [[ "$SRUN_CPUS_PER_TASK" == 3 ]] && SLURM_NODEID=1 exec "$@"
@@ -31,7 +31,7 @@ while [[ "$1" == --* ]]; do shift; done
 SCONTROL = """#!/bin/bash
 [[ "$*" == "show hostnames n[1-2]" ]] && printf 'n1\\nn2\\n'
 """
-# Stands in for torchrun: it says what it was given.
+# Fake torchrun: prints its working directory and arguments.
 TELL = "#!/usr/bin/env python3\nimport json, os, sys\nprint(json.dumps([os.getcwd(), *sys.argv[1:]]))\n"
 
 
@@ -62,7 +62,7 @@ def stand_in(folder: Path, name: str, text: str) -> None:
 
 
 def given_by_a_shell(script: str, folder: Path, **environment: str) -> list[list[str]]:
-    """Run a script with a stand-in for torchrun; return the folder and words of each call."""
+    """Run a script with a fake torchrun; return the folder and arguments of each call."""
     stand_in(folder / "bin", "torchrun", TELL)
     variables = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "HOME": "/", **environment}
     done = subprocess.run(
@@ -161,7 +161,7 @@ def test_a_train_job_is_what_kubeflow_publishes(num_nodes: int, with_gpus: bool)
     trainer = value["spec"]["trainer"]
     kind = "nvidia.com/gpu" if with_gpus else "cpu"
     assert trainer["resourcesPerNode"]["limits"] == {kind: 3}
-    # As Kubernetes reads a command: $(NAME) is replaced, $$ is one.
+    # Kubernetes expands $(NAME) in a command, and replaces $$ by $.
     words = [
         re.sub(r"\$\((\w+)\)|\$\$", lambda found: "$" if found[1] is None else "?", w)
         for w in trainer["command"]

@@ -1,4 +1,4 @@
-"""What more epochs change in a run's configuration, and what is said of the result."""
+"""Tests of more epochs: changes to a run's configuration, and the description of the result."""
 
 from __future__ import annotations
 

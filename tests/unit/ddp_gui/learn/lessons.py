@@ -1,4 +1,4 @@
-"""A lesson's text, whole and with one thing changed."""
+"""The text of a lesson, complete or with one change."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ Because of `loss.backward()`.
 
 
 def changed(old: str, new: str) -> str:
-    """Return the lesson with a part of it replaced."""
+    """Return the lesson with one part replaced."""
     assert old in LESSON
     return LESSON.replace(old, new, 1)
 
 
 def line_of(part: str, text: str = LESSON) -> int:
-    """Return the line in which a part begins."""
+    """Return the line number at which a part begins."""
     return text[: text.index(part)].count("\n") + 1

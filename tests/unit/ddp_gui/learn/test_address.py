@@ -1,4 +1,4 @@
-"""The address that a QR code leads to, and what is said where phones cannot reach the page."""
+"""Tests of the address in a QR code, and of the message if phones cannot reach the page."""
 
 from __future__ import annotations
 

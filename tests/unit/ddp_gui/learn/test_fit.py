@@ -1,4 +1,4 @@
-"""A lesson that cannot be run as it is: what is in the way, and what is done instead."""
+"""Tests of lessons that do not fit the machine: the obstacle, and the replacement."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.unit
 
 
 def machine(*, num_gpus: int, num_cores: int) -> Callable[[dict[str, Any]], object]:
-    """Return what checks a configuration as a machine with so many GPUs and cores would."""
+    """Return a function that checks a configuration like a machine with this many GPUs and cores."""
 
     def plan(config: dict[str, Any]) -> object:
         most = num_cores if config.get("device") == "cpu" or num_gpus == 0 else num_gpus
@@ -36,7 +36,7 @@ def machine(*, num_gpus: int, num_cores: int) -> Callable[[dict[str, Any]], obje
 
 
 def as_written(lesson: Lesson, run: int) -> dict[str, Any]:
-    """Return a run's configuration with the fields' own defaults, for which lessons were written."""
+    """Return a run's configuration, completed with the field defaults for which lessons were written."""
     defaults = config_module.default_values()
     return {name: defaults[name] for name in recipe.FIELDS} | dict(lesson.runs[run].config)
 

@@ -1,4 +1,4 @@
-"""A lesson's file becomes a lesson, or its fault is said with its line."""
+"""A lesson file is parsed into a lesson, or its error is reported with the line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lessons of several folders: ours and a teacher's, broken ones named."""
+"""Lessons from several folders: bundled ones and those of a teacher; broken files are named."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_our_own_lessons_run_on_two_cpu_ranks(lesson: Lesson) -> None:
     configs = [config.parse(each) for each in raw]
     for made in configs:
         assert made.world_size <= 2 and made.device == "cpu", made
-        # A learner waits for it: neither an evaluation in between, nor a hang of the default length.
+        # Learners wait for it, so there is no evaluation in between, and a hang is shorter than by default.
         is_to_hang = made.mistake in ("rank0_validates_alone", "rank0_saves_alone", "uneven_batches")
         assert not is_to_hang or made.hang_timeout_s <= 5, made
     names = {run.expect for run in lesson.runs}

@@ -1,4 +1,4 @@
-"""Answers and findings are compared with what runs measured, and doubtful times say nothing."""
+"""Answers and findings are compared with measurements; doubtful times give no verdict."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(
     loss: Callable[[int], Any] = lambda step: 1.0 / step,
     state: str = "finished",
 ) -> RunNumbers:
-    """Return a run of these step times; with `others_percent` other programs compute all the time."""
+    """Return a run with these step times; other programs use `others_percent` of the CPU throughout."""
     series = Series()
     plan = {"kind": "plan", "seq": 0, "time_unix_s": 1000.0, "num_train": 1 << 20, "global_batch": batch}
     events: list[dict[str, Any]] = [plan]
@@ -79,7 +79,7 @@ def test_a_reveal_is_what_this_run_measured(step_time_s: float, verdict: str, ha
 @pytest.mark.parametrize(
     ("one", "two", "reason"),
     [
-        # A speed-up of 29 with two ranks, as was seen on a busy machine.
+        # A speed-up of 29 with two ranks, as observed on a busy machine.
         (
             run("one", [0.29] * 100),
             run("two", [0.01] * 100, num_ranks=2),
@@ -193,7 +193,7 @@ def test_a_speed_up_is_the_same_as_on_the_page(case: dict[str, Any]) -> None:
 def test_every_prediction_of_our_lessons_is_compared_with_its_runs() -> None:
     lessons, broken = Library([LESSONS]).read()
     assert not broken
-    # Their attempts show something that no number of a run says: who saw what, recorded steps.
+    # Their attempts show results that no number of a run contains: sample assignment and recorded steps.
     not_in_numbers = {"what-a-rank-is", "who-sees-what"}
     for lesson in lessons:
         assert isinstance(lesson.prediction, Choice) and lesson.prediction.measured, lesson.name

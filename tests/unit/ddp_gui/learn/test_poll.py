@@ -1,4 +1,4 @@
-"""A poll's rules: who may answer when, once, and what of it is told."""
+"""Tests of poll rules: who may answer and when, one answer each, and the published results."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_an_unknown_action_is_named() -> None:
 def test_one_answer_a_person_and_a_prediction_cannot_be_changed() -> None:
     poll = make()
     poll.answer("ann", 2, 10.0)
-    poll.answer("ann", 2, 20.0)  # the answer to the first was lost on its way
+    poll.answer("ann", 2, 20.0)  # a retry, after the response to the first was lost
     assert poll.answers["ann"].answered_unix_s == 10.0
     with pytest.raises(ValueError, match="you have answered already"):
         poll.answer("ann", 1, 21.0)

@@ -1,4 +1,4 @@
-"""The files of progress: each person's own, bounded, and read so that one bad entry spoils nothing."""
+"""Progress files: one per user, bounded, and robust against a damaged entry."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_the_teachers_table_has_a_row_for_each_lesson_and_no_formula(tmp_path: P
         files.keep("batch", told)
         files.keep("gone", LOCKED | {"prediction": [-1.0] * 9, "poll": "k3m9x2ab"})
     with asked_by(BOB):
-        files.keep("batch", {"prediction": 1})  # not locked: nothing to tell
+        files.keep("batch", {"prediction": 1})  # not locked, so not in the table
     rows = list(
         csv.DictReader(io.StringIO(class_csv(files.everybody(), Library([folder]).read()[0]).decode()))
     )

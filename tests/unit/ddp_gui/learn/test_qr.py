@@ -1,4 +1,4 @@
-"""QR codes, read back by the standard's own rules; another program's code of the same address is the same."""
+"""QR codes, decoded by the standard's rules; another program's code for the same address is identical."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ddp_gui.learn import qr
 pytestmark = pytest.mark.unit
 
 ADDRESS = "http://192.168.1.20:7860/poll?id=k3m9x2ab"
-# zxing-cpp 3.1.1 reads ADDRESS from this.
+# zxing-cpp 3.1.1 decodes this to ADDRESS.
 KNOWN = """\
 #######..#.####....#..#######
 #.....#..#.#...###....#.....#
@@ -64,7 +64,7 @@ def test_a_text_that_is_too_long_is_refused() -> None:
 
 
 def read_back(grid: qr.Grid, version: int) -> str:
-    """Return the text of a code: unmask it, undo the interleaving, check each block's correction."""
+    """Return the text of a code: unmask it, undo the interleaving, verify each block's error correction."""
     written = sum(grid[row][8] << place for place, row in enumerate([*range(6), 7, 8]))
     written |= sum(grid[8][column] << 8 + place for place, column in enumerate([7, *reversed(range(6))]))
     mask = (written ^ 0x5412) >> 10
@@ -84,7 +84,7 @@ def read_back(grid: qr.Grid, version: int) -> str:
     corrections = [[next(taken) for _ in blocks] for _ in range(per_block)]
     for number, block in enumerate(blocks):
         whole = [*block, *(row[number] for row in corrections)]
-        # A block with its correction is zero at each root of the divisor.
+        # A block with its error correction is zero at each root of the divisor.
         for power in range(per_block):
             assert value_at(whole, power) == 0
     value = int.from_bytes(bytes(byte for block in blocks for byte in block))

@@ -1,4 +1,4 @@
-"""Progress: what is accepted of it, and how that of two pages is joined."""
+"""Tests of progress: validation, and the merging of two pages' progress."""
 
 from __future__ import annotations
 

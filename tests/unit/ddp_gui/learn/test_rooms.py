@@ -1,4 +1,4 @@
-"""A poll's runs: one after the other, once for all; and who is told what of a poll."""
+"""Tests of a poll's runs, each started once, after the previous one; and of the poll data that users see."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.unit
 
 
 class Runs:
-    """The runs that were started, as the store shows them; `refusal` says why none can be, or be tended."""
+    """Fake of the store's runs; `refusal` is the reason why no run can be started or tended."""
 
     def __init__(self, runs_dir: Path) -> None:
         self.runs_dir = runs_dir
@@ -113,7 +113,7 @@ def test_a_run_that_cannot_be_started_is_told_and_tried_again(runs: Runs) -> Non
         assert room.poll.state == "closed"
         runs.refusal = ""
         await made.change(room.poll.poll_id, "start")
-        # What the lesson does to a run may be refused as well: the poll goes on when it is asked to.
+        # The lesson's commands to a run may be refused as well; the next start request resumes the poll.
         runs.refusal = "the run is not yours"
         await until(lambda: room.trouble == "the run is not yours")
         runs.refusal = ""
@@ -153,7 +153,7 @@ def test_a_page_that_was_started_again_goes_on_with_the_runs(runs: Runs) -> None
 
 
 def test_what_happened_is_what_the_runs_measured(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two runs whose losses differ, where the lesson explains that they are the same."""
+    """Two runs have different losses although the lesson expects the same."""
     losses = {"batch-0": 1.0, "batch-1": 2.0}
 
     def numbers_of(_: Any, run_id: str, name: str) -> RunNumbers:

@@ -1,4 +1,4 @@
-"""The communication check without processes: its numbers, its limits and its words."""
+"""The communication check without processes: numbers, limits and messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SUMMARY = """[0]:
 
 
 def test_bus_bandwidth_is_what_nccl_tests_define() -> None:
-    # Their table: 2 ranks ×1, 4 ranks ×1.5, 8 ranks ×1.75.
+    # Factors in the nccl-tests table: 2 ranks ×1, 4 ranks ×1.5, 8 ranks ×1.75.
     assert [bandwidth.bus_factor(ranks) for ranks in (2, 4, 8)] == [1.0, 1.5, 1.75]
 
 

@@ -1,4 +1,4 @@
-"""The page's side of the check of the machine, with a program that is named as a fake."""
+"""Tests of the page's side of the machine check, with a fake check program."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Start = Callable[[str], MachineChecks]
 
 @pytest.fixture
 def checks_of(tmp_path: Path) -> Iterator[Start]:
-    """Return what makes the checks of one runs directory, with the fake told to do something."""
+    """Yield a function that creates the checks of one runs directory with the given fake behaviour."""
     made: list[MachineChecks] = []
 
     def make(what: str) -> MachineChecks:
@@ -85,7 +85,7 @@ def test_one_that_does_not_hear_is_ended(checks_of: Start, monkeypatch: pytest.M
 
 
 def test_the_time_goes_on_within_a_job(checks_of: Start) -> None:
-    """The fake says once that it took 3 s, and nothing more."""
+    """The fake reports once that it took 3 s, and nothing more."""
     checks = checks_of("waits")
     check = checks.start()
     wait_until("its first state", lambda: checks.find(check.check_id)["now"], ANSWER_TIMEOUT_S)
@@ -101,7 +101,7 @@ def test_it_has_ended_when_nothing_of_it_is_left_whatever_it_says(checks_of: Sta
     wait_until("its last words", CheckFiles(tmp_path / "runs").read, ANSWER_TIMEOUT_S)
     for _ in range(3):
         assert checks.find(check.check_id)["state"] == "running"
-        time.sleep(machine_check.POLL_S)  # a look of the reader comes between
+        time.sleep(machine_check.POLL_S)  # the reader polls in between
     checks.cancel(check.check_id)
     assert check.has_ended.wait(ANSWER_TIMEOUT_S)
     assert checks.find(check.check_id)["state"] == "done"

@@ -1,4 +1,4 @@
-"""The Machine page's report: who is whose, how long the disk lasts, what is missing."""
+"""Tests of the Machine page's report: owners of processes, disk forecast, and missing parts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SLEEP = "import time; time.sleep(600)"
 SLEEPING_CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SLEEP!r}])"
 
 
-# How long the disk lasts
+# Disk forecast
 
 
 def forecast_after(*samples: tuple[float, int], free_bytes: int = 10**9) -> dict[str, object]:
@@ -98,12 +98,12 @@ def test_what_runs_take_is_what_du_counts(tmp_path: Path) -> None:
     assert disk.nearest_folder(tmp_path / "absent" / "deeper") == tmp_path
 
 
-# Whose processes
+# Owners of processes
 
 
 @pytest.fixture
 def run_process(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Return a process that looks like a rank of run-1, with a child that does not say so."""
+    """Yield a process that looks like a rank of run-1, with a child that does not."""
     (tmp_path / "runs" / "run-1").mkdir(parents=True)
     command = [sys.executable, "-c", SLEEPING_CHILD, "-m", "trainers.worker", "runs/run-1"]
     process = subprocess.Popen(command, cwd=tmp_path)
@@ -159,12 +159,12 @@ def test_the_memory_of_a_run_counts_shared_pages_once(run_process: subprocess.Po
         own = processes.memory_bytes(run_process.pid)
         return own is not None and 0 < own < psutil.Process(run_process.pid).memory_info().rss
 
-    # Between fork and exec there is next to nothing of it.
+    # Between fork and exec the process has almost no private memory.
     wait_until("its own memory being less than what is resident", shares_pages, 60)
     assert processes.memory_bytes(2**22 + 1) == 0
 
 
-# What is missing
+# Missing parts
 
 
 def test_no_driver_is_explained_by_what_is_in_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +240,7 @@ def test_a_full_disk_and_a_small_shared_memory_are_said(
     assert missing.little_disk(tmp_path) == missing.small_shared_memory(tmp_path) == []
 
 
-# Slow looks and the whole
+# Slow samples, and the complete report
 
 
 def test_a_slow_look_never_makes_a_request_wait_and_is_taken_once() -> None:
@@ -303,7 +303,7 @@ def test_the_report_is_json_and_says_who_uses_a_made_up_gpu(
 def test_the_route_answers_with_a_driver_before_510_and_says_what_it_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NVMLLibraryMismatchError, which is no NVMLError, made it a 500."""
+    """Regression: NVMLLibraryMismatchError, which is not an NVMLError, caused status 500."""
     pids = (os.getpid(),)
     monkeypatch.setattr(hardware, "_nvml", lambda: OldNvml([FakeGpu(uuid="GPU-a", pids=pids)]))
     monkeypatch.setattr(hardware, "_nvml_and_problem", lambda: (None, None, ""))
@@ -323,7 +323,7 @@ def test_the_route_answers_with_a_driver_before_510_and_says_what_it_lacks(
 
 
 def make_report(runs_dir: Path) -> MachineReport:
-    """Return a report over a folder whose catalogue cannot be had."""
+    """Return a report on a folder whose catalogue cannot be loaded."""
 
     def fail() -> None:
         raise CatalogueError("no answer")

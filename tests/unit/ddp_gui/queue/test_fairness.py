@@ -1,4 +1,4 @@
-"""The rule of the line: random days of it, and the cases a person would argue about."""
+"""Tests of the fairness rule of the queue: random days, and disputable cases."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_what_a_teacher_puts_first_is_first_and_paused_means_nothing_starts() ->
 
 
 def a_day(chance: random.Random) -> tuple[Situation, dict[str, float]]:
-    """Return people with runs that wait, and how long each run takes."""
+    """Return a situation with waiting runs of several people, and the duration of each run."""
     people = [f"person {n}" for n in range(chance.randint(1, 6))]
     gpus = GPUS[: chance.randint(1, 4)]
     cpu_ranks = chance.choice([None, 1, 2, 4])
@@ -189,7 +189,7 @@ def test_a_random_day_never_goes_over_and_everyone_starts(seed: int) -> None:
 
 
 def test_a_stream_of_small_newcomers_holds_a_large_run_up_for_a_bounded_time() -> None:
-    """Every minute somebody new asks for one rank for ten minutes: the large run still gets all four."""
+    """Each minute a new user requests one rank for ten minutes; the large run still gets all four."""
     now, running, waiting = 0.0, [runs("r0", "carl", 1)], [waits("large", "ann", 4, asked=0)]
     ends_at = {"r0": 300.0}
     for minute in range(200):

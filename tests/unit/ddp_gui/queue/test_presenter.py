@@ -1,4 +1,4 @@
-"""What pages show of the line: places, estimates and reasons in plain words, nobody else's names."""
+"""Tests of the queue on pages: places, estimates and plain reasons, without other users' names."""
 
 from __future__ import annotations
 

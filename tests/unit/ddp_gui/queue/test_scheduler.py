@@ -1,4 +1,4 @@
-"""The line over real run directories, with supervisors that train nothing."""
+"""Tests of the scheduler on real run directories, with supervisors that train nothing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SERVER = Machine(num_gpus=4, num_cores=8)
 
 
 class Place:
-    """A runs directory and a way to open pages on it."""
+    """A runs directory on which pages can be opened."""
 
     def __init__(self, runs_dir: Path, catalogue: Catalogue, supervisors: Supervisors) -> None:
         self.runs_dir, self.supervisors, self._catalogue = runs_dir, supervisors, catalogue
@@ -76,7 +76,7 @@ def test_where_there_is_room_a_run_starts_at_once_and_its_ticket_says_with_what(
 def test_who_finds_no_room_waits_and_starts_when_the_one_before_has_ended(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its end starts the next one: a look once a second would not come within this test."""
+    """The end of a run triggers the next start; polling once a second is disabled in this test."""
     monkeypatch.setattr("ddp_gui.queue.scheduler.POLL_EVERY_S", 3600.0)
     line = place.page()
     line.begin()
@@ -142,7 +142,7 @@ def test_many_pages_and_people_at_once_start_each_run_once_and_never_too_many(pl
 
 
 class KilledError(BaseException):
-    """Stands for kill -9: nothing after it is done."""
+    """Substitute for kill -9: no code runs after it."""
 
 
 KILLED_AT = {
@@ -155,7 +155,7 @@ KILLED_AT = {
 
 
 def kill_at(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, where: str | None) -> None:
-    """Let a function be the last thing a page does."""
+    """Kill the page at a call of a function; after the call if `where` is "after"."""
     real = getattr(module, name)
 
     def dies(*arguments: Any, **options: Any) -> Any:
@@ -182,7 +182,7 @@ def test_a_page_killed_at_any_moment_of_a_start_neither_loses_a_run_nor_starts_i
     made = [path.parent.name for path in place.runs_dir.glob("*/config.json")]
     for run_id in made:
         place.supervisors.has_begun(RunDirectory(place.runs_dir / run_id))
-    # From now on who has not begun is late: looked for again, nobody is started a second time.
+    # From now on a run that has not begun is late: it is searched for again, and no run is started twice.
     monkeypatch.setattr("ddp_gui.queue.snapshot.STARTING_S", 0.0)
     for _ in range(2):
         page.tick()
@@ -336,7 +336,7 @@ GRANT = {"token": "t", "granted_unix_s": 1.0, "gpus": [{"index": 0, "uuid": "GPU
     ],
 )  # fmt: skip
 def test_a_ticket_of_the_wrong_kind_is_one_that_makes_no_sense(run: RunDirectory, text: str) -> None:
-    """The thread that keeps everybody's line must not end over it."""
+    """An invalid ticket must not end the queue's thread, which serves all users."""
     run.queued.write_text(text)
     with pytest.raises(TicketError, match="is invalid"):
         commands.read_queued(run)
@@ -350,7 +350,7 @@ def test_a_ticket_is_a_plain_file_whose_words_can_be_passed_on(run: RunDirectory
     run.queued.symlink_to(tmp_path / "elsewhere.json")
     with pytest.raises(OSError, match="symbolic links"):
         commands.read_queued(run)
-    os.mkfifo(run.granted)  # a pipe: whoever opens it would wait for a writer
+    os.mkfifo(run.granted)  # a pipe: opening it would wait for a writer
     with pytest.raises(TicketError, match="not a plain file"):
         commands.read_granted(run)
 
@@ -439,7 +439,7 @@ def test_gpus_go_to_one_run_each_and_somebody_else_s_are_left_alone(place: Place
 
 
 def test_a_check_leaves_granted_gpus_alone_and_no_run_is_given_its(place: Place) -> None:
-    """The fake machine says of nobody that they are on its GPUs: the first run has no context yet."""
+    """The fake machine reports no users of its GPUs: the first run has no context yet."""
     place.devices = FakeDevices(None, FOUR_GPUS)
     line = place.page()
     two = place.planned(num_ranks=2, machine=SERVER)
@@ -530,7 +530,7 @@ def test_a_status_written_before_the_ticket_was_taken_counts_while_the_run_is_lo
 def test_by_default_a_run_takes_the_gpus_that_are_free_now_and_the_form_says_who_has_the_others(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a shared server a first click on all GPUs would wait for other people's programs."""
+    """On a shared server, a first click on all GPUs would wait for programs of other users."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(hardware, "_nvml", lambda: FakeNvml([FakeGpu(uuid=gpu.uuid) for gpu in FOUR_GPUS]))
     place.devices = FakeDevices(None, FOUR_GPUS, **{"GPU-1": Users(others=("blender of eve (pid 7)",))})

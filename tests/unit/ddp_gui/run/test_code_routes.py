@@ -1,4 +1,4 @@
-"""A run as one script, as its page gets it and as downloads."""
+"""Tests of a run as one script, on its page and as downloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run's files for other machines, as the page gets them and as downloads."""
+"""Tests of a run's files for other machines, on the page and as downloads."""
 
 from __future__ import annotations
 

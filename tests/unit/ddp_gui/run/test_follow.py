@@ -1,4 +1,4 @@
-"""Many viewers of one run: all see everything, the same news is encoded once, nobody holds up others."""
+"""Many viewers of one run: all get every update, each update is encoded once, and none delays another."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def parsed(event: bytes) -> dict[str, Any]:
 
 
 async def until_step(stream: AsyncGenerator[bytes], last: int) -> list[int]:
-    """Collect the steps of the loss from a stream until one comes."""
+    """Collect the steps of the loss from a stream until the step `last`."""
     seen: list[int] = []
     async with asyncio.timeout(60):
         async for event in stream:

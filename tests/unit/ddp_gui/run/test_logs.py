@@ -1,4 +1,4 @@
-"""Logs: the end, what came since, and a search that finds the newest lines and says how many there are."""
+"""Tests of logs: the end, new lines, and a search that returns the latest lines and the number of all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The card of a model that is taken home, without the packing."""
+"""Tests of the card of a downloaded model, without packing it."""
 
 from __future__ import annotations
 

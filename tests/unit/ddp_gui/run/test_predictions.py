@@ -1,4 +1,4 @@
-"""What the page passes on to a trained model, and what it refuses by itself."""
+"""Tests of the requests that the page forwards to a trained model, and of those that it refuses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LAST = {"is_stopped": False, "step": 7}
 
 
 class Processes:
-    """Notes the questions, and answers without a process."""
+    """Records the requests, and answers without a process."""
 
     def __init__(self) -> None:
         self.questions: list[dict[str, Any]] = []
@@ -75,7 +75,7 @@ def test_an_answer_has_the_nearest_samples_only_if_they_are_wanted(
     found = api.predict(run_id, {"text": "a"}, num_nearest=3)
     assert found["nearest"]["do"] == "nearest"
     assert [question["do"] for question in processes.questions] == ["predict", "predict", "nearest"]
-    # The same checkpoint, though a newer one may have been saved meanwhile.
+    # The same checkpoint, although a newer one may have been saved in between.
     assert [question["step"] for question in processes.questions] == [None, None, 7]
 
 

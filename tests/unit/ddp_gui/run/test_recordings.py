@@ -1,4 +1,4 @@
-"""A recorded step as Chrome's trace, and the routes that give it; the file is of a real run of two ranks."""
+"""A recorded step as a Chrome trace, and its routes; the file is from a real run of two ranks."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_every_span_of_the_trace_is_as_the_format_wants_it(golden: dict[str, Any
         assert mine.count("bucket 0") == golden["num_steps"] == mine.count("forward") == mine.count("add up")
     bucket = next(event for event in spans if event["name"] == "bucket 0")
     assert bucket["args"]["bytes"] == golden["buckets"][0]["bytes"] and bucket["args"]["parameters"]
-    # A part lies within its step: Perfetto draws it below.
+    # A part is within the time span of its step, so Perfetto draws it below.
     step = next(event for event in spans if event["name"].startswith("step"))
     forward = next(event for event in spans if event["name"] == "forward" and event["pid"] == step["pid"])
     assert step["ts"] <= forward["ts"] <= forward["ts"] + forward["dur"] <= step["ts"] + step["dur"]

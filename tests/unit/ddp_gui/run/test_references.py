@@ -1,4 +1,4 @@
-"""Reference lines come from the plan at once; a linear model is fitted once, and never beside a short run."""
+"""Reference lines come from the plan immediately; a linear model is fitted once, never during a short run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FITTED = {"label": "logistic regression, same split", "metric": "accuracy", "val
 
 
 class Process:
-    """Stands in for the process that fits: counts its starts, and prints an answer."""
+    """Fake of the fitting process: counts its starts, and prints an answer."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -60,7 +60,7 @@ def view_of(run: RunDirectory, *, state: str = "finished", seconds: float = 10.0
 
 
 def fitted(monkeypatch: pytest.MonkeyPatch, answer: Any = ANSWER) -> Process:
-    """Let the fitting be done at once, by a stand-in."""
+    """Run the fit synchronously with a fake process."""
     process = Process(answer)
     monkeypatch.setattr(references.workers, "printed_by", process)
     monkeypatch.setattr(references.FITTING, "submit", lambda call: call())

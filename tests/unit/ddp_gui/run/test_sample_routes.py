@@ -1,4 +1,4 @@
-"""Who saw what, as the page gets it."""
+"""Tests of the routes that show which rank saw which sample."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_part_of_the_order_shows_single_places(asking: TestClient, run: RunDir
     write_plan(run, 1437)
     said = asking.get(place(run), params={"by": "place", "first": 60, "last": 67}).json()
     assert said["picture"]["rows"] == {"first": 1, "last": 2, "size": 1, "number": 2}
-    rank_of_place = [1, 0, 0, 1] * 2  # of each place, in step 1, how often rank 0 and rank 1 saw it
+    rank_of_place = [1, 0, 0, 1] * 2  # for each place: how often rank 0 and rank 1 saw it
     assert said["picture"]["counts"] == [[1, 0, 0, 1, 1, 0, 0, 1, *[0] * 8], [*[0] * 8, *rank_of_place]]
 
 

@@ -1,4 +1,4 @@
-"""A run in words: its settings, what differs from the run before, its checkpoint as a file."""
+"""Tests of a run's summary: settings, differences from the previous run, and a checkpoint as a file."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_strategy_that_is_not_installed_is_not_described_as_another(tmp_path: 
 
 
 class Cluster:
-    """An engine that has eight GPUs a node, and a command of its own."""
+    """An engine with eight GPUs per node and its own command."""
 
     name = "cluster"
     has_queue = False

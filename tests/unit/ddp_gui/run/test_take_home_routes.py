@@ -1,4 +1,4 @@
-"""Downloads of a packed model, and why a part of it is missing; the packing is in tests/integration."""
+"""Downloads of a packed model, and messages for missing parts; the packing is in tests/integration."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def copies(tmp_path: Path, catalogue) -> Copies:  # noqa: F811
 
 
 def made_page(copies: Copies, tmp_path: Path, **facts: Any) -> tuple[Copy, dict[str, Any]]:
-    """Make try.html of a model of a few bytes; return its copy and the facts of its card."""
+    """Create try.html of a model of a few bytes; return its copy and the facts of its card."""
     run = make_run(tmp_path / "runs")
     copy = Copy("a1", run.run_id, "", step=10, state="done")
     folder = tmp_path / "folder"

@@ -1,4 +1,4 @@
-"""try.html without a browser: what is packed into it, and what cannot be a page."""
+"""Tests of try.html without a browser: its contents, and models for which there can be no page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Name, tags and note: what is accepted, and what a file of anybody's making does."""
+"""Tests of name, tags and note: validation, and files from untrusted sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bin: what is deleted can be had back, and nothing else is touched."""
+"""Tests of the bin: deleted runs can be restored, and nothing else is touched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run's numbers as files: what a spreadsheet, a script and TensorBoard get of them."""
+"""Tests of a run's numbers as files for spreadsheets, scripts and TensorBoard."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def start(time: float) -> tuple[float, str, dict[str, Any]]:
 
 @pytest.fixture
 def resumed(run: RunDirectory) -> RunDirectory:
-    """A run of four steps that went on from step 2, a thousand seconds later."""
+    """Return a run of four steps that was resumed from step 2, a thousand seconds later."""
     write_events(
         run,
         [
@@ -72,7 +72,7 @@ def test_an_evaluation_without_its_step_has_a_row_of_its_own(run: RunDirectory) 
 
 
 def test_an_evaluation_that_lacks_its_epoch_leaves_the_cell_empty(run: RunDirectory) -> None:
-    """Found by atheris: one damaged line must not end the whole export."""
+    """Found by atheris: one damaged line must not end the export."""
     time, kind, fields = evaluation(2, 2.0, accuracy=0.5)
     fields.pop("epoch")
     write_events(run, [start(0.0), step(1, 1.0, 1.0), (time, kind, fields)])

@@ -1,4 +1,4 @@
-"""Exports of a run whose every word is somebody else's, opened as whoever downloads them would."""
+"""Exports of a run whose texts are all hostile, opened as by the user who downloads them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ METRICS = {FORMULA: 0.25, f'"\n,{ACTING}': 0.5, "\ud800": 1.0}
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> RunDirectory:
-    """Return a run as somebody may have written it by hand."""
+    """Return a run as an attacker may have written it."""
     run = make_run(tmp_path / "runs")
     config = json.loads(run.config.read_text())
     run.config.write_text(
@@ -64,7 +64,7 @@ def table_of(content: bytes) -> list[list[str]]:
 
 
 def members_of(content: bytes, folder: Path) -> dict[str, bytes]:
-    """Unpack a zip as everybody does; return the files as they lie in the folder, by their whole names."""
+    """Unpack a zip with the standard function; return the files in the folder by their full names."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         archive.extractall(folder)
         names = archive.namelist()

@@ -1,4 +1,4 @@
-"""The list of runs: what is read again, what is remembered, and what a page is told."""
+"""Tests of the list of runs: reloading, caching, and the updates sent to a page."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def runs_dir(listing: Listing) -> Path:
 
 
 def settle(runs_dir: Path) -> None:
-    """Make everything look as if it was written a minute ago."""
+    """Set all modification times to a minute ago."""
     minute_ago = time.time() - 60
     for path in [runs_dir, *runs_dir.rglob("*")]:
         os.utime(path, (minute_ago, minute_ago))
@@ -42,7 +42,7 @@ def settle(runs_dir: Path) -> None:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The runs whose events were read, in this order."""
+    """Return the ids of the runs whose events were read, in order."""
     found: list[str] = []
     catch_up = Digest.catch_up
 
@@ -242,7 +242,7 @@ def test_a_long_file_is_read_in_turns_with_the_other_runs(
     listing: Listing, runs_dir: Path, reads: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catch_up = Digest.catch_up
-    # A turn is one batch.
+    # A turn reads one batch.
     monkeypatch.setattr(Digest, "catch_up", lambda digest, path, _: catch_up(digest, path, 0.0))
     monkeypatch.setattr(event_reader, "BATCH_BYTES", 1_000)
     monkeypatch.setattr(listing_module, "READ_AT_MOST_S", 5.0)

@@ -1,4 +1,4 @@
-"""The list of runs and the view of one, read from directories alone."""
+"""Tests of the list of runs and of the view of one run, both read only from directories."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def make_run(runs_dir: Path, *, until: int = 10, ended: str = "stopped") -> RunD
 
 
 def leave_events(run: RunDirectory, *, until: int = 10, ended: str = "stopped") -> None:
-    """Leave the events of a run that has ended."""
+    """Write the events of a run that has ended."""
     file = EventFile(run.events)
     happened = [state("starting", 0, 100.0), *(step(n, n) for n in range(1, until + 1))]
     happened += [evaluation(until, 0, accuracy=0.75), state(ended, 0, 200.0)]
@@ -54,7 +54,7 @@ def leave_events(run: RunDirectory, *, until: int = 10, ended: str = "stopped") 
 
 
 def as_read(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message as a browser reads it."""
+    """Return a message as decoded by a browser."""
     read: dict[str, Any] = json.loads(run_view.encode_message(message))
     return read
 

@@ -1,4 +1,4 @@
-"""TensorBoard's event files, held against the file its own writer made."""
+"""TensorBoard event files, compared with a file from TensorBoard's own writer."""
 
 from __future__ import annotations
 

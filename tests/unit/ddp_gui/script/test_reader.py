@@ -1,4 +1,4 @@
-"""What is read from a script's text without running it."""
+"""Tests of the analysis of a script's text, without running it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCRIPTS = REPOSITORY / "tests" / "scripts"
 
 
 def read_script(name: str) -> str:
-    """Return the text of a script of the tests."""
+    """Return the text of a test script."""
     return (SCRIPTS / f"{name}.py").read_text(encoding="utf-8")
 
 

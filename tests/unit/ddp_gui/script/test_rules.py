@@ -1,4 +1,4 @@
-"""Who may run a script, and what a request may name."""
+"""Tests of who may run a script, and of the names that a request may contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the form says of the fields that differ, and which preset is chosen."""
+"""Tests of the form's text on changed fields, and of the selected preset."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def said(
     values: dict[str, Any],
     **more: Any,
 ) -> tuple[str, str, dict[str, int]]:
-    """Return the words without tags, the chosen preset, and the number of changes by topic."""
+    """Return the text without tags, the selected preset, and the number of changes by topic."""
     line = fill_in.changes_html(form, catalogue, form.usual_values() | values, **{"filled_from": None} | more)
     preset = re.findall(r'data-preset="(.*?)"', line)[0]
     topics = json.loads(unescape(re.findall(r'data-topics="(.*?)"', line)[0]))

@@ -1,4 +1,4 @@
-"""What the form says and does by itself: warnings before the start, presets, filling in as a run was."""
+"""Tests of the form: warnings before the start, presets, and filling it in from a run."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_the_number_of_gpus_is_that_of_the_free_ones_each_time_the_form_is_opene
 
 
 def rules_of(catalogue: Catalogue) -> fill_in.Rules:
-    """Return what `Api.recipe` is on this laptop."""
+    """Return the equivalent of `Api.recipe` on this laptop."""
 
     def rules(raw: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -169,7 +169,7 @@ def test_what_a_person_has_changed_stays_and_the_rules_count_with_it(real: Catal
     rules = rules_of(real)
     raw = form.usual_values() | {"dataset": "iris", "model": "linear"}
     found, filled = fill_in.by_rules(form, rules, "", raw, leaves_preset=True)
-    # A control of text gives text.
+    # A text control returns a text.
     now = raw | found | {"dataset": "wine", "batch_size": 30, "learning_rate": "0.0100"}
     found, filled = fill_in.by_rules(form, rules, filled, now, leaves_preset=True)
     assert "batch_size" not in found and found["num_epochs"] == 334, "1,000 steps of 60 of 142 rows"

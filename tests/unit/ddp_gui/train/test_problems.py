@@ -1,4 +1,4 @@
-"""Problems of the form in words, and numbers as people type them."""
+"""Tests of the form's error messages, and of number formats that users type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/start_run` with a data set and a model alone, for every pair of the catalogue; nothing is trained."""
+"""`/start_run` with only a data set and a model, for every pair of the catalogue; nothing is trained."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MACHINES = {
     "two cores": Machine(num_gpus=0, num_cores=2),
     "eight GPUs": Machine(num_gpus=8, num_cores=64, gpu_names=("H200",) * 8),
 }
-# Data sets that come with a package, which need not be installed here: as large as they are where it is.
+# Data sets from packages that may not be installed here, with the sizes that they have if installed.
 PACKAGED = {
     "mnist": ("image_classification", 4_000, 10),
     "names": ("text_classification", 8_400, 14),
@@ -34,7 +34,7 @@ PACKAGED = {
 
 
 def packaged(name: str) -> Dataset:
-    """Return a data set as it is where its package is installed."""
+    """Return a data set as it appears if its package is installed."""
     task, num_train, num_classes = PACKAGED[name]
     return Dataset(
         name=name,
@@ -65,7 +65,7 @@ PAIRS = [
 
 
 class Line(SimpleNamespace):
-    """A scheduler that keeps what it is asked to start."""
+    """A scheduler that records the plans that it receives."""
 
     def __init__(self, machine: Machine) -> None:
         super().__init__(started=[])
@@ -75,7 +75,7 @@ class Line(SimpleNamespace):
         return self._machine
 
     def refuse_for_engine(self, _planned: Plan) -> None:
-        """Refuse nothing, as the engine of this machine does."""
+        """Accept every plan, as the engine of this machine does."""
 
     def start(self, planned: Plan, owner: str, *, uses_occupied_gpus: bool) -> Any:
         assert not uses_occupied_gpus, owner
@@ -84,7 +84,7 @@ class Line(SimpleNamespace):
 
 
 def start(machine: Machine, folder: Path, raw: dict[str, Any]) -> Plan:
-    """Call the endpoint and return the plan that the scheduler was given."""
+    """Call the endpoint and return the plan that the scheduler received."""
     line = Line(machine)
     store = RunStore(folder, cast("CatalogueSource", SimpleNamespace(get=lambda: CATALOGUE)))
     api = Api(store, cast("Scheduler", line), cast("QueuePresenter", None), DataAccess(folder))

@@ -1,4 +1,4 @@
-"""What the page suggests is a click: its button carries the values; only fields that may be are set by it."""
+"""A suggestion is a button that carries its values; a click sets only allowed fields."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BUTTON = re.compile(r'<button type="button" class="ddp-suggestion" data-values="
 
 
 def buttons(page: str) -> list[tuple[dict[str, Any], str]]:
-    """Return the values and the words of each suggestion."""
+    """Return the values and the label of each suggestion."""
     found = BUTTON.findall(page)
     return [
         (json.loads(html.unescape(values)), html.unescape(re.sub("<.*?>", "", label)))

@@ -1,4 +1,4 @@
-"""The check of the machine without its jobs: what fits, what is free, comparison and words."""
+"""Tests of the machine check without its jobs: limits, free resources, comparison and wording."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ON_CPU = Devices(kind="cpu", num_ranks=2, words="2 CPU ranks")
 
 
 class FakeNvml:
-    """GPUs as a made-up driver tells of them, for `hardware`: by handle who is on it, and its memory."""
+    """Simulated NVML: processes per GPU handle, and memory use."""
 
     NVMLError = RuntimeError
     nvmlMemory_v2 = 0x02000028  # noqa: N815
@@ -58,7 +58,7 @@ class FakeNvml:
 
     def nvmlDeviceGetMemoryInfo(self, handle: str, version: int = 1) -> Any:  # noqa: N802
         used = 30 * 10**9 if handle == "4" else 10**8
-        reserved = 6 * 10**9  # more than the share that tells of somebody
+        reserved = 6 * 10**9  # above the threshold that indicates another user
         return SimpleNamespace(
             used=used if version == self.nvmlMemory_v2 else used + reserved, total=80 * 10**9
         )
@@ -299,7 +299,7 @@ def test_a_gpu_that_torch_has_no_programs_for_is_left_alone_beside_one_that_it_c
 def test_what_torch_says_is_found_among_warnings(
     program: str, torch: str | None, error: str | None, patience: Patience, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A made-up probe, which prints more than its answer."""
+    """The answer of the probe is found among other output."""
     answer = json.dumps({"torch": "9.9", "obstacle": None, "strategies": []})
     begin = f"import sys; ANSWER = {answer!r}; warn = lambda text: print(text, file=sys.stderr, flush=True); "
     monkeypatch.setattr(driver, "PROBE", ("-c", begin + program))

@@ -1,4 +1,4 @@
-"""The check of the machine: the disk, errors of its own, what is scrubbed, and what is kept."""
+"""Tests of the machine check: the disk, internal errors, scrubbing, and saved results."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def fill(folder: Path) -> None:
 def test_a_disk_that_fills_meanwhile_keeps_nothing_of_the_measurement(
     small_disk: Path, patience: Patience, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    much = SimpleNamespace(free=10**12)  # as before somebody else filled it
+    much = SimpleNamespace(free=10**12)  # the free space before another user filled the disk
     fill(small_disk)
     (small_disk / "full").open("r+b").truncate(8 * 2**20)
     monkeypatch.setattr(disk.shutil, "disk_usage", lambda _: much)
@@ -96,7 +96,7 @@ def test_a_disk_that_fills_meanwhile_keeps_nothing_of_the_measurement(
     assert [path.name for path in small_disk.iterdir()] == ["full"]
 
 
-# Made up: what a probe may tell of.
+# Example strategies in the format of a probe's answer.
 STRATEGIES = ({"name": "ddp"}, {"name": "zero9", "label": "ZeRO-9"})
 
 
@@ -192,7 +192,10 @@ def test_the_file_keeps_our_own_words_and_versions_where_a_person_is_called_so(
 def test_gpus_to_be_left_alone_are_not_shown_to_torch_and_what_cuda_says_is_scrubbed(
     tmp_path: Path, patience: Patience, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A made-up driver and torch: two GPUs that cannot be used."""
+    """The excluded GPUs are hidden from torch, and CUDA's error message is scrubbed.
+
+    Both GPUs are unusable.
+    """
     gpus = [VisibleGpu(index=number, uuid=f"GPU-{number}", handle=None) for number in range(2)]
     asked = []
 

@@ -1,4 +1,4 @@
-"""What goes out in a bug report names no person, home, machine or value of the environment."""
+"""Bug reports contain no user names, home directories, host names or values of environment variables."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_this_machine_and_this_user_are_known(tmp_path: Path, monkeypatch: pytes
 def test_this_user_is_known_where_a_directory_service_lists_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A made-up service, which answers for one user and lists none."""
+    """The simulated directory service resolves one user and lists none."""
     me = pwd.struct_passwd(("alee", "x", 4321, 4321, "Ann Lee,,,", str(tmp_path), "/bin/sh"))
     monkeypatch.setattr(pwd, "getpwall", list)
     monkeypatch.setattr(pwd, "getpwuid", {4321: me}.__getitem__)
@@ -91,7 +91,7 @@ def test_this_user_is_known_where_a_directory_service_lists_nobody(
 def test_a_user_without_an_entry_is_none_of_our_troubles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A container may run as a number that has no name."""
+    """A container may run with a numeric user ID without a passwd entry."""
     monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)

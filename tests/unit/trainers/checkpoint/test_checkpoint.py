@@ -1,4 +1,4 @@
-"""Checkpoints by themselves, without a process group: bit for bit, whole or not there."""
+"""Tests of checkpoints without a process group: exact values, atomic saves."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ FILES = ["model.safetensors", "optimizer.pt", "rank_0.pt", "state.json"]
 
 @pytest.fixture
 def short_files() -> Iterator[Callable[[int], None]]:
-    """Return what limits how long this process's files may become; the system then refuses to write."""
+    """Return a function that limits the file size of this process; larger writes then fail."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     yield lambda num_bytes: resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def network_and_optimizer(seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
-    """Return a small network and its AdamW, two steps into training."""
+    """Return a small network and its AdamW optimizer after two training steps."""
     torch.manual_seed(seed)
     network = nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.Linear(7, 3))
     optimizer = torch.optim.AdamW(network.parameters(), lr=0.01, fused=True)
@@ -51,13 +51,13 @@ def network_and_optimizer(seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
 
 
 class Plain(Strategy):
-    """Every rank has the whole model."""
+    """A strategy in which every rank has all weights."""
 
     name = "plain"
 
 
 def checkpointer_of(run: RunDirectory, seed: int = 1, **values: Any) -> Checkpointer:
-    """Return the checkpointer of a small network; what it announces is in `announced`."""
+    """Return the checkpointer of a small network; it appends its outcomes to `announced`."""
     network, optimizer = network_and_optimizer(seed)
     if "network" in values:
         network = values.pop("network")
@@ -86,7 +86,7 @@ def save(run: RunDirectory, step: int = 3, seed: int = 1) -> None:
 
 
 def assert_same(left: Any, right: Any) -> None:
-    """Fail unless two states are equal to the last bit."""
+    """Assert that two states are equal, bit for bit."""
     if isinstance(left, torch.Tensor):
         assert left.dtype == right.dtype and torch.equal(left, right)
     elif isinstance(left, dict):
@@ -151,7 +151,7 @@ def test_saved_and_loaded_state_is_equal_to_the_last_bit(run: RunDirectory) -> N
 def test_training_goes_on_while_what_was_is_written(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is saved is the state at the call, whatever training does to the weights meanwhile."""
+    """A checkpoint contains the state at the time of the call, even if training changes the weights later."""
     maker = checkpointer_of(run)
     weights = maker._strategy.network.state_dict()
     before = {name: value.clone() for name, value in weights.items()}
@@ -176,7 +176,7 @@ def test_training_goes_on_while_what_was_is_written(
 
 
 def test_step_on_its_way_is_not_waited_for(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An evaluation that was the best saves, and so does the schedule at the same step."""
+    """A scheduled save is skipped while a "best" save of the same step is still being written."""
     maker = checkpointer_of(run)
     may_write = threading.Event()
     write = checkpoint_files.write_json
@@ -196,7 +196,11 @@ def test_step_on_its_way_is_not_waited_for(run: RunDirectory, monkeypatch: pytes
 
 
 def test_room_for_the_copy_is_made_at_the_first_step_and_used_again(run: RunDirectory) -> None:
-    """The system hands out memory at its first use, which would be while training stands still."""
+    """The copy buffers are allocated during the first step.
+
+    The operating system commits memory on first use, which would otherwise pause training during the first
+    save.
+    """
     network = nn.Linear(5, 5)
     maker = checkpointer_of(run, network=network)
     for _ in range(2):
@@ -234,7 +238,7 @@ def test_step_that_is_saved_is_not_saved_again_but_kept_when_asked_for(run: RunD
 def test_newest_best_and_asked_for_stay(
     run: RunDirectory, keep_last: int | None, keep_best: bool, kept: list[int]
 ) -> None:
-    """What somebody asked for, here 6, takes no other's place."""
+    """A checkpoint that the user requested, here step 6, does not count towards the limits."""
     maker = checkpointer_of(run, keep_last=keep_last, keep_best=keep_best)
     for step in range(1, 8):
         best = 2 if step >= 2 else None
@@ -266,7 +270,7 @@ def test_weights_are_safetensors_that_any_program_reads(run: RunDirectory) -> No
 
 
 class Awkward(nn.Module):
-    """Weights of all the kinds that a file of plain arrays could get wrong."""
+    """Weights of every kind that a file of plain arrays could store incorrectly."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -281,7 +285,7 @@ class Awkward(nn.Module):
 
 
 def test_tied_half_and_odd_weights_come_back_as_they_were(run: RunDirectory) -> None:
-    """Tied weights are written once, as Hugging Face's files have them."""
+    """Tied weights are written once, as in Hugging Face's files."""
     torch.manual_seed(1)
     network = Awkward()
     maker = checkpointer_of(run, network=network)
@@ -396,7 +400,7 @@ def test_checkpoint_of_another_model_is_refused_in_words(run: RunDirectory) -> N
 
 
 def test_checkpoint_can_run_no_code(run: RunDirectory) -> None:
-    """A file that unpickles into a call is refused, even with a manifest that fits."""
+    """A pickle file that calls a function is rejected, even if its checksum matches the manifest."""
     save(run)
     path = run.checkpoints / "step_3" / "optimizer.pt"
 
@@ -429,7 +433,7 @@ def test_checkpoint_that_was_asked_for_stays_when_its_step_is_reached_again(run:
     first = checkpointer_of(run, keep_last=1)
     first.save(Progress(step=1), "button")
     first.wait()
-    again = checkpointer_of(run, keep_last=1)  # resumed from the beginning
+    again = checkpointer_of(run, keep_last=1)  # restarted from the beginning
     for step in (1, 2, 3):
         again.save(Progress(step=step), "schedule")
     again.wait()
@@ -467,7 +471,7 @@ def test_leftovers_of_a_killed_save_are_not_listed_and_are_removed(run: RunDirec
 
 
 def test_checkpoint_set_aside_by_a_killed_save_is_brought_back(run: RunDirectory) -> None:
-    """Killed between the two renames of a replacement, the old checkpoint is the only one there is."""
+    """A save that is killed between the two renames leaves the old checkpoint under its temporary name."""
     save(run)
     (run.checkpoints / "step_3").rename(run.checkpoints / ".step_3.replaced")
     save_and_restore.remove_leftovers(run)
@@ -479,7 +483,7 @@ def test_checkpoint_set_aside_by_a_killed_save_is_brought_back(run: RunDirectory
 def test_save_that_fails_names_rank_and_reason_and_leaves_nothing(
     run: RunDirectory, short_files: Callable[[int], None], num_bytes: int
 ) -> None:
-    """500 bytes are too few for torch's file of random numbers, 6000 for the weights as safetensors."""
+    """500 bytes are too few for the random state, 6000 for the safetensors weights."""
     network = nn.Linear(30, 100)
     save(run, step=2)
     maker = checkpointer_of(run, network=network)
@@ -557,14 +561,17 @@ def test_clock_that_was_set_back_does_not_make_the_new_checkpoint_an_old_one(run
 
 
 def test_checkpoint_of_other_data_is_refused_in_words(run: RunDirectory) -> None:
-    """The place in the epoch would mean other samples, and what was validated may have been trained on."""
+    """The position in the epoch would refer to other samples.
+
+    Samples of the new validation split may have been trained on.
+    """
     save(run)
     with pytest.raises(CheckpointError, match="saved with num_train = 100, but now it is 900"):
         checkpointer_of(run, binding={**BINDING, "num_train": 900}).load(3)
 
 
 class Evil:
-    """Unpickled, it makes a file."""
+    """Creates a file on unpickling."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -574,7 +581,7 @@ class Evil:
 
 
 class NoData:
-    """Unpickled, it makes one of torch's file systems: not harmful by itself, but no data either."""
+    """Creates a torch file system on unpickling: harmless, but not data."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         from torch.distributed.checkpoint.filesystem import FileSystem
@@ -583,7 +590,7 @@ class NoData:
 
 
 def test_description_of_sharded_checkpoints_may_hold_data_only(tmp_path: Path) -> None:
-    """torch's reader would unpickle it, so a file somebody gave could run anything."""
+    """torch's reader would unpickle the file, so a downloaded file could run arbitrary code."""
     from trainers.checkpoint.sharded_files import DataOnlyReader
 
     for content in (Evil(tmp_path / "evil_was_here"), NoData()):
@@ -594,7 +601,7 @@ def test_description_of_sharded_checkpoints_may_hold_data_only(tmp_path: Path) -
 
 
 def test_sharded_checkpoints_may_hold_tensors_only(tmp_path: Path) -> None:
-    """torch would unpickle what stands where the live state has a tensor."""
+    """torch would unpickle an entry that the live state has as a tensor."""
     import torch.distributed.checkpoint as dcp
 
     from trainers.checkpoint import sharded_files
@@ -621,9 +628,9 @@ def test_a_checkpoint_leaves_the_reserve_of_the_disk_and_keeps_to_the_share_of_i
 
     with pytest.raises(CheckpointError, match=r"has 10\.0 MB left.* and 10\.0 MB stay free"):
         require()
-    require("end")  # the last one may use half of the reserve
+    require("end")  # the last save may use half of the reserve
     reserve = 0
     require(most=2 * before.size_bytes)
     with pytest.raises(CheckpointError, match=r"its share of the disk is .*keep_last_checkpoints"):
         require(most=2 * before.size_bytes - 1)
-    require(keep_last=1, most=before.size_bytes)  # the old one goes
+    require(keep_last=1, most=before.size_bytes)  # the old checkpoint is removed

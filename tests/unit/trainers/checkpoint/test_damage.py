@@ -1,4 +1,4 @@
-"""Checkpoints that were damaged or made to do harm, with sums that fit, are refused in words."""
+"""Damaged and malicious checkpoints with matching checksums are rejected with a clear message."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from trainers.contract.rundir import RunDirectory
 STEP = 3
 ODD: tuple[Any, ...] = (None, "x", -1, 1.5, [], {}, True, 10**30, float("nan"))
 BARE = re.compile(r"KeyError|TypeError|NoneType|weights_only|safe_globals|allow_pickle|^'\w+'$")
-# What may be absent, or be one of several values.
+# Values that may be absent or vary.
 MAY_DIFFER = re.compile(
     r"\.(learning_rate|best_value|best_step|evaluated_step|binding|num_train|num_parameters|scaler|reason|value)"
     r"|\.num_threads( removed|=None|=\d+$)|\.saved_unix_s|\.state\.\d removed|\.state=\{\}"
@@ -47,7 +47,7 @@ def folder(run: RunDirectory) -> Path:
 
 
 def reseal(folder: Path) -> None:
-    """Make the manifest fit what is there now."""
+    """Update the manifest to match the current files."""
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text())
     with Sealing() as sealing:
@@ -56,7 +56,7 @@ def reseal(folder: Path) -> None:
 
 
 def altered(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield a value with one key or item after the other removed, or of another kind."""
+    """Yield copies of a value in which one key or item is removed or replaced by another type."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield f"{name}.{key} removed", {other: value[other] for other in value if other != key}
@@ -74,7 +74,7 @@ def altered(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def load_and_step(run: RunDirectory) -> str | None:
-    """Load and train a step; return in which words that was refused, or None."""
+    """Load the checkpoint and train one step; return the error message, or None."""
     loaded = checkpointer_of(run, seed=2)
     try:
         loaded.load(STEP)
@@ -157,7 +157,7 @@ def test_a_pickle_that_would_run_something_is_refused_without_torchs_advice(
 
 
 def listed_as(folder: Path, name: str, size_bytes: int) -> None:
-    """Name one more file in the manifest."""
+    """Add one file to the manifest."""
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text())
     manifest["files"][name] = {"size_bytes": size_bytes, "sha256": "0" * 64}
@@ -221,7 +221,7 @@ def test_a_file_that_is_larger_than_was_said_is_not_read(
     run: RunDirectory, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (folder / "rank_0.pt").open("r+b") as file:
-        file.truncate(10**13)  # takes no room, and would take hours to sum up
+        file.truncate(10**13)  # a sparse file; computing its checksum would take hours
     summed = []
     real = manifests._sha256_of
     monkeypatch.setattr(manifests, "_sha256_of", lambda file, size: summed.append(size) or real(file, size))
@@ -247,7 +247,7 @@ def test_a_manifest_that_names_too_little_does_not_pass(
 
 
 def test_a_file_that_no_manifest_names_is_not_loaded(run: RunDirectory, folder: Path) -> None:
-    """The random state of another rank, put there afterwards: it might be a link to anything."""
+    """A file that the manifest does not list might be a link to any file."""
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text())
     for name in ("rank_0.pt", "optimizer.pt", "model.safetensors", "state.json"):
@@ -281,14 +281,14 @@ def test_a_reason_that_is_none_does_not_break_the_next_save(
 
 @pytest.fixture
 def shards(tmp_path: Path) -> Path:
-    """Return a folder of pieces."""
+    """Return a folder with a sharded checkpoint."""
     folder = tmp_path / "shards"
     dcp.save({"model": {"weight": torch.arange(6.0)}}, checkpoint_id=folder, no_dist=True)
     return folder
 
 
 def read_shards(folder: Path) -> str:
-    """Return in which words pieces were refused."""
+    """Read the shards and return the error message."""
     with pytest.raises(ValueError, match=r".") as caught:
         sharded_files.read({"model": {"weight": torch.zeros(6)}}, folder)
     assert not BARE.search("".join(traceback.format_exception(caught.value))), "torch's advice"
@@ -304,7 +304,7 @@ def altered_description(folder: Path, change: Callable[[Any], None]) -> None:
 
 @pytest.mark.parametrize("name", ["/dev/zero", "../../x", "/etc/passwd", "a/b", "", None, 3, ".metadata"])
 def test_pieces_lie_in_their_own_folder_only(shards: Path, name: object) -> None:
-    """torch would open whatever path the description names."""
+    """torch would open any path that the metadata names."""
 
     def change(metadata: Any) -> None:
         for piece in metadata.storage_data.values():
@@ -332,7 +332,7 @@ def test_a_description_that_lacks_something_is_told_in_words(shards: Path, name:
             setattr(metadata, name, value)
 
     altered_description(shards, change)
-    if name == "planner_data":  # nothing of it is needed
+    if name == "planner_data":  # not needed for loading
         sharded_files.read({"model": {"weight": torch.zeros(6)}}, shards)
     else:
         assert len(read_shards(shards)) > 20
@@ -350,7 +350,7 @@ def test_a_piece_that_lies_nowhere_is_told_in_words(shards: Path, name: str, val
 
     altered_description(shards, change)
     if (name == "transform_descriptors" and value == "removed") or (name, value) == ("length", 10**12):
-        return  # the same as before; a length is only an upper bound
+        return  # unchanged, or a length that is only an upper bound
     assert len(read_shards(shards)) > 20
 
 

@@ -1,4 +1,4 @@
-"""A checkpoint describes itself: the network, how an input is prepared, and what an output means."""
+"""Tests of the description in a checkpoint: network, preprocessing of inputs, and meaning of outputs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def plugins() -> None:
 
 
 def described(name: str, **values: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
-    """Return the specification, the validation split, the network and the description for a data set."""
+    """Return the data specification, validation split, network and description for a dataset."""
     options = DataOptions(normalise=values.get("normalise", True))
     data = registry.datasets()[name].create(options)
     spec = data.spec()
@@ -91,7 +91,7 @@ def test_columns_have_their_scale_and_their_range_in_their_own_units() -> None:
     assert [column["name"] for column in inputs["columns"]] == inputs["feature_names"]
     rows = validation.inputs * torch.tensor(inputs["std"]) + torch.tensor(inputs["mean"])
     assert inputs["low"] == pytest.approx(rows.amin(0).tolist())
-    assert 4 < inputs["low"][0] < inputs["high"][0] < 8  # centimetres
+    assert 4 < inputs["low"][0] < inputs["high"][0] < 8  # in centimetres
 
 
 def test_texts_become_the_same_tokens() -> None:

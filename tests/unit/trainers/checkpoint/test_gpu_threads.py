@@ -1,4 +1,4 @@
-"""Threads beside training: on a GPU machine each keeps to its own rank's GPU, or asks for none."""
+"""On a GPU machine, each background thread uses only the GPU of its rank, or none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECOND_GPU = torch.device("cuda", 1)
 
 @pytest.fixture
 def chosen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, torch.device]]:
-    """Return which thread has chosen which GPU; there is none here."""
+    """Return the list of (thread name, device) pairs passed to `set_device`; no GPU is needed."""
     found: list[tuple[str, torch.device]] = []
     monkeypatch.setattr(
         torch.cuda, "set_device", lambda device: found.append((threading.current_thread().name, device))
@@ -32,21 +32,21 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, torch.device]]:
 
 
 class IdleTelemetry(Telemetry):
-    """Telemetry that has nothing to sample."""
+    """Telemetry without samples."""
 
     def _sample_until_stopped(self) -> None:
-        """Do nothing."""
+        """Return immediately."""
 
 
 class IdleWriter:
-    """Stands for what writes; `done` is told."""
+    """A stand-in for the checkpoint writer."""
 
     def write(self, _snapshot: Any) -> None:
-        """Write nothing."""
+        """Discard the snapshot."""
 
 
 def idle_checkpointer(world: World) -> Checkpointer:
-    """Return a checkpointer of which only the bodies of its threads can be called."""
+    """Return a checkpointer on which only the thread functions can be called."""
     subject = Checkpointer.__new__(Checkpointer)
     subject._world = world
     subject._writer = IdleWriter()  # type: ignore[assignment]
@@ -80,7 +80,7 @@ def test_on_the_cpu_no_thread_chooses_a_gpu(chosen: list[tuple[str, torch.device
 def test_pieces_are_written_and_gathered_without_a_word_to_cuda(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They lie on the host; torch's loader for GPUs would make a context on the first one."""
+    """Shards are in host memory; torch's GPU loader would create a CUDA context on the first GPU."""
     asked: list[str] = []
 
     def refuse(*_: Any, **__: Any) -> None:
@@ -91,7 +91,7 @@ def test_pieces_are_written_and_gathered_without_a_word_to_cuda(
     monkeypatch.setattr(torch.cuda, "_lazy_init", refuse)
     for name in ("current_device", "current_stream", "synchronize", "set_device"):
         monkeypatch.setattr(torch.cuda, name, refuse)
-    assert filesystem._OverlappingCpuLoader.__name__  # the one that would be taken
+    assert filesystem._OverlappingCpuLoader.__name__  # torch would choose this loader
     state = {"model": {"weight": torch.arange(6.0).view(2, 3)}, "optimizer": {"weight.step": torch.ones(())}}
     sharded_files.write(state, tmp_path / "shards", None)
     weights = sharded_files.gather_weights(tmp_path / "shards")

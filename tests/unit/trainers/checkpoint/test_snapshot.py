@@ -1,4 +1,4 @@
-"""The copies of a state in host memory: how much is pinned, when, and what is written of them."""
+"""Tests of state copies in host memory: pinned memory, its timing, and the written content."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from trainers.checkpoint.snapshot import HostCopies
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 
-# Just above powers of two, where torch's own pinned memory takes nearly twice as much.
+# Just above powers of two, where torch's own pinned allocator takes nearly twice the size.
 SIZES = (4_100, 70_000, 1_050_000, 3, 0)
 
 
 class Cuda:
-    """Stands for the CUDA runtime: what is registered with it, by address."""
+    """A stand-in for the CUDA runtime that records registered memory by address."""
 
     def __init__(self, answer: int = 0) -> None:
         self.answer = answer

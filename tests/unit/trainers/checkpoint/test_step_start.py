@@ -1,4 +1,4 @@
-"""A step that is left in its middle: what was drawn and counted in it is put back."""
+"""When a step is interrupted, its random state and counters are restored."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_only_a_long_step_of_several_batches_can_be_left(
 
 
 class Steps(NullObserver):
-    """Counts how often a step went on in its middle."""
+    """Counts how often an interrupted step continues."""
 
     num_going_on = 0
 
@@ -80,7 +80,7 @@ class Steps(NullObserver):
 
 
 def job_that_hears(command: Command, monkeypatch: pytest.MonkeyPatch, *, stops: bool) -> SimpleNamespace:
-    """Return a job in the middle of a step, to which somebody says this; a stop may be refused."""
+    """Return a job that receives a command in mid-step. If `stops` is False, the stop is rejected."""
     heard = iter([command, None])
     job = SimpleNamespace(
         meter=SimpleNamespace(should_leave_step=lambda: True, report=lambda: next(heard)),

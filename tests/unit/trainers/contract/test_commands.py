@@ -1,4 +1,4 @@
-"""What a run can be asked: as a line of a file, as numbers between the ranks, and from a person."""
+"""Tests of commands to a run: as lines of a file, as numbers between ranks, and as user input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configuration: defaults, and every kind of value that must not get through."""
+"""Tests of the configuration: defaults, and rejection of every kind of invalid value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainers.contract.config import Config, ConfigError
 
 
 def problem_of(**raw: Any) -> config.Problem:
-    """Return the one problem of a configuration."""
+    """Return the only problem of a configuration."""
     with pytest.raises(ConfigError) as caught:
         config.parse(raw)
     (problem,) = caught.value.problems

@@ -1,4 +1,4 @@
-"""The contract between the halves is frozen: what is compared here is what others read from disk."""
+"""The contract between the GUI and training is frozen: these values are read from disk by other programs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DECISION = (
 
 
 def contract() -> dict[str, Any]:
-    """Return everything that others rely on, as JSON values."""
+    """Return the entire contract as JSON values."""
     run = rundir.RunDirectory(Path("run"))
     status = rundir.Status(state="queued")
     return {

@@ -1,4 +1,4 @@
-"""Whole events are told from damaged ones; one damaged line costs only itself, and is said."""
+"""Tests of the event check: a damaged line is reported and does not affect other events."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_line_that_is_no_event_is_none(line: bytes) -> None:
 
 @pytest.fixture
 def damaged(tmp_path: Path) -> RunDirectory:
-    """Return a run of 30 steps and an evaluation; the line of step 20 says nothing, that of 25 no number."""
+    """Return a run of 30 steps and an evaluation; line 20 is garbage, line 25 lacks its loss."""
     run = create_run(tmp_path)
     write_events(run, [*steps(1, 30), evaluation(30, 0.5, 31.0)])
     lines = run.events.read_bytes().splitlines(keepends=True)

@@ -1,4 +1,4 @@
-"""Both ways to write an event say the same, whatever is in it."""
+"""Both serializers write the same line for every event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The event file: numbering, half-written lines, numbers JSON has no word for, and full disks."""
+"""Tests of the event file: numbering, partial lines, numbers without a JSON form, and full disks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainers.contract.events import EventFile
 
 
 def note(text: str, time_unix_s: float = 1.0) -> tuple[float, str, dict[str, str]]:
-    """Return one small event, the way a writer hands it over."""
+    """Return one small event in the form that writers pass to the file."""
     return time_unix_s, "state", {"state": "running", "reason": text}
 
 
@@ -146,7 +146,7 @@ def test_lone_surrogate_from_a_strange_file_name_does_not_stop_the_writer(tmp_pa
     file = EventFile(tmp_path / "events.jsonl")
     file.append([note(text)])
     file.close()
-    # Nobody else takes half a pair: it is marked.
+    # Other readers reject a lone surrogate, so it is replaced by U+FFFD.
     assert events.read(tmp_path / "events.jsonl")[0][0]["reason"] == "/runs/\ufffd/x"
 
 
@@ -173,7 +173,7 @@ file.close()
 
 
 def test_write_that_fails_leaves_all_or_nothing_and_no_gap(tmp_path: Path, repository: Path) -> None:
-    """A file size limit cuts the write off in the middle of a batch."""
+    """A file size limit truncates the write in the middle of a batch."""
     path = tmp_path / "events.jsonl"
     command = [sys.executable, "-c", WRITE_AGAINST_A_LIMIT, str(path)]
     ended = subprocess.run(command, cwd=repository, capture_output=True, text=True, timeout=120, check=False)
@@ -185,7 +185,10 @@ def test_write_that_fails_leaves_all_or_nothing_and_no_gap(tmp_path: Path, repos
 
 
 def test_full_disk_leaves_whole_lines_that_are_never_taken_back_and_no_gap(small_disk: Path) -> None:
-    """A page may have shown them already; without room for one of them it is an error."""
+    """Complete lines stay in the file, because a page may have shown them.
+
+    If not even one line fits, the append raises an error.
+    """
     file = EventFile(small_disk / "events.jsonl")
     file.append([note("before")])
     ballast = small_disk / "ballast"

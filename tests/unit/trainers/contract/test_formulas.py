@@ -1,4 +1,4 @@
-"""Formulas of plug-ins: what they give, and that nothing but arithmetic over fields gets through."""
+"""Tests of plug-in formulas: their values, and rejection of everything except arithmetic on fields."""
 
 from __future__ import annotations
 

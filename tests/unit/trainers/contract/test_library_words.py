@@ -1,4 +1,4 @@
-"""What libraries advise is not passed on: some of it is dangerous, and none is for a page."""
+"""Advice in error messages of libraries is not shown to users, because parts of it are unsafe."""
 
 from __future__ import annotations
 

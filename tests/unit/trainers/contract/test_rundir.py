@@ -1,4 +1,4 @@
-"""The run directory: who owns it, what state it is truly in, and ids that lead nowhere else."""
+"""Tests of the run directory: its lock, its actual state, and rejection of ids that escape the folder."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ sys.stdin.read()
 
 @contextmanager
 def lock_held_elsewhere(run: RunDirectory, repository: Path) -> Iterator[subprocess.Popen[str]]:
-    """Let another process own the run."""
+    """Let another process hold the lock of the run."""
     command = [sys.executable, "-c", HOLD_THE_LOCK, str(run.path)]
     with subprocess.Popen(
         command, cwd=repository, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -63,7 +63,7 @@ def test_lock_is_seen_by_others_and_cannot_be_taken_twice(run: RunDirectory, rep
 
 
 def test_looking_at_the_lock_never_keeps_an_owner_from_it(run: RunDirectory) -> None:
-    """Readers hold the lock shared for microseconds; taking it waits for that."""
+    """Readers hold the shared lock for microseconds; an owner waits until they release it."""
     run.lock.touch()
     done = threading.Event()
 
@@ -366,7 +366,7 @@ def test_command_after_one_that_a_full_disk_cut_short_is_a_line_of_its_own(run: 
 
 
 def test_what_is_being_saved_is_counted_also_in_the_moment_it_gets_its_name(run: RunDirectory) -> None:
-    """A supervisor asks while a run stops: an error there would end it, and the run would be lost."""
+    """The supervisor reads the size while a run stops; an error would end the supervisor and lose the run."""
     aside, final = run.checkpoints / ".step_5.partial", run.checkpoints / "step_5"
     (aside / "shards").mkdir(parents=True)
     (aside / "shards" / "0.bin").write_bytes(b"x" * 10)

@@ -1,4 +1,4 @@
-"""Loading: the same batches whether the data lies beside the model or is carried over by workers."""
+"""Batches are the same whether the data is on the model's device or is loaded by worker processes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_workers_bring_the_same_batches_as_indexing() -> None:
 
 
 class ByWhom(TensorSplit):
-    """Samples that tell which process has picked them."""
+    """Samples whose targets are the id of the process that loaded them."""
 
     def batch(self, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return super().batch(indices)[0], torch.full_like(indices, os.getpid())
@@ -89,7 +89,7 @@ def test_workers_stay_for_all_epochs_also_after_one_that_was_left() -> None:
 def test_data_lies_where_those_who_read_it_can(
     values: dict[str, Any], place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A loader's worker process cannot read what lies on a GPU; no GPU is needed to decide it."""
+    """A loader's worker process cannot read GPU memory; this test needs no GPU."""
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**9, 10**9))
     spec = DataSpec(**{**vars(spec_of(IMAGE_CLASSIFICATION, 3)), "num_bytes": 1000})
     assert build.data_device(Config(**values), spec, torch.device("cuda")).type == place

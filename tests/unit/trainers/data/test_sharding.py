@@ -1,4 +1,4 @@
-"""Sharding: every sample exactly once an epoch, and weights that make DDP's mean the global one."""
+"""Tests of sharding: each sample once per epoch, and weights that make DDP's mean the global mean."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainers.data.loading import MicroBatch, ShardedBatches, steps_per_epoch
 CASES = [
     # samples, batch per rank, ranks
     (64, 8, 2),
-    (65, 8, 2),  # the last global batch is one sample: rank 1 gets none of it
+    (65, 8, 2),  # the last global batch has one sample and rank 1 has none
     (71, 8, 2),  # 7 left: four and three
     (100, 7, 3),
     (5, 4, 8),  # fewer samples than ranks
@@ -45,7 +45,7 @@ def shards(
 
 
 def counted(shard: MicroBatch) -> list[int]:
-    """Return the samples of a shard that count."""
+    """Return the samples of a shard that have a weight above 0."""
     return shard.indices.tolist() if shard.weight > 0 else []
 
 
@@ -77,7 +77,7 @@ def test_all_ranks_take_the_same_number_of_steps_and_none_has_an_empty_batch(
 def test_weighted_mean_over_ranks_is_the_mean_over_the_global_batch(
     num_samples: int, batch_size: int, world_size: int
 ) -> None:
-    """What DDP does with the gradients of `loss * weight`, done here with numbers."""
+    """Compute DDP's average of the gradients of `loss * weight`, with plain numbers."""
     values = torch.arange(num_samples, dtype=torch.float64) ** 1.5
     for step in zip(*shards(num_samples, batch_size, world_size), strict=True):
         of_ranks = [values[shard.indices].mean() * shard.weight for shard in step]

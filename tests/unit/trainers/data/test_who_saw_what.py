@@ -1,4 +1,4 @@
-"""The page's torch-free rule of who sees which sample gives what the training side's sampler gives."""
+"""The torch-free rule that assigns samples to ranks agrees with the sampler used in training."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_order_of_many_samples_is_the_one_torch_shuffles() -> None:
 
 
 def loaded(sampling: Sampling, dealing: Dealing, epoch: int, last_step: int | None = None) -> Iterator[Look]:
-    """Yield what the ranks of one start load of an epoch, from the step it begins there."""
+    """Yield the samples of an epoch that each rank loads, from the first step of this start."""
     is_alone = sampling.mistake == NO_SAMPLER
     first = dealing.samples_in_epoch if epoch == dealing.epoch else 0
     for replica in range(dealing.num_replicas):
@@ -72,7 +72,7 @@ def by_rule(sampling: Sampling, epoch: int) -> list[Look]:
 CASES = [
     # samples, batch, accumulated, ranks
     (64, 8, 1, 2),
-    (65, 8, 1, 2),  # the last global batch is one sample
+    (65, 8, 1, 2),  # the last global batch has one sample
     (71, 8, 1, 2),
     (100, 7, 1, 3),
     (100, 7, 3, 2),  # with accumulation the last step has fewer micro-batches

@@ -1,4 +1,4 @@
-"""The bundled data: what is said of it is so, and training and validation share nothing."""
+"""Bundled datasets match their descriptions, and training and validation splits are disjoint."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ USUAL = DataOptions()
 
 
 def digits() -> Digits:
-    """Return the digits as configured by default."""
+    """Return the digits dataset with default options."""
     return Digits(USUAL)
 
 
@@ -91,7 +91,7 @@ def test_austen_survives_the_round_trip_through_numbers() -> None:
 
 
 def test_austen_in_a_trained_models_own_tokens_is_the_same_text() -> None:
-    """The stand-in tokenizer has one token for each character, a thousand further on."""
+    """The fake tokenizer maps each character to its code point plus 1000."""
 
     class Shifted:
         vocabulary_size = 70_000

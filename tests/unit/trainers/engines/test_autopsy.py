@@ -1,4 +1,7 @@
-"""The autopsy: what torchrun leaves behind, told in plain words. The shapes below are torch 2.13's own."""
+"""Tests of failure diagnosis from the files that torchrun leaves.
+
+The formats below are those of torch 2.13.
+"""
 
 from __future__ import annotations
 
@@ -61,8 +64,8 @@ TIMED_OUT = (
     "Timed out waiting 60000ms for recv operation to complete"
 )
 
-# Samples of log ends, written after the messages in torch's ProcessGroupNCCL.cpp, CUDAException.cpp and
-# NCCL's transport; none was taken from a machine with a GPU.
+# Ends of logs, modelled on messages in torch's ProcessGroupNCCL.cpp and CUDAException.cpp and in NCCL's
+# transport; none was recorded on a GPU machine.
 SAMPLE_START = "05:09:31 rank {rank}: process 430{rank}, rank {rank} of 2, on cuda:{rank}\n"
 SAMPLE_WATCHDOG = (
     "[rank{rank}]:[E1121 05:10:00.1 ProcessGroupNCCL.cpp:2057] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] "
@@ -93,7 +96,7 @@ SAMPLE_FORCED = (
 
 
 class Remains:
-    """What a failed run leaves in its logs folder."""
+    """The log files of a failed run."""
 
     def __init__(self, folder: Path) -> None:
         self.run = rundir.create(folder, Config(nproc_per_node=2))
@@ -101,26 +104,29 @@ class Remains:
         self.folder = self.run.logs / "torchrun"
 
     def summary(self, first: int, first_code: int, others: dict[int, int] | None = None) -> None:
-        """Write the summary torchrun ends with."""
+        """Write torchrun's final summary."""
         blocks = "".join(OTHER.format(rank=rank, code=code) for rank, code in (others or {}).items())
         text = SUMMARY.format(first=first, first_code=first_code, others=blocks or "  <NO_OTHER_FAILURES>\n")
         self.log.write_text(text)
 
     def error_file(self, rank: int, message: str, timestamp: int = 100, folder: str = "torchrun") -> None:
-        """Write the error file of one rank, as `record` does; torchrun counts those of a machine from 0."""
+        """Write the error file of one rank, as `record` does.
+
+        torchrun numbers the ranks of each machine from 0.
+        """
         path = self.run.logs / folder / "none_abc123" / "attempt_0" / str(rank) / "error.json"
         path.parent.mkdir(parents=True)
         about = {"py_callstack": f"Traceback of rank {rank}", "timestamp": str(timestamp)}
         path.write_text(json.dumps({"message": {"message": message, "extraInfo": about}}))
 
     def log_end(self, rank: int, why: str) -> None:
-        """Add to a rank's log what NCCL's watchdog says before it aborts."""
+        """Append the messages that NCCL's watchdog prints before it aborts."""
         sample = SAMPLE_START + SAMPLE_WATCHDOG + SAMPLE_TERMINATE
         with self.run.rank_log(rank).open("a") as log:
             log.write(sample.format(rank=rank, why=why.format(rank=rank)))
 
     def explain(self, exit_code: int = 1) -> Cause:
-        """Ask for the cause."""
+        """Return the diagnosed cause."""
         return diagnosis.explain_end(self.run, self.log, self.folder, exit_code)
 
 
@@ -378,7 +384,7 @@ FULL = "torch.OutOfMemoryError: CUDA out of memory. GPU 1 has a total capacity o
 
 
 def test_gpus_in_messages_have_the_index_that_the_machine_gives_them(remains: Remains) -> None:
-    """torch counts within CUDA_VISIBLE_DEVICES; which GPUs these are, the ranks have reported."""
+    """torch's GPU indices are relative to CUDA_VISIBLE_DEVICES; the ranks report the physical ones."""
     remains.summary(1, 1)
     remains.error_file(1, FULL)
     assert "GPU 1 has" in remains.explain().message, "nothing better is known"
@@ -448,7 +454,7 @@ def test_rank_that_torchrun_ended_is_not_blamed_for_one_that_left(remains: Remai
 
 
 def test_what_other_machines_know_of_their_ranks_is_the_cause(remains: Remains) -> None:
-    """Rank 0 sees a closed connection; the torchrun of rank 1 has written why."""
+    """Rank 0 sees a closed connection; torchrun of rank 1 has recorded the reason."""
     config = Config(num_nodes=2, nproc_per_node=1)
     json_files.write_json_atomically(remains.run.config, config.to_json())
     remains.summary(0, 1)

@@ -1,4 +1,4 @@
-"""Who waits in which collective for whom, and what torch's flight recorder looks like here."""
+"""Tests of which ranks are missing from a collective, and of the data in torch's flight recorder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OTHER_SIZE = Collective(number=2, name="all-reduce", dtype="float32", num_bytes=
 
 
 def view(newest: Collective | None, unfinished: Collective | None = None, num_ranks: int = 3) -> list[Group]:
-    """Return what a rank says whose only group is of all ranks."""
+    """Return the groups of a rank that belongs to one group of all ranks."""
     return [Group(name="0", ranks=tuple(range(num_ranks)), newest=newest, unfinished=unfinished)]
 
 
@@ -70,7 +70,7 @@ def test_behind_is_a_rank_whose_gpu_lacks_gradients_that_others_have() -> None:
 
 @pytest.fixture
 def lone_group(tmp_path: Path) -> Iterator[None]:
-    """A process group of one rank, which finishes what it begins."""
+    """A process group of one rank, whose collectives always complete."""
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1, timeout=timedelta(seconds=60))
     yield
@@ -79,12 +79,18 @@ def lone_group(tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.usefixtures("lone_group")
 def test_torchs_own_recorder_says_what_was_entered_and_left() -> None:
-    """A pin: where torch changes its private function, this fails, and hangs are told without it."""
+    """Pins a private API of torch.
+
+    If torch changes it, this test fails and hangs are reported without collectives.
+    """
     dist.all_reduce(torch.zeros(250_000))
     dist.broadcast(torch.zeros(3, dtype=torch.int64), 0)
 
     def retired() -> Sequence[Group] | None:
-        """Gloo's own thread says that a collective is over, shortly after whoever waited for it went on."""
+        """Return the groups once all collectives are retired.
+
+        Gloo's own thread retires a collective shortly after `wait` returns.
+        """
         found = flight_recorder.recorded_groups()
         assert found is not None
         return None if any(group.unfinished for group in found) else found

@@ -1,4 +1,4 @@
-"""When a run hangs: the rule, with made-up beats, clocks and processes."""
+"""Tests of hang detection, with simulated heartbeats, clocks and processes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from trainers.machine import processes
 from trainers.machine.processes import Effort
 
 LIMIT_S = 20.0
-IDLE = 0.01  # of a core: what a rank that waits takes
+IDLE = 0.01  # CPU use of a waiting rank, in cores
 
 
 class Job:
-    """Two ranks as the supervisor sees them; time passes second by second."""
+    """Two ranks as the supervisor sees them; time advances in steps of one second."""
 
     def __init__(self, num_ranks: int = 2) -> None:
         self.watches = [RankWatch(rank) for rank in range(num_ranks)]
@@ -62,7 +62,7 @@ class Job:
         return find_suspicion(self.watches, LIMIT_S)
 
     def pass_seconds(self, seconds: int, **how: tuple[int, ...]) -> tuple[int, Suspicion | None]:
-        """Return after how many seconds something was suspected, and what."""
+        """Advance the time until there is a suspicion; return the number of seconds and the suspicion."""
         for second in range(1, seconds + 1):
             found = self.pass_second(**how)  # type: ignore[arg-type]
             if found is not None:
@@ -83,7 +83,7 @@ def test_every_rank_waits_is_a_hang_at_the_limit() -> None:
 
 
 def test_stopped_rank_is_the_one_whatever_the_others_do() -> None:
-    """Ranks on GPUs spin while they wait: they look busy."""
+    """Ranks on GPUs spin while they wait, so they appear busy."""
     job = Job()
     job.pass_second(beating=(0, 1))
     second, found = job.pass_seconds(60, stopped=(1,), working=(0,))
@@ -96,13 +96,13 @@ def test_long_step_of_a_rank_that_is_at_work_is_none_while_the_other_waits(how: 
     job = Job()
     _, found = job.pass_seconds(int(LIMIT_S), **{how: (0,)})
     assert found is None
-    # Rank 1 waits for it; where it stands tells that it does.
+    # Rank 1 waits for rank 0, which its stack shows.
     _, found = job.pass_seconds(60, **{how: (0,)})
     assert found == Suspicion(ranks=(1,), is_certain=False)
 
 
 def test_now_and_then_some_work_is_work() -> None:
-    """On a crowded machine a rank gets little of a core."""
+    """On a busy machine a rank gets a small share of a core."""
     job = Job()
     for _ in range(40):
         job.pass_second(working=(0, 1))
@@ -201,7 +201,10 @@ def test_ranks_at_work_are_those_that_beat_or_work_and_none_where_one_is_stopped
 
 
 def ended_by_force_after(*, beats_every_s: int | None, until_s: int) -> int | None:
-    """Return when a run is forced that somebody wants to stop, and whose hosts sleep between their beats."""
+    """Return the time at which a stop request is enforced.
+
+    The ranks are on GPUs, and their hosts sleep between beats.
+    """
     job, escalation = Job(), Escalation(0.0)
     job.is_on_gpu = True
     job.pass_second(beating=(0, 1))
@@ -271,7 +274,8 @@ def test_question_is_answered_by_those_who_listen_and_what_is_too_long_is_not_sa
 
 
 def test_effort_tells_work_from_waiting_and_knows_a_stopped_process() -> None:
-    # It works until it is stopped: how much work lasts long enough to be seen is another on each machine.
+    # The program is busy until it is killed, because the duration of a fixed amount of work depends on the
+    # machine.
     program = "print('waiting', flush=True)\ninput()\nwhile True:\n    pass"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", program], text=True, **pipes) as process:

@@ -1,4 +1,4 @@
-"""A log without end: its end stays, its writer goes on, and it says what is missing."""
+"""A log above the size limit keeps its end and reports the missing part; its writer is not affected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Notifications: what is said, to whom it is not said, and that no failure does harm or shows an address."""
+"""Tests of notifications:
+
+their text, their recipients, and failures that do no harm and reveal no address.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ ADDRESS = f"json://127.0.0.1:9/{SECRET}"
 
 @pytest.fixture
 def run(run: RunDirectory) -> RunDirectory:
-    """Return a run directory as the page leaves it."""
+    """Return a run directory as the page creates it."""
     json_files.write_json_atomically(run.config, Config(name="my run").to_json())
     run.logs.mkdir()
     return run
@@ -46,7 +49,7 @@ def test_sentence_has_name_state_reason_and_the_best_evaluation(run: RunDirector
     evaluations(run, (10, 0.5), (20, 0.91234), (30, 0.8))
     said = notify.sentence(run, "finished", "All 30 steps done.")
     assert said == "my run finished: All 30 steps done. Best accuracy: 0.9123 at step 20."
-    evaluations(run, (20, 0.7))  # resumed from step 10: what came after it is not the run's any more
+    evaluations(run, (20, 0.7))  # resumed from step 10: later evaluations of the first start do not count
     assert notify.sentence(run, "finished", "Done.").endswith("Best accuracy: 0.7 at step 20.")
 
 
@@ -72,7 +75,10 @@ def test_nothing_is_started_where_there_is_nobody_to_tell(
 
 
 class FakeApprise:
-    """The part of apprise that is used: knows addresses of json:// only, and takes texts or not."""
+    """The part of apprise that is used:
+
+    accepts json:// addresses only, and delivers messages if `takes` is True.
+    """
 
     takes = True
     sent: ClassVar[list[str]] = []
@@ -120,7 +126,7 @@ def test_without_the_package_sending_says_so(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def finish(run: RunDirectory, monkeypatch: pytest.MonkeyPatch, code: str) -> list[dict[str, Any]]:
-    """Let a run finish whose notifications are sent by this code; return its events."""
+    """Finish a run whose notifications are sent by this code; return its events."""
     monkeypatch.setenv(notify.VARIABLE, ADDRESS)
     started = subprocess.run
 

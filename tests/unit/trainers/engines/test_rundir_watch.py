@@ -1,4 +1,4 @@
-"""A run whose directory is deleted or moved notices it, and nothing else is taken for that."""
+"""A run detects that its directory was deleted or moved, without false positives."""
 
 from __future__ import annotations
 

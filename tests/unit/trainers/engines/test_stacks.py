@@ -1,4 +1,7 @@
-"""Where ranks stand: read from what py-spy and faulthandler say, and who of them hangs."""
+"""Tests of stack traces of ranks:
+
+parsing the output of py-spy and faulthandler, and finding the hung rank.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ WRITING = Frame(file=f"{REPOSITORY}/trainers/checkpoint/checkpoint_writer.py", l
 
 
 def standing(*frames: Frame, other: tuple[Frame, ...] = ()) -> Stacks:
-    """Return the stacks of a rank whose main thread stands in the first of these calls."""
+    """Return the stacks of a rank whose main thread has these frames, innermost first."""
     threads = [Thread(name="MainThread", frames=frames)]
     if other:
         threads.append(Thread(name="checkpoint-writer", frames=other))
@@ -49,7 +52,7 @@ def standing(*frames: Frame, other: tuple[Frame, ...] = ()) -> Stacks:
 
 
 def watches(*stopped: int, num_ranks: int = 2) -> list[RankWatch]:
-    """Return what was seen of ranks that are silent for 20 s; some are stopped."""
+    """Return the watches of ranks that have been silent for 20 s; some are stopped."""
     found = []
     for rank in range(num_ranks):
         beat = Beat(count=9, pid=1, step=4 + rank, doing=COMPUTING)
@@ -92,7 +95,7 @@ def test_rank_waits_for_the_others_where_nothing_of_its_own_lies_between(
 
 
 def line_of(path: Path, words: str) -> int:
-    """Return the number of the line of a file that has these words."""
+    """Return the number of the line that contains these words."""
     return next(n for n, line in enumerate(path.read_text().splitlines(), 1) if words in line)
 
 
@@ -105,7 +108,7 @@ def line_of(path: Path, words: str) -> int:
     ],
 )
 def test_line_that_reads_from_the_device_waits_for_it(file: str, words: str, waits: bool) -> None:
-    """What reads is compiled, so that the innermost call on the stack is this line's."""
+    """The read is a compiled function, so the innermost Python frame is this line."""
     path = REPOSITORY / file
     reading = Frame(file=str(path), line=line_of(path, words), function="f")
     assert standing(reading, IN_LOOP).is_waiting is waits
@@ -160,7 +163,7 @@ def test_ranks_that_wait_for_each_other_are_all_named() -> None:
 
 
 def test_ranks_at_one_line_are_not_said_to_disagree() -> None:
-    """As while their network is down: both stand in the same collective of the same step."""
+    """Both ranks are in the same collective of the same step, as during a network failure."""
     there = {rank: standing(IN_BACKWARD, IN_LOOP) for rank in (0, 1)}
     cause = hang_watch.describe((0, 1), watches(), there)
     assert "at the same line" in cause.message
@@ -219,7 +222,7 @@ def test_rank_that_takes_a_core_is_at_work_unless_it_waits_for_its_gpu(
 def test_stacks_that_tell_of_work_are_read_at_once(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each waits until all are read at the same time; one by one the barrier would break."""
+    """Each reader waits until all four run concurrently; sequential reads would break the barrier."""
     all_read = threading.Barrier(4)
 
     def fake_read_at_once(_pid: int) -> Stacks:
@@ -261,7 +264,7 @@ DEADLOCK = Suspicion(ranks=(), is_certain=False, may_be_deadlock=True)
 
 
 def view(newest: Collective, *, is_in_it: bool = True, num_ranks: int = 3, name: str = "0") -> Group:
-    """Return what a rank knows of a group of all ranks."""
+    """Return a rank's view of a group of all ranks."""
     ranks = tuple(range(num_ranks))
     return Group(name=name, ranks=ranks, newest=newest, unfinished=newest if is_in_it else None)
 
@@ -298,7 +301,7 @@ def test_rank_that_waits_in_another_group_is_the_one_the_many_wait_for() -> None
 def test_rank_whose_launch_queue_is_full_is_not_blamed_beside_the_one_that_never_came(
     is_certain: bool,
 ) -> None:
-    """Rank 0 launched the next step's work and blocks in the model; rank 1 sleeps before the collective."""
+    """Rank 0 has launched the next step and blocks in the model; rank 1 sleeps before the collective."""
     there = {0: standing(IN_LINEAR, IN_LOOP), 1: standing(ASLEEP, IN_LOOP)}
     views = {
         0: [view(ALL_REDUCE, num_ranks=2)],
@@ -335,7 +338,10 @@ def test_a_rank_whose_launch_queue_is_full_is_not_at_work_when_stop_asks(
 
 
 def test_slow_work_on_gpus_is_no_deadlock() -> None:
-    """All have entered the same, and their GPUs have not come to it yet; or one may still come."""
+    """All ranks have entered the same collective and their GPUs have not reached it.
+
+    Or one rank may still enter it.
+    """
     there = {rank: standing(IN_SYNCHRONIZE, IN_LOOP) for rank in range(3)}
     same = {rank: [view(ALL_REDUCE)] for rank in range(3)}
     assert hang_watch.culprits_of(DEADLOCK, watches(num_ranks=3), there, same) == ()
@@ -347,7 +353,7 @@ def test_slow_work_on_gpus_is_no_deadlock() -> None:
 
 
 def test_a_kernel_that_never_ends_is_told_by_what_its_gpu_has_not_computed() -> None:
-    """All hosts stand alike and have entered the same: only how far their GPUs are tells them apart."""
+    """All hosts have the same stack and are in the same collective; only the progress of the GPUs differs."""
     there = {rank: standing(IN_SYNCHRONIZE, IN_LOOP) for rank in range(2)}
     same = {rank: [view(ALL_REDUCE, num_ranks=2)] for rank in range(2)}
     seen, everybody = watches(), Suspicion(ranks=(0, 1), is_certain=True)
@@ -377,7 +383,7 @@ def test_rank_that_never_came_is_named_with_what_it_missed() -> None:
 
 
 def test_of_two_that_wait_for_each_other_both_are_named_as_missing() -> None:
-    """The all-reduce in shared memory is unknown to torch: its barrier alone would blame the wrong rank."""
+    """torch does not know the all-reduce in shared memory; its barrier alone would blame the wrong rank."""
     in_gradients = Frame(file="/x/trainers/parallel/shared_all_reduce.py", line=157, function="_wait_for")
     there = {0: standing(in_gradients, IN_LOOP), 1: standing(IN_BARRIER, IN_LOOP)}
     views = {1: [view(ALL_REDUCE, num_ranks=2)], 0: [view(BEFORE, is_in_it=False, num_ranks=2)]}

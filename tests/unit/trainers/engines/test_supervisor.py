@@ -1,4 +1,4 @@
-"""The supervisor's decisions, with no process behind them: what a run ended as."""
+"""Tests of the supervisor's decisions without processes: the final state of a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trainers.files import json_files
 
 @pytest.fixture
 def run(run: RunDirectory) -> RunDirectory:
-    """Return a run directory as the page leaves it."""
+    """Return a run directory as the page creates it."""
     json_files.write_json_atomically(run.config, Config().to_json())
     run.logs.mkdir()
     return run
@@ -38,7 +38,7 @@ def say(run: RunDirectory, *states: str) -> None:
 
 
 def conclude(run: RunDirectory, exit_code: int, *states: str, hang: Cause | None = None) -> rundir.Status:
-    """Return the final status of a run that said these states and ended with this exit code."""
+    """Return the final status of a run that reported these states and ended with this exit code."""
     subject = Supervisor(run, None)
     subject._guard.fatal = hang
     say(run, *states)
@@ -60,7 +60,7 @@ def test_crash_on_the_way_out_takes_a_good_end_not_back(run: RunDirectory, state
 
 
 def test_rank_that_crashes_after_a_stop_request_is_a_failure_that_is_told(run: RunDirectory) -> None:
-    """The stop was asked for but never carried out: nothing was saved."""
+    """The stop was requested but never carried out, so nothing was saved."""
     (run.logs / "torchrun.log").write_text(
         "      rank      : 1 (local_rank: 1)\n      exitcode  : -9 (pid: 7)\n"
     )
@@ -205,7 +205,7 @@ def test_run_that_is_stopped_while_it_starts_ends_without_a_warning(
 def guarded(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch, *states: str
 ) -> tuple[FakeTorchrun, Callable[[], None], Supervisor]:
-    """Return a supervisor of a run in this state, its torchrun, and what lets its guard use force."""
+    """Return the torchrun, a function that lets the guard act, and the supervisor of a run in this state."""
     pass_time(monkeypatch, 0.0)
     subject, torchrun, tree = Supervisor(run, None), FakeTorchrun(), FakeTree()
     say(run, *states)

@@ -1,4 +1,7 @@
-"""torchrun with its imports done: when it forks its ranks, how it is asked to, and where it cannot."""
+"""Tests of torchrun with preloaded imports:
+
+when it forks its ranks, its arguments, and unsupported platforms.
+"""
 
 from __future__ import annotations
 
@@ -66,11 +69,11 @@ def test_torchrun_itself_takes_the_arguments_as_they_were_meant() -> None:
 
 @pytest.fixture
 def given_to_torchrun(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
-    """Return what torchrun was started with, where it would have been."""
+    """Return the arguments of each torchrun call, without running torchrun."""
     given: list[list[str]] = []
     monkeypatch.setattr(torch.distributed.run, "main", given.append)
     monkeypatch.setattr(lifeline, "die_with_parent", lambda _: None)
-    monkeypatch.setattr(ProcessContext, "join", ProcessContext.join)  # is put back with this
+    monkeypatch.setattr(ProcessContext, "join", ProcessContext.join)  # restored with this fixture
     monkeypatch.setattr(sys, "argv", ["launch", str(os.getppid()), *COMMAND])
     for name in (lifeline.COMMAND_PID, "OMP_NUM_THREADS"):
         monkeypatch.setenv(name, "")
@@ -114,7 +117,7 @@ def test_a_gpu_that_only_torch_sees_is_left_alone(
 def test_the_end_of_every_rank_is_told_though_torchrun_names_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(ProcessContext, "join", ProcessContext.join)  # as it was, after this test
+    monkeypatch.setattr(ProcessContext, "join", ProcessContext.join)  # restored after this test
     fork_server.note_every_end()
     ranks = torch.multiprocessing.start_processes(_end_with, args=([1, 9],), nprocs=2, join=False)
     for process in ranks.processes:

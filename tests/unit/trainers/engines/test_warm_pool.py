@@ -1,4 +1,4 @@
-"""When ranks stand by and when they are let go, with a process that only listens in their place."""
+"""Tests of when standby ranks are started and stopped, with a listening process in their place."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SOON_S = 60.0
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Return what the machine has free, in bytes, to be changed."""
+    """Return the free memory of the machine in bytes; a test may change it."""
     free = SimpleNamespace(available=10**11)
     monkeypatch.setattr(warm_pool.psutil, "virtual_memory", lambda: free)
     return free
@@ -31,7 +31,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 @pytest.fixture
 def code(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the state of the code, to be changed."""
+    """Return the fingerprint of the code; a test may change it."""
     now = ["first"]
     monkeypatch.setattr(warm_pool.plain_files, "fingerprint_of_code", lambda: now[0])
     return now
@@ -46,7 +46,7 @@ def heard(tmp_path: Path) -> Path:
 def kept(
     tmp_path: Path, heard: Path, memory: object, code: object, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[WarmPool]:
-    """Return a standby that has begun, with nothing running."""
+    """Return a started pool of standby ranks while no run is active."""
     real = subprocess.Popen
 
     def listen(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
@@ -72,7 +72,7 @@ def has(kept: WarmPool, num_ranks: int | None) -> bool:
 
 
 def let_pass(kept: WarmPool) -> None:
-    """Wait until whoever looks after them has looked twice from its beginning to its end."""
+    """Wait until the pool's thread has completed two full checks."""
     looks: list[None] = kept.looks  # type: ignore[attr-defined]
     before = len(looks)
     wait_until("further looks", lambda: len(looks) >= before + 3, SOON_S)
@@ -129,7 +129,7 @@ def test_they_are_let_go(
     elif reason == "nobody looks":
         monkeypatch.setattr(warm_pool, "KEPT_S", 0.0)
     elif reason == "other code":
-        memory.available = 1.5 * 10**9  # enough to keep them, too little for new ones
+        memory.available = 1.5 * 10**9  # enough to keep them, too little to start new ones
         code[0] = "second"
         assert kept.take(2, Order(run_dir="/runs/a")) is None
     else:
@@ -160,7 +160,7 @@ def test_there_are_never_more_than_cores(kept: WarmPool) -> None:
 def test_there_are_none_where_they_are_not_wanted(
     tmp_path: Path, code: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody looks after them: there is no thread that could start some later."""
+    """The pool has no thread that could start ranks later."""
     begun: list[Any] = []
     monkeypatch.setattr(warm_pool.threading, "Thread", lambda **about: begun.append(about))
     off = WarmPool(tmp_path / "runs", is_on=False)

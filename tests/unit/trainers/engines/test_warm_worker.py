@@ -1,4 +1,4 @@
-"""A rank that waits for a run calls nothing of CUDA, and one on the CPU lets it see no GPU."""
+"""A standby rank makes no CUDA calls, and a rank on the CPU sees no GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainers.warm import warm_worker as standing_by
 hardware.may_have_gpu = lambda: sys.argv[1] == "a GPU"
 standing_by.get_ready()
 """
-# What a rank does with its order, and then in its first step.
+# The order of a standby rank and its first step.
 BE_OF_A_RUN = """
 from trainers.parallel import process_group as distributed
 os.environ.update(json.loads(sys.argv[2]))
@@ -36,7 +36,7 @@ def test_beside_a_gpu_a_waiting_rank_only_imports() -> None:
 
 @pytest.mark.slow
 def test_a_step_on_the_cpu_would_open_the_gpu_hence_none_is_taken_beside_one() -> None:
-    """If this fails, torch has changed: then a waiting rank may take its step everywhere."""
+    """If this test fails, torch has changed, and a standby rank may run its step everywhere."""
     called = [name for name, _ in calls_of(GET_READY, "no GPU")]
     assert called[:2] == ["backward", "step"]
     assert "_accelerator_getStream" in called, "what AdamW asks of the GPU, with all its tensors on the CPU"

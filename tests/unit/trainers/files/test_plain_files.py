@@ -1,4 +1,4 @@
-"""A copied run may hold links to files of this machine: nothing of those is shown."""
+"""Links in a copied run that point to files of this machine are not followed."""
 
 from __future__ import annotations
 

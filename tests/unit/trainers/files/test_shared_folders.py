@@ -1,4 +1,4 @@
-"""What another machine has written is seen, whatever this one's client of NFS remembers."""
+"""Files written by another machine are visible, regardless of this machine's NFS cache."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(tmp_path: Path) -> RunDirectory:
 
 @pytest.fixture
 def memory(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> NfsMemory:
-    """Return what this machine remembers of the run's folder."""
+    """Simulate the NFS cache of this machine for the run's folder."""
     return NfsMemory(run.path, monkeypatch)
 
 
@@ -78,7 +78,7 @@ def test_nodes_find_what_the_others_write(run: RunDirectory, memory: NfsMemory) 
 def test_a_first_node_that_reports_is_not_taken_for_deaf(
     run: RunDirectory, memory: NfsMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its file is another one each second, under a name that this machine knows."""
+    """The report file is replaced every second under a name that is in this machine's cache."""
     monkeypatch.setattr(restarts, "PATIENCE_OF_STOP_S", 0.5)
     monkeypatch.setattr(restarts, "POLL_EVERY_S", 0.02)
     folder, ended, states = NodesFolder(run, "1-0"), threading.Event(), ["running"]
@@ -108,7 +108,7 @@ def test_data_that_another_machine_prepared_meanwhile_is_used(
         np.arange(3, dtype=np.int64).tofile(aside / "numbers.bin")
         return {"arrays": {"numbers": {"dtype": "int64", "shape": [3]}}}
 
-    assert cache.find("one") is None  # and remembered
+    assert cache.find("one") is None  # the miss is now cached
     with memory.elsewhere():
         cache.find_or_make("one", make)
     assert cache.find("one") is None

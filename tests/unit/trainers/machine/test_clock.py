@@ -1,4 +1,4 @@
-"""Times of a run go on, whoever sets the clock."""
+"""Elapsed times of a run are not affected by changes of the system clock."""
 
 from __future__ import annotations
 

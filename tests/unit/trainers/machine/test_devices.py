@@ -1,4 +1,4 @@
-"""Devices: a reading that cannot be had is None, and which GPUs may be seen is told as CUDA tells it."""
+"""Tests of devices: unavailable readings are None, and visible GPUs follow CUDA's rules."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def box(num_gpus: int) -> list[FakeGpu]:
 
 @pytest.fixture(autouse=True)
 def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a test makes of them, the variables are as they were afterwards."""
+    """Restore the environment variables after each test."""
     for name in (cuda_environment.VISIBLE, cuda_environment.ORDER, cuda_environment.OBSTACLE):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)

@@ -1,4 +1,4 @@
-"""No process that the page or a run starts gets secrets it has no use for."""
+"""Child processes of the page or a run do not inherit secrets that they do not need."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def handed_on(*arguments: Any, **options: Any) -> dict[str, str]:
-    """Return what a child would get, without what pytest says of itself."""
+    """Return the environment of a child, without pytest's variables."""
     found = environment.for_a_child(*arguments, **options)
     return {name: value for name, value in found.items() if not name.startswith("PYTEST")}
 
@@ -84,7 +84,7 @@ def test_a_real_child_has_none() -> None:
 
 @pytest.mark.slow
 def test_every_place_that_starts_a_process_says_what_environment_it_gets(repository: Path) -> None:
-    """A new place that forgets it would hand on everything."""
+    """A call without an explicit environment would pass on everything."""
     starts, silent = 0, []
     for path in [*(repository / "ddp_gui").rglob("*.py"), *(repository / "trainers").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -1,4 +1,4 @@
-"""Who uses each GPU, as a made-up driver tells it: nothing here needs a GPU."""
+"""Tests of the users of each GPU, with a simulated driver; no GPU is needed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from trainers.machine.hardware import GpuProcess
 
 
 class FakeDriver:
-    """Answers like NVML with two GPUs, of which the second is silent; `lists` by question."""
+    """Simulated NVML with two GPUs, of which the second does not respond.
+
+    `lists` holds the processes per query.
+    """
 
     NVMLError = RuntimeError
 
@@ -131,7 +134,7 @@ def test_cards_on_the_bus_are_counted_without_a_driver(
 
 
 class NamedDriver(FakeDriver):
-    """Three GPUs that have names of their own."""
+    """Three GPUs with different UUIDs."""
 
     def nvmlDeviceGetCount(self) -> int:  # noqa: N802
         return 3

@@ -1,4 +1,4 @@
-"""What the page's children may see of GPUs: what they were given, by UUID, and on the CPU none."""
+"""Child processes of the page see only the GPUs granted to them, by UUID, or none on the CPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TWO = (GrantedGpu(index=3, uuid="GPU-c"), GrantedGpu(index=0, uuid="GPU-a"))
 
 
 class Started(Exception):  # noqa: N818 - it is no error
-    """Stands for a process: how it would have been started."""
+    """Raised in place of starting a process; records its environment."""
 
     def __init__(self, *command: Any, **options: Any) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Started(Exception):  # noqa: N818 - it is no error
 
 @pytest.fixture(autouse=True)
 def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page itself may see all GPUs, and starts nothing."""
+    """The page itself sees all GPUs, and every process start raises `Started`."""
     for name in cuda_environment.OF_A_RUN:
         monkeypatch.delenv(name, raising=False)
 
@@ -70,7 +70,7 @@ def test_a_run_sees_what_it_was_granted_and_on_the_cpu_nothing(
 def test_ranks_that_wait_hear_it_with_their_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, visible: str
 ) -> None:
-    """Also that they may see none: an empty list is a list."""
+    """An empty list of GPUs is passed on, too."""
     run = rundir.create(tmp_path, config.parse({}))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")

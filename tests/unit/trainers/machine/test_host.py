@@ -1,4 +1,4 @@
-"""The machine's cores and memory."""
+"""Tests of the machine's cores and memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainers.machine.host import CoreReader
 
 
 def core(user: float, idle: float, iowait: float = 0.0, guest: float = 0.0) -> tuple[float, ...]:
-    """Return one core's times the way psutil does: a tuple with names."""
+    """Return the times of one core as psutil's named tuple."""
     return type(psutil.cpu_times())(
         user=user, nice=0.0, system=0.0, idle=idle, iowait=iowait, irq=0.0, softirq=0.0, steal=0.0,
         guest=guest, guest_nice=0.0,
@@ -35,7 +35,7 @@ def test_a_guests_time_counts_once() -> None:
 
 
 def test_every_thread_sees_the_same_clock() -> None:
-    """psutil's cpu_percent gives 0 in a thread that asks for the first time."""
+    """psutil's cpu_percent returns 0 for the first call in each thread."""
     reader = CoreReader()
     reader.read()
     found: list[float] = []

@@ -1,4 +1,4 @@
-"""Files in memory that the processes of a job share, and the samples that lie in one."""
+"""Tests of memory files that the processes of a job share, and of samples stored in them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_another_process_shares_it_and_it_goes_with_its_owner() -> None:
     assert content[:5] == b"hello", "who has mapped it keeps it"
     with pytest.raises(FileNotFoundError):
         host.map_file(address)
-    file.close()  # a second time is no error
+    file.close()  # a second call is allowed
 
 
 @only_in_memory

@@ -1,4 +1,4 @@
-"""Errors of the system become sentences, and nothing else in the code base shows them as they are."""
+"""Operating system errors are translated, and no other code shows them unchanged."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_no_error_of_the_system_is_shown_as_it_is(repository: Path) -> None:
 
 
 def _shown_as_they_are(tree: ast.Module) -> Iterator[int]:
-    """Yield the lines that turn a caught OSError into text by `str` or in an f-string."""
+    """Yield the lines that convert a caught OSError to text with `str` or an f-string."""
     for handler in ast.walk(tree):
         if not isinstance(handler, ast.ExceptHandler) or handler.type is None or handler.name is None:
             continue

@@ -1,4 +1,4 @@
-"""What others use of the processor: the arithmetic on made-up clocks, and a real busy process."""
+"""Tests of CPU use by other processes, with simulated counters and with a busy process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainers.machine.threads import OtherLoad, OtherLoadReader, own_cpu_s
 
 @pytest.fixture
 def clocks(monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
-    """Return the clocks of three cores, which a test may turn; this process may use the first two."""
+    """Return the CPU times of three cores, which a test may change; this process may use the first two."""
     cores = [SimpleNamespace(user=10.0, system=5.0, idle=100.0, iowait=0.0, steal=0.0) for _ in range(3)]
     monkeypatch.setattr(
         threads, "find_psutil", lambda: SimpleNamespace(cpu_times=lambda *, percpu: list(cores))
@@ -48,7 +48,7 @@ def test_a_busy_process_is_seen_and_ones_own_work_is_not() -> None:
     reader = OtherLoadReader()
     hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
     try:
-        time.sleep(0.3)  # they are being started
+        time.sleep(0.3)  # until they have started
         reader.read(own_cpu_s())
         until = time.monotonic() + 1.0
         while time.monotonic() < until:

@@ -1,4 +1,4 @@
-"""What a rank is called outside, as others see it."""
+"""Tests of a rank's process title."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ sys.stdin.readline()
 
 @contextmanager
 def called(run_ids: str, output: str = os.devnull) -> Iterator[int]:
-    """Give a process that calls itself rank 3 of these runs, one after the other."""
+    """Start a process that names itself rank 3 of these runs, one after the other; yield its process id."""
     command = [sys.executable, "-c", CALLED, output]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stderr is not None

@@ -1,4 +1,4 @@
-"""Ending a tree of processes: how long those that linger after SIGKILL are waited for."""
+"""Tests of killing a process tree: how long processes that survive SIGKILL are waited for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PID = 4321
 
 
 class FakeClock:
-    """Time that passes only where somebody sleeps."""
+    """A clock that advances only in `sleep`."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -28,7 +28,7 @@ class FakeClock:
 
 
 class FakeDyingProcess:
-    """A process that the kernel takes apart for a while after its first SIGKILL."""
+    """A process that takes some time to exit after its first SIGKILL."""
 
     pid = PID
 
@@ -48,7 +48,7 @@ class FakeDyingProcess:
 
 
 class FakeTree(ProcessTree):
-    """A tree of this one process."""
+    """A process tree that consists of this one process."""
 
     def __init__(self, process: FakeDyingProcess) -> None:
         super().__init__(PID)
@@ -66,7 +66,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
 
 
 def held_gpu(clock: FakeClock, *, before_s: float) -> bool:
-    """What an ending process has open is closed first."""
+    """Return True while the GPU is open; an exiting process closes its files first."""
     return clock.now_s < 1000.0 + before_s
 
 

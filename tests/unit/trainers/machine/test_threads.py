@@ -1,4 +1,4 @@
-"""The number of threads of a rank: OMP_NUM_THREADS, then the checkpoint's, then the free cores."""
+"""Tests of threads per rank: OMP_NUM_THREADS, then the checkpoint's number, then the free cores."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def _nothing_given(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (None, 1, None, None, 8),
         (None, 3, None, None, 2),
-        ("7.8", 1, None, None, 8),  # the page itself needs a little
-        ("6.6", 2, None, None, 4),  # little else runs: the same number at each start
+        ("7.8", 1, None, None, 8),  # the page itself uses a little
+        ("6.6", 2, None, None, 4),  # little other load: the same number at each start
         ("5.4", 1, None, None, 5),
         ("1.2", 1, None, None, 1),
         ("0.1", 2, None, None, 1),
-        ("8.0", 2, 1, None, 1),  # a page with logins: a rank is a core
-        ("1.0", 1, None, 4, 4),  # resumed: the same sums
-        (None, 1, None, 64, 8),  # of a larger machine
-        (None, 1, 4, 4, 4),  # the queue has granted what is recorded
-        (None, 1, 1, 8, 1),  # more than what the queue counts
-        ("64.0", 1, threads.MOST_BESIDE_GPU, None, 8),  # a rank on a GPU picks batches
+        ("8.0", 2, 1, None, 1),  # with logins, each rank counts as one core
+        ("1.0", 1, None, 4, 4),  # resumed: same order of sums
+        (None, 1, None, 64, 8),  # the checkpoint is from a larger machine
+        (None, 1, 4, 4, 4),  # the queue has granted the recorded number
+        (None, 1, 1, 8, 1),  # more than the queue has granted
+        ("64.0", 1, threads.MOST_BESIDE_GPU, None, 8),  # a rank on a GPU prepares batches
     ],
 )
 def test_free_cores_are_divided_among_the_ranks(
@@ -55,7 +55,7 @@ def test_omp_num_threads_wins(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_torchrun_sets_for_several_ranks_is_nobodys_wish(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     monkeypatch.setenv(threads.GIVEN, "1")
-    monkeypatch.setattr(os, "getppid", lambda: 0)  # no environment can be read there
+    monkeypatch.setattr(os, "getppid", lambda: 0)  # no environment can be read
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     assert threads.choose(2, 8) == 4
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")

@@ -1,1 +1,1 @@
-"""Tests of `trainers/report`."""
+"""Tests of `trainers/mistakes`."""

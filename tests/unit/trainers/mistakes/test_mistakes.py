@@ -1,4 +1,7 @@
-"""Mistakes: each stands in for one part of training and breaks what it says; without one nothing does."""
+"""Tests of deliberate mistakes:
+
+each breaks one part of training; without a mistake all parts are unchanged.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from trainers.report.meter import StepMeter
 from trainers.strategies.ddp import Ddp
 
 PARTS: tuple[type, ...] = (ShardedBatches, LearningRate, StepMeter, Evaluator, Checkpointer, Ddp)
-# The lessons name these.
+# The lessons refer to these names.
 NAMES = {
     "no_sampler": ShardedBatches,
     "no_set_epoch": ShardedBatches,

@@ -1,4 +1,4 @@
-"""Models: shapes, gradients, published sizes, and what padding, images and experts must not change."""
+"""Tests of models: shapes, gradients, published sizes, padding, image sizes, and expert routing."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_image_models_take_any_size_and_colour(name: str, shape: tuple[int, int,
 @pytest.mark.parametrize("side", [4, 8, 28, 64])
 @pytest.mark.slow
 def test_image_models_train_on_a_single_image(name: str, side: int) -> None:
-    """The last rank of an epoch's last step may get one: a batch norm needs more than one value then."""
+    """The last rank of an epoch's last step may have one image; batch norm needs more than one value then."""
     spec = spec_of(IMAGE_CLASSIFICATION, (1, side, side))
     for size in registry.models()[name].sizes:
         scores = make(name, spec, size).train()(torch.randn(1, 1, side, side))
@@ -175,7 +175,7 @@ def test_word_order_matters_to_the_gru_and_bert_but_not_to_the_bag() -> None:
     tokens = torch.randint(1, VOCABULARY, (4, LENGTH), generator=torch.Generator().manual_seed(0))
     for name, matters in (("bag_of_words", False), ("gru", True), ("bert", True)):
         model = make(name, spec)
-        for parameter in model.parameters():  # blocks begin as the identity: give every weight a say
+        for parameter in model.parameters():  # blocks start as the identity: make every weight matter
             nn.init.normal_(parameter, std=0.3)
         model.eval()
         same = torch.allclose(model(tokens), model(tokens.flip(1)), atol=1e-5)
@@ -223,7 +223,7 @@ def test_balance_loss_is_one_when_experts_share_the_work_and_more_when_one_does_
     experts = Experts(8)
     x = torch.eye(8)[: 2 * NUM_EXPERTS].repeat(3, 1, 1)
     with torch.no_grad():
-        # Token k prefers experts k and k + 1, by turns.
+        # Token k alternates between experts k and k + 1.
         experts.gate.weight.zero_()
         for token in range(8):
             for choice in range(NUM_CHOSEN):
@@ -312,7 +312,7 @@ def test_in_bf16_on_a_cpu_no_transformer_uses_the_slow_fused_kernel(
 
 
 def relu_before_pooling(layers: nn.Sequential) -> nn.Sequential:
-    """Return the same layers, each ReLU that follows a pooling put before it."""
+    """Return the same layers with each ReLU moved before the pooling that precedes it."""
     listed = list(layers)
     for place in range(1, len(listed)):
         if isinstance(listed[place - 1], nn.MaxPool2d) and isinstance(listed[place], nn.ReLU):
@@ -340,7 +340,7 @@ def test_relu_after_pooling_has_the_bits_and_the_weights_names_of_relu_before(
         before = relu_before_pooling(order)
         is_changed = list(before) != list(order)
     assert is_changed, "the model pools before its ReLU"
-    before.load_state_dict(model.state_dict())  # a checkpoint of one is one of the other
+    before.load_state_dict(model.state_dict())  # checkpoints of both are interchangeable
     losses: list[list[float]] = []
     for each in (model, before):
         inputs, targets = batch_of(spec)
@@ -362,7 +362,7 @@ def test_experts_compute_only_their_tokens_in_an_evaluation_and_give_the_same_sc
     spec = spec_of(LANGUAGE_MODELLING)
     model = make("gpt_moe", spec)
     for module in model.modules():
-        if isinstance(module, transformer.Dense):  # they begin as 0
+        if isinstance(module, transformer.Dense):  # initialized to 0
             nn.init.normal_(module.dense_out.weight, std=0.1)
     inputs, _ = batch_of(spec)
     computed: list[int] = []

@@ -1,6 +1,6 @@
-"""Fine-tuning without its packages: what is checked in a folder, and how a missing package is said.
+"""Tests of fine-tuning without optional packages: validation of folders, and errors for missing packages.
 
-What needs transformers or timm is in tests/integration/test_finetune.py.
+Tests that need transformers or timm are in tests/integration/test_finetune.py.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def spec(**changes: Any) -> DataSpec:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a folder with everything a model of transformers has; its weights are no network's."""
+    """Return a folder with all files of a transformers model; its weights fit no network."""
     return write_folder(tmp_path / "model")
 
 
@@ -198,7 +198,7 @@ def test_folder_without_a_tokenizer(folder: Path) -> None:
 def test_missing_package_is_said_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch, name: str, package: str
 ) -> None:
-    monkeypatch.setitem(sys.modules, package, None)  # what Python then says is what it says without it
+    monkeypatch.setitem(sys.modules, package, None)  # Python then raises the error of a missing package
     monkeypatch.setenv("HF_HUB_OFFLINE", "")
     with pytest.raises(NotInstalledError, match=INSTALL) as raised:
         getattr(pretrained, f"import_{name}")(offline=True)
@@ -274,7 +274,7 @@ def test_text_that_is_too_long_for_the_places_is_said() -> None:
 def test_looking_ahead_is_found_out() -> None:
     torch.manual_seed(0)
     honest = gpt.Gpt(30, 8, gpt.Shape(1, 2, 8))
-    for block in honest.blocks:  # they begin as the identity, which could not look ahead
+    for block in honest.blocks:  # blocks start as the identity, which cannot look ahead
         nn.init.normal_(block.attention_out.weight)
     tokens = torch.arange(8).unsqueeze(0)
     assert not hf_causal.is_not_causal(honest, tokens)
@@ -284,7 +284,7 @@ def test_looking_ahead_is_found_out() -> None:
 
 
 class Known:
-    """What `check_tokens` asks of a model of transformers."""
+    """The part of a transformers model that `check_tokens` uses."""
 
     def __init__(self, num_tokens: int, most: int | None) -> None:
         self._embeddings = nn.Embedding(num_tokens, 2)

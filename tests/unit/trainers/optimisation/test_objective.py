@@ -1,4 +1,4 @@
-"""Evaluation: exact over the whole split, however it is cut into batches and dealt to ranks."""
+"""Evaluation is exact over the entire split for any batch size and number of ranks."""
 
 from __future__ import annotations
 
@@ -89,7 +89,10 @@ def test_any_batch_size_gives_what_one_pass_over_all_data_gives(batch_size: int)
 def test_parts_of_the_ranks_add_up_to_the_whole(
     num_samples: int, world_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The ranks' sums, played one after the other into the last one, are those of one process."""
+    """The sum over all ranks equals the result of one process.
+
+    Each rank's sums are added to those of the ranks before it.
+    """
     split, model = image_split(num_samples), linear_model()
     whole = evaluate(model, split, IMAGES, 8, world_of(1))
     sums = torch.zeros(())

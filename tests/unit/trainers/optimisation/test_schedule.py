@@ -1,4 +1,4 @@
-"""The learning rate of every step: warm-up, schedules, the linear scaling rule."""
+"""Tests of the learning rate at every step: warm-up, schedules, linear scaling."""
 
 from __future__ import annotations
 

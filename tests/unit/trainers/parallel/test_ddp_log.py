@@ -1,4 +1,4 @@
-"""DDP's own log gives the times of the all-reduce, each step's once; without it they stay unknown."""
+"""DDP's logger gives the time of the all-reduce once per step; without it the times are unknown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECOND_NS = 10**9
 
 
 class LoggedModel:
-    """A stand-in for DDP that has timed steps as it was told: what the log makes of them is asked here."""
+    """A fake DDP model that reports preset times; only the parsing of its log is tested here."""
 
     device_type = "cpu"
 

@@ -1,4 +1,4 @@
-"""Memory that is freed in one step is still there in the next."""
+"""Memory that is freed in one step is reused in the next."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from trainers.parallel import devices
 
-# A step with activations of 8 MiB, as in a small transformer; the first ones are for the memory to be there.
+# A step with activations of 8 MiB, as in a small transformer. The first steps only allocate memory.
 STEPS = """
 import resource, statistics, sys, torch
 from torch import nn
@@ -38,8 +38,8 @@ print(statistics.median(counts[4:]))
 
 
 def faults_a_step(how: str) -> float:
-    """Return the median number of pages a step got from the system."""
-    # The threshold glibc begins with; it raises it by itself, how far depends on what was freed before.
+    """Return the median number of page faults per step."""
+    # glibc's initial threshold. glibc raises it dynamically, depending on the sizes freed before.
     fixed = {"MALLOC_MMAP_THRESHOLD_": str(128 * 1024)} if how == "give back" else {}
     ended = subprocess.run(
         [sys.executable, "-c", STEPS, how],
@@ -57,10 +57,10 @@ def faults_a_step(how: str) -> float:
 def test_a_step_takes_no_memory_from_the_system_again() -> None:
     pages_of_one_activation = 8 * 2**20 / resource.getpagesize()
     assert faults_a_step("keep") < 0.1 * pages_of_one_activation
-    assert faults_a_step("give back") > pages_of_one_activation  # else there would be nothing to gain
+    assert faults_a_step("give back") > pages_of_one_activation  # otherwise there is nothing to save
 
 
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in for one that has no `mallopt`."""
+    """A fake C library without `mallopt`."""
     monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
     devices.keep_what_is_freed()

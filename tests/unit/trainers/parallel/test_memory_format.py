@@ -1,4 +1,4 @@
-"""Images and filters channels last: the same numbers, in another order in memory."""
+"""Channels-last images and filters give the same numbers in another memory layout."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_filters_lie_channels_last_and_what_flows_through_follows() -> None:
     ("precision", "is_last"), [("fp32", False), ("tf32", True), ("bf16", True), ("fp16", True)]
 )
 def test_on_a_gpu_only_where_tensor_cores_compute(precision: str, *, is_last: bool) -> None:
-    """The device is only named: what is decided here touches no GPU."""
+    """The device is only an argument; no GPU is needed."""
     model = network()
     devices.put_channels_last(model, torch.device("cuda"), precision)
     assert lies_last(model[0].weight) == is_last
@@ -87,7 +87,7 @@ def test_it_learns_the_same() -> None:
 def test_a_state_of_the_other_layout_goes_on_as_if_it_were_this_one(
     make: Callable[..., torch.optim.Optimizer], *, saved_last: bool
 ) -> None:
-    """Fused kernels go through weights and moments side by side, whatever order they lie in."""
+    """Fused kernels process weights and moments in memory order, whatever their layouts are."""
 
     def strategy_of(*, is_last: bool) -> tuple[Strategy, torch.optim.Optimizer]:
         strategy = Strategy(

@@ -1,4 +1,7 @@
-"""Which device a rank takes: as granted, or the CPU with a reason. Driver and CUDA are made up."""
+"""Tests of how a rank chooses its device:
+
+the granted GPU, or the CPU with a reason. NVML and CUDA are simulated.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ TOO_OLD = (
 
 @pytest.fixture(autouse=True)
 def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a test makes of them, the variables are as they were afterwards."""
+    """Restore the environment variables after each test."""
     names = (cuda_environment.VISIBLE, cuda_environment.ORDER, cuda_environment.OBSTACLE)
     for name in (*names, cuda_environment.SHARE_ONE_GPU):
         monkeypatch.setenv(name, "")
@@ -39,7 +42,7 @@ def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class FakeCuda:
-    """A torch that was built for CUDA, with GPUs of which it knows what the made-up driver says."""
+    """A torch built for CUDA whose GPUs are those of the simulated driver."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *gpus: FakeGpu, error: str = "") -> None:
         self.gpus, self.error = gpus, error
@@ -69,14 +72,14 @@ class FakeCuda:
             name=gpu.name,
             major=gpu.capability[0],
             minor=gpu.capability[1],
-            uuid=gpu.uuid.removeprefix("GPU-"),  # as torch prints it
+            uuid=gpu.uuid.removeprefix("GPU-"),  # the format that torch prints
         )
 
     def get_arch_list(self) -> list[str]:
         return ARCHITECTURES
 
 
-# Which device
+# Choice of the device
 
 
 def test_each_rank_has_a_gpu_of_its_own_and_they_talk_over_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +140,10 @@ def test_the_group_is_joined_as_the_device_asks_for(
 def test_a_rank_on_a_gpu_picks_batches_with_the_free_cores(
     monkeypatch: pytest.MonkeyPatch, device: str, expected: int
 ) -> None:
-    """torchrun's OMP_NUM_THREADS=1 would leave it one thread; a rank on the CPU has its number already."""
+    """torchrun's OMP_NUM_THREADS=1 would leave a rank on a GPU one thread.
+
+    A rank on the CPU already has its number of threads.
+    """
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.setattr(process_group, "num_cores_to_use", lambda: 4)
     monkeypatch.setattr(process_group.threads, "given", lambda: None)
@@ -149,12 +155,12 @@ def test_a_rank_on_a_gpu_picks_batches_with_the_free_cores(
 
 def test_a_gpu_is_named_by_its_index_on_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = FakeCuda(monkeypatch, FIRST, SECOND)
-    cuda.gpus = (SECOND,)  # what CUDA_VISIBLE_DEVICES leaves
+    cuda.gpus = (SECOND,)  # the GPUs that CUDA_VISIBLE_DEVICES selects
     assert devices.described(torch.device("cuda", 0)) == "GPU 1 (cuda:0)"
     assert devices.described(torch.device("cpu")) == "cpu"
 
 
-# A GPU that cannot be used
+# GPUs that cannot be used
 
 
 def test_a_driver_that_is_too_old_means_cpu_ranks_and_says_what_to_do(
@@ -197,7 +203,7 @@ def test_the_torch_of_this_environment_says_itself_that_it_is_for_the_cpu(
     assert "./run.sh --torch-build auto" in found.remedy
     assert torch.cuda.device_count() == 0
     with pytest.raises(AssertionError, match="not compiled"):
-        torch.cuda.init()  # what would be caught, if the build were not asked first
+        torch.cuda.init()  # the error that would be raised if the build were not checked first
 
 
 def test_a_card_torch_has_no_programs_for_is_found_without_starting_cuda(
@@ -268,7 +274,7 @@ def test_a_run_hears_from_the_page_why_it_sees_no_gpu(monkeypatch: pytest.Monkey
         devices.choose("cuda", 0, 1)
 
 
-# The one that was granted
+# The granted GPU
 
 
 @pytest.mark.parametrize(
@@ -283,7 +289,10 @@ def test_a_gpu_that_is_the_one_granted_is_held(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_another_gpu_than_the_one_granted_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver was called before the run was known, so that its first GPU is still the machine's."""
+    """The driver was initialized before the run was known.
+
+    Its first GPU is therefore the first GPU of the machine.
+    """
     FakeCuda(monkeypatch, FIRST, SECOND)
     monkeypatch.setenv(cuda_environment.VISIBLE, SECOND.uuid)
     with pytest.raises(ValueError, match=f"given {SECOND.uuid}, but holds {FIRST.uuid}.*--no-standby"):
@@ -297,7 +306,7 @@ def test_a_part_of_the_gpu_that_was_granted_will_do(monkeypatch: pytest.MonkeyPa
     devices.hold(torch.device("cuda", 0))
 
 
-# What the page is told
+# The GPUs reported to the page
 
 
 def test_the_page_is_told_the_gpus_that_can_be_used_as_cuda_counts_them(

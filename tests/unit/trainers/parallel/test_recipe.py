@@ -1,4 +1,4 @@
-"""Optimizers, what decays, precision, and compiling that may fail."""
+"""Tests of optimizers, weight decay, precision, and compilation with its fallback."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CPU = torch.device("cpu")
 
 
 class Shard(Strategy):
-    """A strategy whose ranks hold pieces."""
+    """A strategy with sharded parameters."""
 
     is_sharded = True
     name = "shard"
@@ -150,7 +150,7 @@ def broken_backend(*_arguments: Any) -> Any:
 
 
 def skipping_backend(*_arguments: Any) -> Any:
-    raise SkipFrame("BF16 is not supported")  # as inductor on a GPU without bf16
+    raise SkipFrame("BF16 is not supported")  # as inductor does on a GPU without bf16
 
 
 def test_a_backend_that_skips_every_graph_has_compiled_nothing() -> None:
@@ -177,7 +177,7 @@ def test_trying_to_compile_leaves_no_trace_whether_it_works_or_not(backend: Any)
 
 
 def test_the_criterion_is_compiled_with_the_model_and_each_size_once() -> None:
-    """One graph holds the loss; the size of most batches keeps its own after an odd one."""
+    """One graph includes the loss, and the graph of the usual batch size is kept after an odd batch."""
     torch.compiler.reset()
     graphs: list[list[str]] = []
 
@@ -250,7 +250,7 @@ def test_without_cuda_graphs_the_run_goes_on_compiled(
 
 
 def test_one_rank_trains_the_network_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With compressed gradients DDP stays: it rounds them on one rank, too."""
+    """With gradient compression DDP is used even on one rank, because it rounds the gradients there, too."""
     made: list[nn.Module] = []
 
     class Wrapped(nn.Module):
@@ -275,7 +275,10 @@ def test_one_rank_trains_the_network_itself(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_sample_is_taken_without_compiling_anything() -> None:
-    """Rank 0 takes it alone while the others wait in a collective, which has an end; compiling has none."""
+    """Rank 0 computes the sample alone while the other ranks wait in a collective with a timeout.
+
+    Compilation could exceed it.
+    """
     torch.compiler.reset()
     graphs: list[int] = []
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 3))
@@ -331,7 +334,10 @@ def test_a_rank_waits_longer_for_others_that_compile(
 def test_ranks_choose_convolutions_by_time_only_where_they_may_differ(
     monkeypatch: pytest.MonkeyPatch, strategy: str, deterministic: bool, is_chosen_by_time: bool
 ) -> None:
-    """Tensor parallel ranks hold copies of what is not cut, whose gradients nobody averages."""
+    """Tensor parallel ranks hold copies of parameters that are not sharded.
+
+    The gradients of these copies are not averaged.
+    """
     registry.discover_all()
     world = replace(world_of(4), device=torch.device("cuda", 0))
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", not is_chosen_by_time)
@@ -341,7 +347,7 @@ def test_ranks_choose_convolutions_by_time_only_where_they_may_differ(
 
 
 def rate_after_resume(num_ranks: int, lr_schedule: str, max_steps: int | None = 1000) -> tuple[float, int]:
-    """Return the rate of step 501 and where the schedule stands, after 500 steps of two ranks."""
+    """Return the learning rate of step 501 and the position in the schedule, after 500 steps on two ranks."""
     config = Config(
         batch_size=8,
         nproc_per_node=num_ranks,
@@ -351,7 +357,7 @@ def rate_after_resume(num_ranks: int, lr_schedule: str, max_steps: int | None = 
         lr_step_epochs=10,
         learning_rate=1.0,
     )
-    num_train = 800  # 50 steps an epoch with two ranks
+    num_train = 800  # 50 steps per epoch on two ranks
     rate = LearningRate(config, num_replicas=num_ranks, num_train=num_train)
     progress = Progress(step=500, epoch=10, samples_in_epoch=0)
     return rate.at(rate.position(progress), None), rate.position(progress)

@@ -1,4 +1,4 @@
-"""Norms and clipping of gradients that lie in pieces."""
+"""Tests of norms and clipping of sharded gradients."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from trainers.parallel.sharded import ShardedStrategy
 
 
 class Own(ShardedStrategy):
-    """A strategy whose plain parameters lie on one rank alone."""
+    """A strategy whose unsharded parameters are on one rank only."""
 
     owns_plain: ClassVar[bool] = True
 
 
 def strategy_of(kind: type[ShardedStrategy], num_ranks: int) -> ShardedStrategy:
-    """Return rank 0 of a strategy around three weights, one of which gets no gradient."""
+    """Return rank 0 of a strategy with three weights, one of which has no gradient."""
     torch.manual_seed(0)
     network = nn.ModuleList([nn.Linear(3, 4), nn.Linear(4, 2, bias=False)])
     for parameter in network[0].parameters():
@@ -36,7 +36,10 @@ def gradients(strategy: ShardedStrategy) -> torch.Tensor:
 
 @pytest.mark.parametrize(("kind", "num_copies"), [(Own, 1), (ShardedStrategy, 4)])
 def test_the_norm_counts_each_piece_once(kind: type[ShardedStrategy], num_copies: int) -> None:
-    """The sum over ranks is this rank's own here: what all four have counts as a quarter on each."""
+    """The sum over ranks is replaced by the rank's own value.
+
+    A parameter that all four ranks hold counts as a quarter on each.
+    """
     strategy = strategy_of(kind, 4)
     expected = gradients(strategy).norm() / num_copies**0.5
     assert strategy.gradient_norm() == pytest.approx(float(expected), rel=1e-6)

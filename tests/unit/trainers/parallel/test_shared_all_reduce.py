@@ -1,6 +1,6 @@
-"""Who adds up in shared memory hears of a rank that goes or does not come, and of places that are not for it.
+"""The all-reduce in shared memory detects a rank that exits or does not arrive, and unsupported setups.
 
-The two ranks are two objects of this process: they meet over the same memory and pipes as two processes do.
+The two ranks are two objects of this process. They use the same memory and pipes as two processes do.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def test_who_does_not_come_is_waited_for_so_long_and_no_longer() -> None:
 
 
 def test_it_is_not_for_ranks_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None without asking anybody: there is no group of ranks here that could answer."""
+    """Returns None without a collective call, because this test has no process group."""
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     with pytest.raises(ValueError, match="process group"):
         shared_all_reduce.create(rank_of_two(0), 1.0)

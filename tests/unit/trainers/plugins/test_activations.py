@@ -1,4 +1,4 @@
-"""What is told of memory beforehand: against what autograd really keeps on the CPU."""
+"""Memory estimates agree with the tensors that autograd saves on the CPU."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def plugins() -> None:
 
 
 def really_kept(network: nn.Module, spec: DataSpec, batch_size: int) -> int:
-    """Return the bytes of the storages autograd keeps of a batch that is really computed."""
+    """Return the bytes of the storages that autograd saves for a batch."""
     weights = {tensor.untyped_storage().data_ptr() for tensor in (*network.parameters(), *network.buffers())}
     kept: dict[int, int] = {}
 
@@ -71,7 +71,7 @@ def really_kept(network: nn.Module, spec: DataSpec, batch_size: int) -> int:
     ],
 )
 def test_what_is_told_is_what_autograd_keeps(model: str, dataset: str) -> None:
-    """To a few bytes a batch, which the division by samples leaves."""
+    """The difference is at most a few bytes per batch, from the division by the number of samples."""
     entry, spec = registry.models()[model], registry.datasets()[dataset].create(DataOptions()).spec()
     told = activation_bytes_per_sample(catalog.on_meta(entry, spec, entry.default_size), spec)
     network = entry.build(spec, ModelOptions(size=entry.default_size))
@@ -80,7 +80,7 @@ def test_what_is_told_is_what_autograd_keeps(model: str, dataset: str) -> None:
 
 
 class Doubling(nn.Module):
-    """Keeps one tensor twice and its weight once: only the tensor counts, and once."""
+    """Saves one tensor twice and its weight once; only the tensor counts, and only once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,12 +94,12 @@ class Doubling(nn.Module):
 def test_a_storage_counts_once_and_a_weight_not_at_all() -> None:
     with torch.device("meta"):
         network = Doubling()
-    # Nothing before the weight needs a gradient: kept are the product, and of the loss its output and target.
+    # No gradient is needed before the weight. Saved are the product, and the output and target of the loss.
     assert activation_bytes_per_sample(network, SMALL_IMAGE) == 4 * 4 + 3 * 4 + 8
 
 
 class Choosing(nn.Module):
-    """Goes by the values of its input."""
+    """A model whose control flow depends on its input values."""
 
     def __init__(self) -> None:
         super().__init__()

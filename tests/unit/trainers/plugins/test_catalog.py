@@ -1,4 +1,4 @@
-"""The catalogue: JSON that tells a page without torch all it needs."""
+"""Tests of the catalogue: the JSON from which a page without torch knows all plug-ins."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainers.registry import ModelOptions
 
 @pytest.fixture(scope="module")
 def catalog() -> dict[str, Any]:
-    """Return what a fresh process prints."""
+    """Return the catalogue that a new process prints."""
     command = [sys.executable, "-m", "trainers.plugins.catalog"]
     ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300, check=True)
     found: dict[str, Any] = json.loads(ended.stdout)

@@ -1,4 +1,4 @@
-"""What the page is told of some data: one JSON object, with faults, a preview and the models that fit."""
+"""Tests of data inspection: one JSON object with faults, a preview and the compatible models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trainers.plugins import inspect_data
 
 
 def inspect(path: Path, *, prepare: bool = False, **options: Any) -> dict[str, Any]:
-    """Look, and return what JSON keeps of it."""
+    """Inspect the data and return the answer after a round trip through JSON."""
     answer = inspect_data.inspect(DataOptions(path=str(path), **options), prepare=prepare)
     kept: dict[str, Any] = json.loads(json.dumps(answer, allow_nan=False))
     return kept
@@ -46,7 +46,7 @@ def test_images_are_described_with_thumbnails_and_models(tmp_path: Path) -> None
     assert counts["linear"]["standard"] == 3 * 16 * 20 * 2 + 2 and "gpt" not in counts
     needs = seen["dataset"]["memory"]
     assert needs.keys() == counts.keys() and needs["linear"].keys() == counts["linear"].keys()
-    # Kept are the image, and of the loss its output of two classes and the target.
+    # Saved are the image, and the loss's output of two classes and its target.
     assert needs["linear"]["standard"]["activation_bytes_per_sample"] == 4 * 3 * 16 * 20 + 4 * 2 + 8
     assert seen["is_prepared"] and own(path).fingerprint == seen["fingerprint"]
 

@@ -1,4 +1,4 @@
-"""The linear models beside a run's metric are those of scikit-learn on the same split, to within 0.01."""
+"""The linear reference models match those of scikit-learn on the same split to within 0.01."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_runs_of_characters_are_counted_as_by_scikit_learn(most: int) -> None:
     vectors = text.TfidfVectorizer(analyzer="char", ngram_range=(1, most), lowercase=False)
     theirs = vectors.fit_transform(texts[0]).toarray(), vectors.transform(["Ananas"]).toarray()
     assert ours[0].shape == theirs[0].shape
-    # The columns are in another order; that of each is the same in both splits.
+    # The order of columns differs from scikit-learn's, but is the same in both splits.
     for mine, other in zip(ours[0].to_dense(), theirs[0], strict=True):
         assert sorted(mine.tolist()) == pytest.approx(sorted(other))
     products = ours[0].to_dense() @ ours[1].to_dense()[:1].T

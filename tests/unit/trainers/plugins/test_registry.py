@@ -1,4 +1,4 @@
-"""Plugins: one file each, names that are unique, and a broken file that breaks nothing."""
+"""Tests of plug-ins: one file each, unique names, and a broken file without effect on other plug-ins."""
 
 from __future__ import annotations
 

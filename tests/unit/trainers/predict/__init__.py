@@ -1,1 +1,1 @@
-"""Using trained models: inputs, answers, and the process that gives them."""
+"""Tests of trained models: inputs, predictions, and the process that serves them."""

@@ -1,4 +1,4 @@
-"""A model taken home gives the same answers without our code: with torch, and with onnxruntime."""
+"""An exported model gives the same predictions without our code, both with torch and with onnxruntime."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from trainers.predict.trained_model import find_checkpoint, load
 
 DIFFERENCE = 1e-4
 TIMEOUT_S = 300.0
-# Each model of the catalogue that needs no folder, on data of each of its tasks; hf_text and hf_causal are in
-# tests/integration/test_take_home.py.
+# Every model of the catalogue that needs no folder, on data of each of its tasks; hf_text and hf_causal are
+# in tests/integration/test_take_home.py.
 CASES = [
     ("digits", "linear"), ("iris", "linear"), ("diabetes", "linear"),
     ("digits", "mlp"), ("iris", "mlp"),
@@ -34,7 +34,7 @@ CASES = [
     ("austen_novels", "bag_of_words"), ("austen_novels", "gru"), ("austen_novels", "bert"),
     ("austen", "gpt"), ("austen", "gpt_moe"), ("digits", "timm_image"),
 ]  # fmt: skip
-# One for each kind of program.
+# One case for each kind of program.
 KINDS = [
     ("digits", "linear"), ("iris", "linear"), ("diabetes", "linear"),
     ("austen_novels", "bag_of_words"), ("austen", "gpt"),
@@ -60,7 +60,7 @@ def filled(run: RunDirectory, folder: Path) -> dict[str, Any]:
 
 
 def printed(folder: Path, hidden: list[str], *arguments: str) -> str:
-    """Return what predict.py prints in the folder alone, without some packages."""
+    """Return the output of predict.py in the exported folder, with some packages hidden."""
     command = [sys.executable, "-c", HIDES.format(hidden=hidden) + RUNS, *arguments]
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env={}

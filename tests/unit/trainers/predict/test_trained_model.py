@@ -1,4 +1,4 @@
-"""A trained model answers as the network does in training, and refuses what it cannot take."""
+"""A trained model gives the predictions of its network and rejects invalid inputs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_pixels_of_a_validation_image_give_the_same_probabilities_as_in_trai
         found = model.predict({"pixels": image[0].tolist()})
         assert probabilities(found) == pytest.approx(wanted.tolist(), abs=1e-6)
         assert found["prediction"] == str(int(wanted.argmax()))
-        # The same as a file whose pixels are bytes up to 255.
+        # The same image as a file with byte values up to 255.
         file = model.predict({"image": png(np.asarray(image[0]) * (255 / 16))})
         assert probabilities(file) == pytest.approx(wanted.tolist(), abs=1e-6)
 
@@ -117,7 +117,7 @@ def test_a_seed_repeats_a_text_and_greedy_text_is_the_most_probable(tmp_path: Pa
     with torch.no_grad():
         first = network(tokens)[0, -1]
     assert text(temperature=0.0)[0] == spec.class_names[int(first.argmax())]
-    long = text("word " * 40)  # longer than the window of the model
+    long = text("word " * 40)  # longer than the context window of the model
     assert len(long) == 12
     token = next(model.generate("a", temperature=1.0, top_k=None, num_tokens=1, seed=0))
     assert 0 < token["probability"] < 1 and len(token["others"]) == 4
@@ -130,7 +130,7 @@ def test_a_seed_repeats_a_text_and_greedy_text_is_the_most_probable(tmp_path: Pa
         model.predict({"text": "a"})
 
 
-# A PNG file of 60,000 × 60,000 pixels: its header, and no content.
+# A PNG file of 60,000 × 60,000 pixels: a header without content.
 HUGE_IMAGE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (60_000).to_bytes(4, "big") * 2 + b"\x08\0\0\0\0"
 HUGE_IMAGE += zlib.crc32(HUGE_IMAGE[12:]).to_bytes(4, "big") + b"\0\0\0\0IDAT\x35\xaf\x06\x1e"
 WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {

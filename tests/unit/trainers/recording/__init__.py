@@ -1,1 +1,1 @@
-"""Tests of recorded steps: the arithmetic, the clocks, who notes what."""
+"""Tests of recorded steps: arithmetic, clocks, and the notes of each rank."""

@@ -1,4 +1,7 @@
-"""The numbers of a recording: what overlaps, what does not, and clocks that contradict each other."""
+"""Tests of the statistics of a recording:
+
+overlap of communication and computation, and inconsistent clocks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clocks of other machines: what pings say of them, and how wrong that can be."""
+"""Tests of clock offsets between machines: estimates from pings, and their error bounds."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_another_machines_moments_come_onto_the_clock_of_the_first() -> None:
 
 
 def test_a_ping_there_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two threads are the two ranks; what one sends the other receives."""
+    """Two threads act as the two ranks; a message sent by one is received by the other."""
     mailboxes = {0: threading.Semaphore(0), 1: threading.Semaphore(0)}
     values: dict[int, int] = {}
     me = threading.local()

@@ -1,4 +1,4 @@
-"""While steps are recorded the usual observer hears everything as before; pauses and stops end it early."""
+"""The usual observer is still notified while steps are recorded; pauses and stops end a recording early."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BUCKETS = (
 
 
 class Usual(NullObserver):
-    """Writes down what it is told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -44,7 +44,7 @@ class Usual(NullObserver):
 
 
 class Ticks:
-    """Moments that are 1, 2, 3, …"""
+    """A clock that returns 1, 2, 3, …"""
 
     def __init__(self) -> None:
         self._next: Iterator[int] = iter(range(1, 1000))
@@ -144,7 +144,7 @@ def test_what_begins_in_backward_is_one_all_reduce_for_each_bucket_in_their_orde
     step = noted([collective("gloo:broadcast", 220), *reduces])
     assert step["all_reduces"] == [
         {"bucket": 0, "began": 310, "ended": 360, "rounds": []},
-        {"bucket": 1, "began": 390, "ended": 400, "rounds": []},  # backward ends then
+        {"bucket": 1, "began": 390, "ended": 400, "rounds": []},  # the end of backward
     ]
     assert step["collectives"] == [["gloo:broadcast", 220, 270, 4], ["gloo:all_reduce", 450, 500, 4]]
 

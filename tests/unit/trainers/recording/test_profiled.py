@@ -1,4 +1,4 @@
-"""Which events of torch's profiler count as collectives."""
+"""Tests of which events of torch's profiler count as collectives."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def event(name: str, start_us: float, end_us: float, device: DeviceType, **more:
 
 
 def two_all_reduces_on_a_gpu() -> list[FunctionEvent]:
-    """Return a trace as Kineto writes it: of each all-reduce the call, two annotations and the kernel."""
+    """Return a trace as Kineto writes it: for each all-reduce the call, two annotations and the kernel."""
     found = []
     for began_us in (100.0, 300.0):
         found += [

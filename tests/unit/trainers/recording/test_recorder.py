@@ -1,4 +1,4 @@
-"""A recording from its command to its file, on one rank; what keeps it from being written ends nothing."""
+"""Tests of a recording on one rank, from the command to the file; a failed write does not end the run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trainers.report.reporter import NullReporter
 
 
 class Reporter(NullReporter):
-    """Keeps what it is told."""
+    """Keeps all events and answers."""
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
@@ -43,7 +43,7 @@ class Reporter(NullReporter):
 
 @pytest.fixture
 def job(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Return a job of one rank that has done four steps."""
+    """Return a job of one rank that has completed four steps."""
     monkeypatch.setattr(recorder, "gather_json", lambda value, _group: [json.loads(json.dumps(value))])
     world = World(rank=0, local_rank=0, world_size=1, node=0, device=torch.device("cpu"))
     strategy = Strategy(Config(), world)

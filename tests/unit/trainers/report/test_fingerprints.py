@@ -1,4 +1,4 @@
-"""Fingerprints: the hash of weights, and at which steps replicas are compared."""
+"""Tests of fingerprints: the hash of weights, and the steps at which replicas are compared."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 
 
 class Notebook(NullReporter):
-    """Keeps what is reported."""
+    """Keeps all events."""
 
     def __init__(self) -> None:
         self.written: list[dict[str, Any]] = []
@@ -30,7 +30,7 @@ class Notebook(NullReporter):
 
 
 class Replicas(Strategy):
-    """A strategy whose ranks hold whole replicas."""
+    """A strategy in which every rank holds a replica."""
 
     holds_replica = True
 
@@ -108,7 +108,7 @@ def test_replicas_are_compared_every_so_many_steps() -> None:
 
 
 def test_by_default_it_is_as_often_as_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step takes 10 ms here, and a comparison 10 ms: a two hundredth of the time is every 2 s."""
+    """A step and a comparison take 10 ms each, so 1/200 of the time is one comparison every 2 s."""
     clock = [0.0]
     monkeypatch.setattr(observer.time, "perf_counter", lambda: clock[0])
     notebook = Notebook()

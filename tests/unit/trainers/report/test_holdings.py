@@ -1,4 +1,4 @@
-"""What a rank holds, counted on live tensors."""
+"""Tests of the memory that a rank holds, measured on live tensors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_of_adam_each_weight_has_a_gradient_and_two_numbers_more() -> None:
     held = pulse.holdings
     assert held is not None
     assert (held.parameter_bytes, held.gradient_bytes) == (4 * NUM_WEIGHTS, 4 * NUM_WEIGHTS)
-    # Two averages a weight, and of each of the two tensors the number of its steps.
+    # Two moments per weight, and a step count for each of the two tensors.
     assert held.optimizer_bytes == 2 * 4 * NUM_WEIGHTS + 2 * 4
 
 

@@ -1,4 +1,4 @@
-"""Reports that are read a step late, as on a GPU; here with tensors on the CPU, which never make one wait."""
+"""Tests of reports that are read one step late, as on a GPU; here with CPU tensors, which never block."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def late(notebook: Notebook, world: Any = None) -> StepMeter:
 
 
 def step(subject: StepMeter, number: int, *, step_time_s: float = 5.0) -> Command | None:
-    """End a step whose loss is a tenth of its number, as the loop does."""
+    """End a step with a loss of a tenth of its number, as the training loop does."""
     subject.settle()
     subject.add_loss(torch.tensor(number / 10))
     return subject.step_done(
@@ -72,7 +72,7 @@ def test_every_step_is_reported_once_with_its_own_loss(step_time_s: float) -> No
 
 
 def test_a_command_takes_effect_on_all_ranks_one_step_later() -> None:
-    """Rank 0 speaks first; what it sent is played to rank 1, whose reporter hears nothing itself."""
+    """Rank 0 runs first; its messages are replayed to rank 1, whose own reporter receives no command."""
     asked = Command(name="set_lr", learning_rate=0.25, id="abc")
     sent: list[Tensor] = []
     notebook = Notebook([asked])
@@ -118,7 +118,7 @@ def test_the_norm_goes_with_the_step_of_its_report() -> None:
 
 @pytest.mark.parametrize("reads_late", [True, False])
 def test_one_wish_for_a_sample_is_one_sample(monkeypatch: pytest.MonkeyPatch, reads_late: bool) -> None:
-    """The next report was under way before the sample was taken; a checkpoint may have come between."""
+    """The next report is in progress when the sample is taken, and a checkpoint may be saved in between."""
     subject = StepMeter(world_of(1), Notebook(), reads_late=reads_late)
     step(subject, 1)
     pass_time(monkeypatch, meter.SAMPLE_EVERY_S + 1)
@@ -133,7 +133,10 @@ def test_one_wish_for_a_sample_is_one_sample(monkeypatch: pytest.MonkeyPatch, re
 
 
 class Diary:
-    """Notes in which order things happen; stands for strategy, clock and all else a loop touches."""
+    """Records the order of events.
+
+    It replaces the strategy, the clock and all other objects that the loop uses.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.entries: list[str] = []
@@ -151,7 +154,7 @@ class Diary:
         return self.parameter.sum()
 
     def job(self, num_steps: int) -> Any:
-        """Return a job of which every step is reported."""
+        """Return a job that reports every step."""
         batch = Batch(inputs=torch.ones(1), targets=torch.ones(1), weight=1.0, num_global=1, is_last=True)
         progress = Progress()
         observer = NullObserver()
@@ -186,7 +189,7 @@ class Diary:
 
 
 def ignore(*_: Any, **__: Any) -> None:
-    """Do nothing."""
+    """Return None for any arguments."""
 
 
 def test_the_loop_hands_out_a_step_before_it_waits_for_the_report_of_the_one_before(

@@ -1,4 +1,4 @@
-"""The meter: every step reported once, and a command that all ranks hear at the same step."""
+"""Tests of the meter: each step is reported once, and all ranks receive a command at the same step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainers.report.reporter import NullReporter, StepBatch
 
 
 class Notebook(NullReporter):
-    """Keeps what is reported, and hands out commands."""
+    """Keeps all reported steps and returns preset commands."""
 
     def __init__(self, commands: Sequence[Command] = ()) -> None:
         self.written: list[Mapping[str, Any]] = []
@@ -33,7 +33,7 @@ class Notebook(NullReporter):
 
 
 class TwinWorld(LoneWorld):
-    """Two ranks of which the other one is a recording: its tensors are added one by one."""
+    """One of two ranks; the tensors of the other rank are a recording, added in order."""
 
     def __init__(self, rank: int, others: list[Tensor], sent: list[Tensor]) -> None:
         super().__init__(rank=rank, local_rank=rank, world_size=2, node=0, device=torch.device("cpu"))
@@ -48,7 +48,7 @@ class TwinWorld(LoneWorld):
 
 
 def run_steps(subject: StepMeter, count: int, *, step_time_s: float, first: int = 1) -> list[Command | None]:
-    """Note steps whose loss is a tenth of their number."""
+    """Report steps with a loss of a tenth of their number."""
     return [
         subject.add_loss(torch.tensor(step / 10))
         or subject.step_done(
@@ -92,7 +92,7 @@ def test_reports_come_about_ten_times_a_second_however_fast_the_loop(
 
 
 def test_loss_is_the_mean_over_ranks_and_a_command_is_heard_by_all_at_one_step() -> None:
-    """Rank 0 speaks first; what it sent is played to rank 1, whose reporter hears nothing itself."""
+    """Rank 0 runs first; its messages are replayed to rank 1, whose own reporter receives no command."""
     asked = Command(name="set_lr", learning_rate=0.000_123_456_789, id="abc")
     sent: list[Tensor] = []
     main = StepMeter(TwinWorld(0, [], sent), Notebook([asked]))
@@ -169,7 +169,7 @@ def test_a_sample_that_took_long_is_not_asked_for_again_soon(monkeypatch: pytest
 
 
 def pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    """Move the meter's clock on, and let it stand still from then on."""
+    """Advance the meter's clock and freeze it."""
     now = time.monotonic()
     monkeypatch.setattr(meter.time, "monotonic", lambda: now + seconds)
 
@@ -194,7 +194,7 @@ def test_flush_reports_the_steps_so_far_and_hears_nothing() -> None:
 
 
 class Patient(Notebook):
-    """Wants to stop, and says so when asked."""
+    """A reporter that always requests a stop."""
 
     num_asked = 0
 
@@ -206,12 +206,12 @@ class Patient(Notebook):
 def test_report_is_an_agreement_too_so_that_short_steps_need_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(meter, "AGREE_EVERY_S", 1e9)  # however slow this machine is
+    monkeypatch.setattr(meter, "AGREE_EVERY_S", 1e9)  # regardless of the speed of this machine
     notebook = Patient()
     subject = StepMeter(world_of(1), notebook)
     assert subject.reports_every_step
     assert subject.should_leave_step() and notebook.num_asked == 1
-    for _ in range(40):  # after quick pieces it asks seldom
+    for _ in range(40):  # after short micro-batches it queries rarely
         subject.should_leave_step()
     asked = notebook.num_asked
     for step in range(1, 200):

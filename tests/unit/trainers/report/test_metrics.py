@@ -1,4 +1,4 @@
-"""Metrics: against plain definitions over the whole data, however it is cut and dealt."""
+"""Metrics agree with their definitions over the entire dataset for any batch size and number of ranks."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def measure(spec: DataSpec, scores: Tensor, targets: Tensor, pieces: int = 1) ->
 def test_classification_metrics_are_their_definitions(task: str, pieces: int) -> None:
     torch.manual_seed(0)
     targets = torch.randint(0, 8, (400,))
-    scores = torch.randn(400, 10)  # classes 8 and 9 are never true, though sometimes predicted
+    scores = torch.randn(400, 10)  # classes 8 and 9 never occur, but are sometimes predicted
     scores[torch.arange(200), targets[:200]] += 3
     predicted = scores.argmax(1)
     f1 = []
@@ -92,7 +92,7 @@ def test_confusion_has_a_row_for_each_true_class_and_a_column_for_each_predicted
 
 
 def test_metrics_are_the_same_whether_or_not_there_is_a_confusion() -> None:
-    """The first of more than 20 classes have none; the same numbers of them come from plain counts."""
+    """More than 20 classes have no confusion matrix; plain counts give the same metrics."""
     torch.manual_seed(2)
     targets = torch.randint(0, 9, (500,))
     scores = torch.randn(500, 9)

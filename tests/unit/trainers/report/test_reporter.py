@@ -1,4 +1,7 @@
-"""Rank 0's voice: what is queued is written, what is asked is heard, and a slow disk loses only steps."""
+"""Tests of rank 0's reporter:
+
+queued events are written, commands are read, and a slow disk loses only steps.
+"""
 
 from __future__ import annotations
 
@@ -168,7 +171,7 @@ def test_disk_that_fails_for_a_while_loses_nothing(
         error = next(failures, None)
         if error is not None:
             raise error
-        return append(file, batch[:1])  # half of it, and the rest the next time
+        return append(file, batch[:1])  # the first part only; the next call writes the rest
 
     monkeypatch.setattr(EventFile, "append", failing_append)
     voice = Reporter(run)

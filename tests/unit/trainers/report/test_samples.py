@@ -1,4 +1,4 @@
-"""What the model says now: real predictions in each form, and training's random state untouched."""
+"""Tests of samples during training: predictions of each task, without effect on the training random state."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def sample_of(
 
 
 def take(scores: Scores, dataset_name: str, seed: int = 0) -> tuple[str, Any]:
-    """Return a sample of a bundled data set; fail when random numbers were drawn from training's own."""
+    """Return a sample of a bundled dataset; assert that the training random state is unchanged."""
     registry.discover_all()
     dataset = registry.datasets()[dataset_name].create(DataOptions())
     _, validation = dataset.load(CPU)
@@ -71,7 +71,7 @@ def network(model_name: str, dataset_name: str) -> nn.Module:
 
 
 def always(scores: list[float]) -> Scores:
-    """Return a model that says the same of everything."""
+    """Return a model with constant output."""
     return lambda inputs: torch.tensor(scores).expand(len(inputs), len(scores))
 
 
@@ -97,7 +97,7 @@ def test_images_come_with_pixels_label_and_the_networks_own_prediction() -> None
 
 def test_large_colour_images_are_made_small_and_keep_their_colours() -> None:
     images = torch.zeros(20, 3, 100, 150, dtype=torch.uint8)
-    images[:10, 0], images[10:, 2] = 200, 100  # red ones, then blue ones: sorted by class
+    images[:10, 0], images[10:, 2] = 200, 100  # red images, then blue images: sorted by class
     labels = torch.arange(20) // 10
     split = ImageSplit(images, labels, mean=[0.0] * 3, std=[255.0] * 3, device=CPU)
     spec = spec_of(IMAGE_CLASSIFICATION, (3, 100, 150), ("red", "blue"))
@@ -135,7 +135,7 @@ def test_text_is_cut_off_when_the_model_is_too_slow_to_be_waited_for() -> None:
 
 
 def test_each_character_follows_from_the_one_before() -> None:
-    """The stand-in model says: after place p of the vocabulary comes place p + 1."""
+    """The fake model predicts character p + 1 of the vocabulary after character p."""
     letters = tuple("\nabcdefghij")
     shapes = set()
 
@@ -170,7 +170,7 @@ def test_texts_come_with_what_people_read() -> None:
 
 @pytest.mark.parametrize("dataset", ["moons", "spirals"])
 def test_surface_says_of_each_place_what_the_model_says(dataset: str) -> None:
-    """The stand-in model looks at x and y alone, so that a picture upside down would be seen."""
+    """The fake model depends on x and y only, so an inverted picture would fail the test."""
     registry.discover_all()
     num_others = registry.datasets()[dataset].create(DataOptions()).spec().num_classes - 2
 
@@ -203,7 +203,7 @@ def test_surface_says_of_each_place_what_the_model_says(dataset: str) -> None:
 
 
 def test_curve_is_in_the_units_of_the_data() -> None:
-    """The stand-in model always says the mean; another knows the sine."""
+    """One fake model always predicts the mean, the other the sine."""
     registry.discover_all()
     spec = registry.datasets()["sine"].create(DataOptions()).spec()
     train, _ = registry.datasets()["sine"].create(DataOptions()).load(CPU)
@@ -256,7 +256,7 @@ def test_model_that_has_diverged_is_still_shown() -> None:
 
 
 def spec_of(task: str, shape: tuple[int, ...], names: tuple[str, ...], **others: Any) -> DataSpec:
-    """Return the description of a data set that exists only here."""
+    """Return the specification of a dataset that exists only in this test."""
     fields: dict[str, Any] = {"num_classes": len(names), "num_train": 1, "num_validation": 1} | others
     return DataSpec(
         task=task,

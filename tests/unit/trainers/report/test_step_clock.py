@@ -1,4 +1,4 @@
-"""The clock of a step's parts: what the parts add up to, and what is not measured."""
+"""Tests of the step clock: the sum of the parts, and times that are not measured."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PART_S = 0.004
 
 
 class Clockwork:
-    """A clock whose moments come from a list: each part of a step takes as long as it says."""
+    """A simulated clock that advances only when the test says so."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 0.0
@@ -47,7 +47,7 @@ def test_parts_of_several_batches_are_added_up_and_the_rest_is_what_is_left(cloc
         loss = network(torch.ones(1, 2)).sum()
         clock.forward_done()
         clockwork.pass_time(0.3)
-        loss.backward()  # the hook notes the end of the own gradients here
+        loss.backward()  # the hook records the end of this rank's own gradients
         clockwork.pass_time(0.05)
         clock.backward_done()
     clockwork.pass_time(0.4)
@@ -92,7 +92,7 @@ def test_what_stood_still_belongs_to_no_step_but_the_report_to_the_next(clockwor
 
 
 def finish_step(clock: StepClock, clockwork: Clockwork, *, begins: bool = True, divides: bool = True) -> None:
-    """Go through a step of one batch; no gradient is made, so that nobody knows of waiting."""
+    """Run a step of one batch without gradients, so that no waiting time is measured."""
     if begins:
         clock.begin_step(is_reported=True)
     clock.data_fetched()
@@ -186,7 +186,7 @@ def test_on_a_gpu_only_reported_steps_are_measured_and_by_the_gpus_own_time(
 
 
 class EventOfALateGpu:
-    """A CUDA event, made up: the GPU comes to it when the test says so."""
+    """A simulated CUDA event, which the GPU reaches when the test sets `is_reached`."""
 
     made: ClassVar[list[EventOfALateGpu]] = []
 
@@ -223,9 +223,9 @@ def test_how_far_a_gpu_is_with_gradients_is_known_without_waiting_for_it(
 
 
 def test_a_step_costs_next_to_nothing() -> None:
-    """Measured: twice what it takes to read and note the time as often as it has to, a microsecond or three.
+    """A step takes about twice the time of six clock reads that are stored: 1 to 3 µs.
 
-    Told against that, not against a clock: a machine may be ten times slower than another.
+    The limit is relative to that time, because machines differ in speed by a factor of ten.
     """
     clock = StepClock(nn.Linear(2, 1), CPU, measures_wait=True)
     times: list[float] = []
@@ -247,7 +247,7 @@ def test_a_step_costs_next_to_nothing() -> None:
         times.clear()
 
     def takes_s(work: Callable[[], None]) -> float:
-        """Return what a call takes while nobody else has the core."""
+        """Return the minimum time of a call, measured while the core is otherwise idle."""
         return min(timeit.repeat(work, timer=time.perf_counter, number=100, repeat=20)) / 100
 
     assert takes_s(step) < 10 * takes_s(note_six_times)
@@ -255,7 +255,7 @@ def test_a_step_costs_next_to_nothing() -> None:
 
 
 def test_an_agreement_within_a_step_is_no_fetching_of_data() -> None:
-    """By the real clock: a fast rank waits in it for a slow one."""
+    """Measured with the real clock: a fast rank waits for a slow one."""
     clock = StepClock(nn.Linear(2, 2), torch.device("cpu"), measures_wait=False)
     clock.begin_step(is_reported=True)
     for is_last in (False, True):

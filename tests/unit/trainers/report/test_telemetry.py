@@ -1,4 +1,4 @@
-"""The first samples of a machine's ranks, of which some begin to sample a moment after rank 0."""
+"""Tests of the first telemetry samples when some ranks start to sample later than rank 0."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_sample_says_what_the_rank_is_doing() -> None:
 
 @pytest.fixture
 def addresses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return where rank 0's board is found; nothing is sent between ranks."""
+    """Return the addresses of rank 0's sample board; no process group is used."""
     found: list[str] = []
 
     def gather_json(mine: Any, _group: Any) -> list[Any]:
@@ -99,7 +99,7 @@ def test_what_ranks_hold_is_reported_at_once_and_of_all_of_them(addresses: list[
     timer = threading.Timer(LATE_S, board.write, (1, rank_1.sample_once()))
     timer.start()
     found = reported.ranks.get(timeout=10)
-    while found == [None, None]:  # the full second came in between
+    while found == [None, None]:  # the periodic report came first
         found = reported.ranks.get(timeout=10)
     assert found == [16, 16]
     timer.join()

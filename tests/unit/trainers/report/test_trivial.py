@@ -1,4 +1,7 @@
-"""What a predictor without inputs reaches: exact on small splits, and never beaten by a constant."""
+"""Tests of the trivial predictors, which ignore the inputs:
+
+exact on small splits, and optimal among constants.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,7 @@ def test_the_mean_has_an_r2_of_zero_in_the_targets_own_units() -> None:
     assert found.answer == pytest.approx(12.0)
     assert found.loss == pytest.approx(8 / 3) and found.value == pytest.approx(2 * math.sqrt(8 / 3))
     assert found.train_loss == pytest.approx(0.25), "the variance of the training targets"
-    # Squared errors 4, 0, 4: deviation 1.89, of three 1.09; of the root half of it over 1.63.
+    # Squared errors 4, 0, 4: standard deviation 1.89, of their mean 1.09; for the root divide by twice 1.63.
     assert found.standard_error == pytest.approx(2 * 1.0887 / (2 * 1.633), rel=1e-3)
 
 

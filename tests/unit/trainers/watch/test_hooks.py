@@ -1,4 +1,4 @@
-"""The places in torch where the hooks sit: one program runs them all, outside of this process."""
+"""Tests of the hooks into torch: one program in a separate process runs all of them."""
 
 from __future__ import annotations
 

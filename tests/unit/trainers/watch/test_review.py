@@ -1,4 +1,4 @@
-"""The rules of the review that no script of the integration tests reaches, and their thresholds."""
+"""Tests of review rules that no script of the integration tests triggers, and of their thresholds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MODEL = {"wrapper": "ddp", "name": "Net", "num_parameters": 10, "device": "cpu",
 
 
 def review_of(num_ranks: int, **notes: list[dict[str, Any]]) -> Review:
-    """Return a review to which rank k has noted the k-th value of each kind."""
+    """Return a review in which rank k has noted the k-th value of each kind."""
     review = Review(num_ranks)
     for kind, of_ranks in notes.items():
         for rank, note in enumerate(of_ranks):
@@ -23,7 +23,7 @@ def review_of(num_ranks: int, **notes: list[dict[str, Any]]) -> Review:
 
 
 def codes(review: Review) -> list[str]:
-    """Return the codes of the findings that are new."""
+    """Return the codes of the new findings."""
     return [finding["code"] for finding in review.found()]
 
 

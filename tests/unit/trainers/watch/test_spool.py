@@ -1,4 +1,4 @@
-"""Files through which ranks share numbers, the stored code, and the loops around a line."""
+"""Tests of the files through which ranks share numbers, the stored code, and the loops around a line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainers.watch.spool import COLUMNS, Control, SpoolReader, SpoolWriter
 
 
 def rows(first: int, number: int) -> array[float]:
-    """Return steps whose columns are all the step's number."""
+    """Return steps whose columns all contain the step's number."""
     return array("d", [float(step) for step in range(first, first + number) for _ in COLUMNS])
 
 
@@ -109,7 +109,7 @@ def test_the_number_of_epochs_is_that_of_the_range_around_the_loop(tmp_path: Pat
 
 
 def test_watching_imports_neither_torch_nor_what_other_environments_lack() -> None:
-    """Its torch is the script's, imported when the script does it."""
+    """The watcher imports no torch, because the script imports its own."""
     program = "import trainers.watch.__main__, sys; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True

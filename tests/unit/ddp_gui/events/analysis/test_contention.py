@@ -1,4 +1,4 @@
-"""Other programs on the processor are told, marked and kept with the run."""
+"""CPU contention by other programs is reported, marked and stored with the run."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_samples_that_are_missing_are_no_part_of_the_average() -> None:
     quiet, busy, unknown = (4.0, 2.0), (48.0, 0.5), (None, None)
     (span,) = spans([quiet] * 10 + [busy, busy, busy, unknown] * 10)
     assert span.others_percent == pytest.approx(48.0)
-    # Between busy ones, and the middle of them: nothing but it would be averaged.
+    # An unknown sample between busy ones: the average over it alone would be NaN.
     alone = spans([quiet, quiet, busy, quiet, unknown, busy, busy, quiet, quiet])
     assert not [span for span in alone if math.isnan(span.others_percent)]
 

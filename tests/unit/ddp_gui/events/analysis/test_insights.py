@@ -1,4 +1,4 @@
-"""What a tutor would say of made-up runs that are ill in one way, and never of healthy ones."""
+"""Made-up runs with one problem each get the matching advice; healthy runs get none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLAIN = config.parse({})
 
 
 def steps(count: int, loss: Callable[[int], float], **fields: Any) -> Iterator[Event]:
-    """Make up a run of `count` steps of 50 ms with some noise on the loss."""
+    """Yield a made-up run of `count` steps of 50 ms with some noise on the loss."""
     noise = random.Random(0)
     for number in range(1, count + 1):
         value = loss(number) + noise.gauss(0, 0.02)
@@ -131,7 +131,7 @@ def test_the_slow_rank_is_named_when_it_is_slow_several_times_in_a_row() -> None
 
 
 def slow_down(seq: int, rank: int, delay_ms: int, *, accepted: bool = True) -> Event:
-    """Make up the answer to the command `slow_rank` at this step."""
+    """Return a made-up answer to the command `slow_rank` at this step."""
     event = {"seq": seq, "time_unix_s": 1000.0 + seq, "kind": "command", "id": str(seq), "name": "slow_rank"}
     arguments = {"rank": rank, "delay_ms": delay_ms}
     return event | {"step": seq, "accepted": accepted, "message": "", "arguments": arguments}

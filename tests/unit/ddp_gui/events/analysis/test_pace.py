@@ -1,4 +1,4 @@
-"""Step time and throughput are of the same whole steps, so that they multiply to the batch."""
+"""Step time and throughput cover the same full steps, so that their product is the batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a rank's steps divided over the run: the means of slices, median and 95th percentile."""
+"""Tests of a rank's step breakdown over the run: means of slices, median and 95th percentile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLACE = {name: index for index, name in enumerate(RANK_PARTS)}
 
 
 def run(num_samples: int, step_s: Callable[[int, int], float | None], **parts: float | None) -> Series:
-    """Make up the `ranks` events of two ranks, one a second."""
+    """Return a made-up series of `ranks` events of two ranks, one per second."""
     series = Series()
     series.feed(
         {
@@ -45,7 +45,7 @@ def test_median_and_95th_percentile_are_those_of_the_samples() -> None:
 
 
 def test_few_samples_have_no_95th_percentile_and_a_step_counts_once() -> None:
-    """A paused rank goes on reporting its last step, once a second."""
+    """A paused rank repeats its last step in its reports, once a second."""
     found = {num: pace.rank_history_of_run(run(num, lambda *_: 0.1))[0] for num in (6, 19, 20)}
     assert [entry["p95_s"] for entry in found.values()] == [None, None, pytest.approx(0.1)]
     assert (found[6]["num_samples"], found[6]["first_step"], found[6]["last_step"]) == (6, 0, 5)

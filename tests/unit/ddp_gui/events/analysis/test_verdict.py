@@ -1,4 +1,4 @@
-"""A run is judged at its end, however short it was, and while it goes on; what is said does not flicker."""
+"""Tests of the verdict on a run of any length, during the run and at its end; the text does not flicker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLAN = {"kind": "plan", "num_train": 6000, "num_validation": 1000, "num_steps": 
 
 
 def judged(events: Sequence[Event], now: str) -> verdict.Verdict | None:
-    """Return the verdict on a run that says of itself what state it is in."""
+    """Return the verdict on a run that reports the state `now`."""
     series = Series()
     series.feed([*events, state(now, 10_000, 1000.0 + len(events))])
     return verdict.judge(series, now, insights.find(series, PLAIN, now))  # type: ignore[arg-type]
@@ -142,14 +142,14 @@ def test_while_it_runs_a_line_says_whether_it_learns_and_why() -> None:
 def test_as_many_steps_are_compared_at_both_ends(
     loss: Callable[[int], float], expected: tuple[float, float, int]
 ) -> None:
-    """Those that show what is said; where none do, ten."""
+    """The number of steps is the first for which the loss fell; ten if it fell for none."""
     series = Series()
     series.feed([step(n, n - 1, loss=loss(n)) for n in range(1, 401)])
     assert learning.loss_at_ends(series, -1) == pytest.approx(expected, abs=0.01)
 
 
 def test_memorising_is_not_told_of_a_loss_near_zero_whose_accuracy_stays() -> None:
-    """What toggled nine times in 22 s: 0.0148 against 0.0169 at 99.4%."""
+    """Regression: this toggled nine times in 22 s, with 0.0148 against 0.0169 at 99.4%."""
     noise = random.Random(1)
     losses = [0.2, 0.05, 0.02, *(0.0148 + 0.0021 * noise.random() for _ in range(40))]
     accuracies = [0.9, 0.98, 0.992, *(0.994 + 0.001 * noise.random() for _ in range(40))]

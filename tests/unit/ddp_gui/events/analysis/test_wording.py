@@ -1,4 +1,4 @@
-"""Numbers in sentences are written as the page's scripts write them."""
+"""Numbers in sentences have the same format as in the page's scripts."""
 
 from __future__ import annotations
 

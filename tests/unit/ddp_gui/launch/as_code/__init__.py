@@ -1,1 +1,1 @@
-"""Runs as scripts: the texts of data sets and networks, and what a script contains."""
+"""Tests of runs as scripts: code of data sets and networks, and the contents of a script."""

@@ -1,4 +1,4 @@
-"""The text of each data set reads the tensors that the data set itself reads, bit by bit."""
+"""The code of each data set reads the same tensors as the data set itself, bit by bit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 
 
 def read(config: Config, dataset: Dataset) -> tuple[data.DataCode, dict[str, Any]]:
-    """Run the text of a data set; return it, and the names that it assigns."""
+    """Execute the code of a data set; return it, and the names that it assigns."""
     code = data.data_code(config, dataset)
     names: dict[str, Any] = {"torch": torch}
     exec(f"{script.imports_of(code.text)}\n{templates.spaced(code.text)}\nimport math\n", names)

@@ -1,4 +1,4 @@
-"""The text of each network draws the weights of the network itself and computes the same, bit by bit."""
+"""The code of each network draws the same weights and computes the same results, bit by bit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHAPES: dict[str, list[tuple[int, ...]]] = {
     "text_classification": [(20,)],
     "language_modelling": [(16,)],
 }
-# Hundreds of millions of weights, with the structure of the smaller ones.
+# Hundreds of millions of weights, with the same structure as the smaller sizes.
 TOO_LARGE = {"base", "124m"}
 CASES = [
     (name, size, task, shape)

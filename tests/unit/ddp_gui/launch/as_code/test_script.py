@@ -1,4 +1,4 @@
-"""The script of a configuration: well-formed, short, only what the configuration uses, and safe to run."""
+"""The script of a configuration is well-formed, short, safe to run, and has no unused parts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ AUSTEN = replace(
 )
 DIABETES = replace(FASHION, name="diabetes", task="tabular_regression", num_train=354, num_classes=1)
 DATASETS = {each.name: each for each in (FASHION, DIGITS, NOVELS, AUSTEN, DIABETES)}
-# A bit of everything that the form offers.
+# Covers the options that the form offers.
 SETTINGS: dict[str, dict[str, Any]] = {
     "the usual": {"dataset": "fashion_mnist", "model": "cnn"},
     "one rank": {"dataset": "digits", "model": "resnet", "nproc_per_node": 1},
@@ -85,13 +85,13 @@ def text_of(**settings: Any) -> str:
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("texts")
     for number, settings in enumerate(SETTINGS.values()):
-        text = text_of(**settings).replace(str(ASSETS), "/project/assets")  # wherever this checkout is
+        text = text_of(**settings).replace(str(ASSETS), "/project/assets")  # independent of this checkout
         (folder / f"case_{number}.py").write_text(text, encoding="utf-8")
     return folder
 
 
 def test_scripts_are_as_a_formatter_and_a_linter_want_them(texts: Path) -> None:
-    """No unused import or name, no line too long: what an engineer would hand in."""
+    """Scripts have no unused imports or names and no long lines."""
     ruff = [str(Path(sys.executable).with_name("ruff"))]
     width = ["--isolated", "--line-length", "110"]
     rules = ["--select", "E,F,I,W,B", "--ignore", "E402,B905"]
@@ -112,7 +112,7 @@ def test_a_script_is_python_of_torch_and_numpy_alone(settings: dict[str, Any]) -
     assert others <= {"torch", "numpy"}
 
 
-# What each setting brings into the text, and takes out of it.
+# Text that each setting adds to the script.
 ONLY_WITH: list[tuple[dict[str, Any], str]] = [
     ({"nproc_per_node": 2}, "DistributedDataParallel"),
     ({"nproc_per_node": 2}, "set_epoch"),
@@ -205,7 +205,7 @@ HOSTILE = '"""\nimport os; os.system("touch /tmp/was-here")\n"""'
 
 
 def test_no_text_of_a_copied_run_becomes_code() -> None:
-    """A copied run may name its data set and itself as it likes."""
+    """A copied run may have any text as its name and as that of its data set."""
     config = config_of(dataset="digits", model="mlp", name=HOSTILE[:50], data_path=HOSTILE)
     dataset = replace(DIGITS, label=HOSTILE, source=HOSTILE, description=ACTING, sample_unit=HOSTILE)
     plain = script.write(config, DIGITS, strategy_of("ddp"))

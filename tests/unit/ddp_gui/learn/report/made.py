@@ -1,4 +1,4 @@
-"""Reports for the tests: their source, what is asked for, and what comes of it."""
+"""Reports for the tests: source, request and result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOW_UNIX_S = 1_800_000_000.0
 
 
 def source_of(folder: Path, catalogue: Catalogue) -> Source:
-    """Return two lessons, `chosen` and `drawn`, and the runs of a folder."""
+    """Return a source with two lessons, `chosen` and `drawn`, and the runs of a folder."""
     lessons = folder / "lessons"
     lessons.mkdir(exist_ok=True)
     (lessons / "01-chosen.md").write_text(LESSON)
@@ -38,19 +38,19 @@ def source_of(folder: Path, catalogue: Catalogue) -> Source:
 
 
 def make_run(folder: Path, run_id: str, num_steps: int = 120) -> RunDirectory:
-    """Write a run that has finished."""
+    """Write a finished run."""
     run = RunDirectory(folder / "runs" / run_id)
     made_run.make_finished(run, num_steps)
     return run
 
 
 def report(source: Source, **asked: Any) -> str:
-    """Return the file of what is asked for."""
+    """Return the file of the requested report."""
     gathered = request.gather_inputs(source, request.parse(asked), NOW_UNIX_S)
     return b"".join(document.made(gathered)).decode()
 
 
 def done(lesson: str, **more: Any) -> dict[str, Any]:
-    """Return what somebody did in a lesson: all of it, right."""
+    """Return the record of a user who completed a lesson without mistakes."""
     usual = {"prediction": 1, "runs": ["a-1", "b-1"], "attempts": [], "answers": [0, 1]}
     return {"lesson": lesson, **usual, **more}

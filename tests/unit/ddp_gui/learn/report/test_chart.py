@@ -1,4 +1,4 @@
-"""Charts of a report: axes, paths, and numbers in words."""
+"""Tests of a report's charts: axes, paths, and numbers as text."""
 
 from __future__ import annotations
 

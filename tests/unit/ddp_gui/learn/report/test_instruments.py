@@ -1,4 +1,4 @@
-"""The pictures of a report that are not curves show the numbers of the runs they were measured on."""
+"""The pictures of a report that are not curves show the numbers of the measured runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read(run: RunDirectory, num_ranks: int = 2) -> Measured:
 
 
 def with_ranks(run: RunDirectory, num_ranks: int) -> RunDirectory:
-    """Add samples of how each rank's step divides."""
+    """Add samples of each rank's step breakdown."""
     parts = {
         name: 0.001 * (place + 1) for place, name in enumerate(RANK_PARTS.values()) if name != "step_time_s"
     }
@@ -94,7 +94,7 @@ def test_replicas_that_differ_are_shown_with_their_step_and_distance(tmp_path: P
     run = make_run(tmp_path, "a-1")
     file = EventFile(run.events)
     for step, hashes, distances in (
-        (10, ["9900"], [0.0]),  # before it was resumed with another rank
+        (10, ["9900"], [0.0]),  # before a resume with two ranks
         (20, ["aa11", "aa11"], [0.0, 0.0]),
         (40, ["bb22", "cc33"], [0.0, 0.125]),
     ):

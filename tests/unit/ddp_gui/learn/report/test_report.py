@@ -1,4 +1,4 @@
-"""The lab report: what stands in it, and that nothing in it can act."""
+"""Tests of the lab report: its contents, and that none of it can be executed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def source(tmp_path: Path, catalogue: Catalogue) -> Source:  # noqa: F811
 
 
 def words_of(page: str) -> str:
-    """Return what is read in a page, without its style and script."""
+    """Return the visible text of a page, without style and script."""
     without = re.sub(r"<(style|script)[^>]*>.*?</\1>", "", page, flags=re.DOTALL)
     return " ".join(re.sub(r"<[^>]*>", "", without).split())
 

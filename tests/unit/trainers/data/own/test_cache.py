@@ -1,4 +1,7 @@
-"""What is prepared is found again, made anew when anything changed, and made once however many ask."""
+"""Tests of the cache of prepared data:
+
+reuse, invalidation, and preparation only once for concurrent users.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +106,7 @@ def test_half_made_one_is_made_anew(pets: Path, own_cache: Path, damage: str) ->
 
 
 def test_failure_leaves_nothing_behind(pets: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    killed = own_cache / f"{own(pets).fingerprint}.making-killed"  # of a process that was killed
+    killed = own_cache / f"{own(pets).fingerprint}.making-killed"  # left by a killed process
     killed.mkdir()
     (killed / "used").touch()
 
@@ -187,7 +190,7 @@ def test_what_nobody_used_for_long_is_removed(pets: Path, tmp_path: Path, own_ca
     again = own(pets)
     again.spec()
     os.utime(own_cache / again.fingerprint / "used", (month_ago, month_ago))
-    own(pets).spec()  # asked for: used again
+    own(pets).spec()  # updates the time of last use
     own(make_images(tmp_path / "third", {"a": 3, "b": 3})).spec()
     assert cache.find(again.fingerprint) is not None
 
@@ -212,7 +215,7 @@ def test_cache_folder_is_where_it_was_put_or_said(tmp_path: Path, monkeypatch: p
 
 
 def test_map_gives_its_pages_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was read stays right when the pages behind it are handed back."""
+    """Data that was read remains valid after its mapped pages are released."""
     import numpy as np
 
     from trainers.data.own import cache

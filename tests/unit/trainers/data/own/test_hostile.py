@@ -1,4 +1,4 @@
-"""Files and paths of strangers: refused in plain words, without waiting and without filling the memory."""
+"""Untrusted files and paths are rejected with a clear message, without blocking or exhausting memory."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_mistyped_path_is_answered_with_what_has_nearly_the_same_name(tmp_path
 
 @pytest.mark.parametrize("path", ["/proc/self/environ", "/proc/self/maps", "/proc/kmsg"])
 def test_what_the_system_makes_up_is_refused(path: str) -> None:
-    # Without the right to read it the refusal says so; either way nothing of it is shown.
+    # Without read permission the message says so; in both cases no content is shown.
     message = fault(Path(path), task="language_modelling").message
     assert "is empty" in message or "cannot be read" in message
 
@@ -88,7 +88,7 @@ def test_folder_may_be_deeper_than_python_can_recurse(tmp_path: Path) -> None:
         assert own(root).fingerprint
         assert any("cannot be opened" in problem.message for problem in faults(root))
     finally:
-        subprocess.run(["rm", "-rf", root], check=True)  # what pytest cleans up with recurses
+        subprocess.run(["rm", "-rf", root], check=True)  # pytest's recursive cleanup would fail here
 
 
 def test_pipe_among_images_is_not_waited_for(tmp_path: Path) -> None:

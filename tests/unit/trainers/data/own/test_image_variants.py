@@ -1,4 +1,4 @@
-"""Variants of the images that people bring: what is read from each, what is said, and what a click does."""
+"""Variants of users' image data: how each is read, which messages are shown, and what each button changes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Tree = dict[str, bytes]
 
 @pytest.fixture(autouse=True)
 def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Describe the data alone: building every model for it takes seconds."""
+    """Describe only the data, because building every model takes seconds."""
     monkeypatch.setattr(registry, "models", dict)
 
 
@@ -55,7 +55,7 @@ def encoded(image: Image.Image, form: str = "PNG", **options: Any) -> bytes:
 
 
 def noise(mode: str = "RGB", size: tuple[int, int] = (16, 12)) -> Image.Image:
-    """Return an image that no other one is like."""
+    """Return a unique random image."""
     values = np.random.default_rng(next(_seeds)).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
     return Image.fromarray(values).convert(mode)
 
@@ -81,7 +81,7 @@ def deep(folder: str, most: int, form: str, count: int = 6) -> Tree:
 
 
 def deep_colour_png(most: int) -> bytes:
-    """Return a PNG of three 16-bit channels, which Pillow reads as 8 bits."""
+    """Return a PNG of three 16-bit channels, which Pillow reads as 8-bit."""
     values = np.random.default_rng(next(_seeds)).integers(0, most + 1, (12, 16, 3)).astype(">u2")
     values[0, 0] = most
     rows = b"".join(b"\0" + row.tobytes() for row in values)
@@ -95,14 +95,14 @@ def deep_colour_png(most: int) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """Some files, and the right reading of them.
+    """Image files and their expected reading.
 
     Attributes:
-        classes: the images of each; none where the data is refused.
-        split: the images of training and validation, if folders say it.
-        told: parts of what is said; "" where nothing may be said.
-        action: a part of the text of the click that is offered.
-        after: the classes after that click.
+        classes: number of images per class; None if the data is rejected.
+        split: number of training and validation images, if folders define the split.
+        told: required parts of the messages; "" if no message is allowed.
+        action: part of the label of the suggested button.
+        after: number of images per class after a click on that button.
     """
 
     files: Tree
@@ -389,7 +389,7 @@ def check(answer: dict[str, Any], case: Case) -> None:
 
 
 def clicks(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return what each click changes, by its text; as ddp_gui/train/own_data.py shows them."""
+    """Return the changes that each button makes, by label, as ddp_gui/train/own_data.py shows them."""
 
     from ddp_gui.plan.own_data import _parse
     from ddp_gui.train.own_data import own_data
@@ -444,7 +444,7 @@ COLOURS = {
 
 
 def turned(orientation: int) -> bytes:
-    """Return an image that is red on its left once it is upright."""
+    """Return an image whose left half is red after the EXIF orientation is applied."""
     image = Image.new("RGB", (12, 16), (255, 0, 0))
     image.paste((0, 0, 255), (0, 0, 12, 8))
     exif = Image.Exif()

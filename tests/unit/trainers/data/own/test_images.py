@@ -1,4 +1,4 @@
-"""Images in class folders: what is right about them comes out, what is wrong is named."""
+"""Tests of images in class folders: correct images are read exactly, faulty ones are named."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_mapped_split_gives_the_same_as_one_in_memory(
     mapped, _ = data.load(CPU)
     assert isinstance(mapped, MappedImageSplit) and len(mapped) == len(whole)
     indices = torch.tensor([5, 0, 31, 5])
-    mapped.batch(indices)  # opened here: the map must not go into the pickle
+    mapped.batch(indices)  # opens the map, which must stay out of the pickle
     other = pickle.loads(pickle.dumps(mapped))
     for split in (mapped, other):
         for ours, theirs in zip(split.batch(indices), whole.batch(indices), strict=True):
@@ -120,7 +120,7 @@ def test_grey_only_when_all_are_grey(tmp_path: Path) -> None:
     ("sizes", "shape"),
     [
         ([(28, 28), (28, 28)], (28, 28)),
-        ([(40, 30), (80, 60)], (30, 40)),  # one format: kept
+        ([(40, 30), (80, 60)], (30, 40)),  # one aspect ratio: preserved
         ([(40, 30), (30, 40)], (30, 30)),
         ([(90, 100), (100, 90)], (64, 64)),
         ([(640, 480), (640, 480)], (128, 171)),
@@ -140,7 +140,7 @@ def cut_off(path: Path) -> None:
 
 
 def png_of_size(width: int, height: int) -> bytes:
-    """Return a PNG that says it is very large, with hardly anything in it."""
+    """Return a PNG whose header claims a very large size, with almost no content."""
 
     def chunk(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
@@ -195,10 +195,10 @@ def test_a_format_pillow_was_built_without_changes_no_other(
 
 
 def test_more_images_than_are_tried_come_out_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of many images a sample is tried; preparing finds what is wrong with the rest."""
+    """Only a sample of many images is decoded during inspection; preparation finds faults in the rest."""
     path = make_images(tmp_path / "d", {"a": 60, "b": 60})
     plain = all_samples(own(path).load(CPU)[0])
-    os.utime(path / "a" / "000.png", ns=(1, 1))  # to be prepared anew
+    os.utime(path / "a" / "000.png", ns=(1, 1))  # invalidates the cache
     monkeypatch.setattr(images, "NUM_DECODED_IN_INSPECTION", 10)
     assert all_samples(own(path).load(CPU)[0]) == plain
     (path / "a" / "007.png").write_bytes(b"no image")

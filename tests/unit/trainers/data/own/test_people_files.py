@@ -1,4 +1,4 @@
-"""Files as people bring them, each with what a careful person reads from it; and variants of them."""
+"""Real-world data files and variants of them, each with the reading that a careful analyst expects."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ OAK = {"oak", "fir", "elm"}
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What is read from a file.
+    """The expected reading of a file.
 
     Attributes:
-        used: the columns that are learned from.
-        classes: their names; none for a number.
-        told: what a note, a fault or the decision on a column says.
-        suggested: the field of the configuration that a click changes, and a part of its value.
-        is_faulty: what is recognised cannot be used without a correction.
+        used: the input columns.
+        classes: class names; empty for regression.
+        told: text that a note, a fault or the decision about a column contains.
+        suggested: the configuration field that the suggested button changes, and a part of its value.
+        is_faulty: True if the file is recognized but cannot be used without a correction.
     """
 
     task: str = ROWS
@@ -198,7 +198,7 @@ EXPECTED = {
 
 
 def said(answer: dict[str, Any]) -> str:
-    """Return everything an inspection says, as one text."""
+    """Return all messages of an inspection as one text."""
     problems = [f"{one['where']} {one['message']} {one['hint']}" for one in answer["problems"]]
     return "\n".join(
         [*problems, *(f"{column['name']}: {column['decision']}" for column in answer["columns"])]

@@ -1,4 +1,4 @@
-"""A fault in a row of a table, as in the Pollock benchmark: its line is named, the other rows are read."""
+"""A faulty row of a table, as in the Pollock benchmark, is reported by line, and the other rows are read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from tests.unit.own_files import own_cache  # noqa: F401 - a fixture
 from trainers.data.own.problems import Problems
 from trainers.data.own.table_file import Table
 
-# The texts have two commas: with one, a missing delimiter before the text leaves a row of five other cells.
+# Each text has two commas. With only one, a missing delimiter before the text would leave a valid row of five
+# cells.
 ROWS = [
     ["date", "price", "name", "text", "kind"],
     *(
@@ -22,7 +23,7 @@ ROWS = [
         for n in range(1, 31)
     ),
 ]
-POLLUTED = (2, 15, 30)  # lines of rows, first to last
+POLLUTED = (2, 15, 30)  # rows at the first, a middle and the last line
 
 
 def _line(cells: list[str], delimiter: str = ",") -> str:
@@ -32,7 +33,7 @@ def _line(cells: list[str], delimiter: str = ",") -> str:
 
 
 def _cells(cells: list[str]) -> list[str]:
-    """Return the cells as they are written."""
+    """Return the cells in CSV notation."""
     return [_line([cell, ""]).rstrip("\n")[:-1] for cell in cells]
 
 
@@ -75,7 +76,7 @@ def test_row_with_a_fault_is_named_and_the_others_are_read(
             found = [list(row) for row in table.query("SELECT * EXCLUDE (row) FROM rows ORDER BY row")]
             assert table.names == ROWS[0], polluted
             assert all(row in ROWS for row in found), polluted
-            # A quote that is opened at a line's end takes the next line with it.
+            # An unclosed quote at the end of a line also consumes the next line.
             assert len(found) >= len(ROWS) - 3, polluted
             named = {problem.line for problem in problems.shown}
             assert number in named or len(found) == len(ROWS) - 1, (polluted, problems.shown)

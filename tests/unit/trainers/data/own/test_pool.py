@@ -1,4 +1,4 @@
-"""Many images are read by several processes: what comes out is the same, and nothing stays when one dies."""
+"""Several processes read many images: the result is the same, and no process or file remains if one dies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from trainers.data.own.problems import DataError
 
 GONE_WITHIN_S = 60.0
 
-# Prints the process ids of its workers, then works for ever.
+# Prints the process ids of its workers, then runs until it is killed.
 FOREVER = """
 import os, time
 from trainers.data.own import processes
@@ -42,7 +42,7 @@ list(processes.in_chunks(work, 8, 1))
 
 @pytest.fixture
 def with_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make little data count as much, on two cores at least."""
+    """Use processes even for little data, as on a machine with two cores."""
     monkeypatch.setattr(processes, "PROCESSES_FROM", 1)
     monkeypatch.setattr(processes, "num_cores", lambda: 2)
 
@@ -64,7 +64,10 @@ def test_little_work_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("as_zip", [False, True])
 def test_what_is_prepared_is_the_same(tmp_path: Path, as_zip: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of a zip, which all processes read through one open file; a broken image is named by both."""
+    """The result is the same with and without processes.
+
+    This includes a zip that all processes read through one open file, and the report of a broken image.
+    """
     path = make_images(tmp_path / "pets", {"cats": 60, "dogs": 50})
     for number in range(20):
         make_image(path / "dogs" / f"large_{number}.png", (number, 7, 7), size=(300, 200))
@@ -87,7 +90,7 @@ def test_what_is_prepared_is_the_same(tmp_path: Path, as_zip: bool, monkeypatch:
 def test_only_one_process_decodes_a_large_image(
     tmp_path: Path, with_processes: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two that are large at once could be more than the memory."""
+    """Two large images in memory at the same time could exhaust it."""
     path = make_images(tmp_path / "pets", {"cats": 6, "dogs": 6})
     times = tmp_path / "times"
     fitted = image_files._fitted
@@ -124,7 +127,7 @@ def test_process_that_crashes_is_told_in_words(
 
 @pytest.mark.slow
 def test_workers_end_with_the_process_they_work_for(tmp_path: Path) -> None:
-    """Killed as the system kills, it cannot tell them."""
+    """A parent that is killed by SIGKILL cannot notify its workers."""
     listed = tmp_path / "workers"
     parent = subprocess.Popen([sys.executable, "-c", FOREVER], env=os.environ | {"WORKERS": str(listed)})
     try:
@@ -151,7 +154,7 @@ def test_too_much_memory_in_a_worker_is_told_like_any_other(
 
 
 def test_stop_asked_of_the_parent_is_not_taken_by_its_workers(with_processes: None) -> None:
-    """What a signal means to the parent, tidying up or stopping a run, its forks must not do too."""
+    """Forked workers do not inherit the parent's signal handlers, which clean up or stop a run."""
     asked: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
     try:
@@ -165,7 +168,7 @@ def test_stop_asked_of_the_parent_is_not_taken_by_its_workers(with_processes: No
 
 @pytest.mark.slow
 def test_training_threads_do_not_hold_workers_up(with_processes: None) -> None:
-    """A rank has threads that write; forked in the midst of it, workers still begin and end."""
+    """Workers that are forked while threads of the rank are writing still start and end."""
     from concurrent.futures import ThreadPoolExecutor
 
     is_over = False

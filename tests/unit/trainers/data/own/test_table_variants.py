@@ -1,4 +1,4 @@
-"""Further ways in which people write tables, each with the reading of a careful analyst."""
+"""Further table variants, each with the reading that a careful analyst expects."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Column = list[str]
 
 @pytest.fixture(autouse=True)
 def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Describe the data alone: building every model for it takes seconds."""
+    """Describe only the data, because building every model takes seconds."""
     monkeypatch.setattr(registry, "models", dict)
 
 
@@ -119,15 +119,15 @@ def zipped(name: str, text: str | bytes, others: Mapping[str, str] | None = None
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A file and what has to be read from it.
+    """A file and its expected reading.
 
     Attributes:
-        content: the file; a function writes it.
-        options: of the inspection.
-        first: the first cells as read, by the name of the column.
-        kinds: what columns hold.
-        missing: number of missing values of columns.
-        silent: what must not be said.
+        content: content of the file, or a function that writes it.
+        options: options of the inspection.
+        first: expected first cells, by column name.
+        kinds: expected kinds of columns.
+        missing: expected number of missing values, by column.
+        silent: text that no message may contain.
     """
 
     content: str | bytes | Callable[[Path], None]
@@ -164,7 +164,7 @@ def refused(*words: str) -> Reading:
 
 
 def letters(kinds: tuple[str, str, str], code: str, sep: str = ";") -> Case:
-    """A table whose labels have letters of a code page."""
+    """Return a table whose labels contain non-ASCII letters of a code page."""
     content = table(
         {"height": [h.replace(".", ",") for h in HEIGHT], "width": WIDTH, "kind": cycle(*kinds)}, sep=sep
     )
@@ -791,7 +791,7 @@ CASES: dict[str, Case] = {
 def plain(
     content: str | bytes, *words: str, name: str = "t.csv", code: str = "utf-8", **changes: object
 ) -> Case:
-    """A table of the trees in other clothes."""
+    """Return a case with the table of trees in another format."""
     return Case(content=content, name=name, code=code, expected=told(*words, **changes), first=W0)
 
 
@@ -1074,7 +1074,7 @@ CASES |= {
     },
 }
 
-# ---- a column that says the split
+# ---- a column that defines the split
 CASES |= {
     "split": plain(
         table({**TREES, "split": cycle("train", "train", "train", "test")}),

@@ -1,4 +1,4 @@
-"""Tables: what is taken for what, numbers that come out as they went in, and faults by column and line."""
+"""Tests of tables: detection of column types, exact values, and faults by column and line."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CPU = torch.device("cpu")
 def people(
     path: Path, num_rows: int = 40, change: Callable[[int, list[str]], list[str]] | None = None
 ) -> Path:
-    """Write a table of rows that can be told apart by their height; `change` spoils some of them."""
+    """Write a table whose rows are identified by their height; `change` modifies some of them."""
     rows = []
     for index in range(num_rows):
         row = [
@@ -94,7 +94,7 @@ def test_number_to_predict_is_standardised_and_the_scale_is_told(tmp_path: Path)
 
 
 def test_large_numbers_keep_their_digits(tmp_path: Path) -> None:
-    """Seconds since 1970 differ in digits that a 32-bit number does not have."""
+    """Timestamps in seconds since 1970 differ in digits that float32 cannot represent."""
     rows = [f"{1_700_000_000 + 3 * index},{'ab'[index % 2]}" for index in range(40)]
     values = table_of(own(write(tmp_path / "t.csv", "time,side", *rows)))[:, 0]
     assert len(set(values.tolist())) == 32
@@ -181,7 +181,7 @@ def test_cells_may_hold_delimiters_quotes_and_line_ends(tmp_path: Path) -> None:
 
 
 def spoilt(lines: dict[int, list[str]]) -> Callable[[int, list[str]], list[str]]:
-    """Return a change that puts other rows at some lines (the header is line 1)."""
+    """Return a change that replaces the rows at the given lines (the header is line 1)."""
     return lambda index, row: lines.get(index + 2, row)
 
 
@@ -358,7 +358,7 @@ def test_other_formats_give_the_same_as_csv(tmp_path: Path, suffix: str) -> None
 
 
 def numbers_table(path: Path, *odd: str, where: str = "x", line: int = 7) -> Path:
-    """Write a table of numbers to predict, with odd values from one line on."""
+    """Write a regression table with odd values from a given line on."""
     rows = [[f"{1.5 * index}", f"{index % 7}.5"] for index in range(40)]
     for index, value in enumerate(odd):
         rows[line - 2 + index][where == "y"] = value
@@ -412,7 +412,7 @@ def test_numbers_that_cannot_be_told_apart_are_left_out_or_refused(
 
 
 def test_a_number_far_off_those_that_are_trained_on_is_refused(tmp_path: Path) -> None:
-    """Standardised by the rows that are trained on, it would be infinite."""
+    """Standardized with the statistics of the training rows, the value would be infinite."""
     found = []
     for line in range(2, 42):
         rows = [f"{index % 2}e-30,{index % 7}.5" for index in range(40)]
@@ -428,7 +428,7 @@ def test_a_number_far_off_those_that_are_trained_on_is_refused(tmp_path: Path) -
 
 
 def test_a_sample_shows_the_cells_as_they_were_written(tmp_path: Path) -> None:
-    """Categories by their words and not one-hot, numbers in their own units, what is missing as nothing."""
+    """A sample shows categories by name, not one-hot; numbers in original units; missing values as empty."""
 
     def change(index: int, row: list[str]) -> list[str]:
         if index % 4 == 0:

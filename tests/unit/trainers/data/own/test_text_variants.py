@@ -1,4 +1,4 @@
-"""Variants of the texts and the paths that people give: what is read from each, and what is said."""
+"""Variants of texts and paths: how each is read, and which messages are shown."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trainers.files.plain_files import REPOSITORY
 
 @pytest.fixture(autouse=True)
 def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Describe the data alone: building every model for it takes seconds."""
+    """Describe only the data, because building every model takes seconds."""
     monkeypatch.setattr(registry, "models", dict)
 
 
@@ -37,11 +37,11 @@ CHINESE, JAPANESE = "这个屏幕不错我买了很好看", "これはとても�
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """The bytes of a text, and the right reading.
+    """The bytes of a text file and their expected reading.
 
     Attributes:
-        text: what is learned; None where the text is refused.
-        told: parts of what is said; nothing may be said where there are none.
+        text: the decoded text; None if the file is rejected.
+        told: required parts of the messages; if empty, no message is allowed.
     """
 
     content: bytes
@@ -195,7 +195,7 @@ def test_the_right_path_is_suggested(tmp_path: Path, name: str) -> None:
     path.parent.mkdir()
     path.write_text(PLAIN)
     wrong = SUGGESTED[name](path)
-    for _ in range(2):  # folder and file may both be misspelt
+    for _ in range(2):  # the folder and the file may both be misspelled
         [problem] = inspected(Path(wrong))["problems"]
         wrong = problem["suggested"]["data_path"]
         if wrong == str(path):

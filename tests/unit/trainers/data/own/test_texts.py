@@ -1,4 +1,7 @@
-"""Running text: every character comes back, in however many pieces it is read; other encodings are told."""
+"""Tests of running text:
+
+every character is preserved for any chunk size, and other encodings are reported.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +124,7 @@ def test_faults_reach_the_person(tmp_path: Path) -> None:
 
 
 class Pairs:
-    """Two characters a token: number 1000 for all but "ab", which is 1001."""
+    """A tokenizer with two characters per token: 1001 for "ab", 1000 for all other pairs."""
 
     vocabulary_size = 1002
     padding = 0

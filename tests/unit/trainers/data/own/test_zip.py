@@ -1,4 +1,4 @@
-"""Zips of strangers: read in place, and refused as a whole when anything in them is not as it should be."""
+"""Untrusted zip files are read in place, and rejected entirely if any entry is invalid."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trainers.data.own.problems import Problems
 
 @pytest.fixture
 def pets(tmp_path: Path) -> Path:
-    """Return a good zip; tests add to it."""
+    """Return a valid zip, to which tests add entries."""
     return make_zip(tmp_path / "pets.zip", make_images(tmp_path / "pets", {"a": 10, "b": 10}))
 
 
@@ -70,7 +70,7 @@ def test_archives_in_a_zip_are_named(tmp_path: Path) -> None:
 def test_encrypted_member_is_refused(pets: Path) -> None:
     raw = bytearray(pets.read_bytes())
     at = raw.find(b"PK\x01\x02")
-    raw[at + 8] |= 1  # the flag in the first entry of the directory
+    raw[at + 8] |= 1  # the encryption flag of the first directory entry
     pets.write_bytes(raw)
     assert "is encrypted" in fault(pets).message
 
@@ -91,7 +91,7 @@ def test_too_large_in_all_is_refused(pets: Path, monkeypatch: pytest.MonkeyPatch
 def test_member_that_lies_about_its_content_is_unreadable(pets: Path) -> None:
     raw = bytearray(pets.read_bytes())
     at = raw.find(b"IDAT")
-    raw[at + 8] ^= 0xFF  # within the first image; its checksum no longer fits
+    raw[at + 8] ^= 0xFF  # corrupts the first image, so that its checksum does not match
     pets.write_bytes(raw)
     problem = fault(pets)
     assert problem.where == "a/000.png" and "CRC" in problem.message
@@ -130,7 +130,7 @@ def test_same_name_twice_is_a_fault(pets: Path) -> None:
 def test_file_that_is_larger_than_it_says_is_not_unpacked_whole(pets: Path) -> None:
     add(pets, "a/lies.png", bytes(50_000_000), compress=True)
     raw = pets.read_bytes()
-    # Both headers say 100 bytes; what unpacks it would go on to 50 million.
+    # Both headers claim 100 bytes; the data decompresses to 50 million.
     pets.write_bytes(raw.replace((50_000_000).to_bytes(4, "little"), (100).to_bytes(4, "little")))
     source = ZipSource(pets, Problems())
     tracemalloc.start()
@@ -146,7 +146,7 @@ def test_files_that_lie_over_each_other_are_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a/1.png", b"x" * 1000)
         first = archive.infolist()[0]
-        for number in range(2, 5):  # the same bytes once more, under another name
+        for number in range(2, 5):  # further entries for the same bytes, under other names
             again = zipfile.ZipInfo(f"a/{number}.png")
             again.header_offset, again.CRC = first.header_offset, first.CRC
             again.file_size, again.compress_size = first.file_size, first.compress_size

@@ -1,1 +1,1 @@
-"""Tests of the engine of one machine."""
+"""Tests of the local engine."""

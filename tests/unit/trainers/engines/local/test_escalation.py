@@ -1,4 +1,4 @@
-"""When a run is ended by force: the rule, with made-up clocks."""
+"""Tests of when a run is stopped by force, with simulated clocks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_S = 15.0
 
 
 def first_force(subject: Escalation, state: State, *, until_s: float = 600.0) -> float | None:
-    """Return how long after the click force is used first; None: not in this time."""
+    """Return the seconds from the click to the first use of force; None if no force is used until then."""
     for tenth in range(int(until_s * 10)):
         if subject.decide(state, CLICK_S + tenth / 10) != "wait":
             return tenth / 10
@@ -35,7 +35,7 @@ def first_force(subject: Escalation, state: State, *, until_s: float = 600.0) ->
 
 
 def stop_requested(*, save: bool = True) -> Escalation:
-    """Return the rule at the moment of the click."""
+    """Return the rule at the time of the click."""
     subject = Escalation(0.0)
     subject.request_stop(CLICK_S, save=save)
     return subject
@@ -158,7 +158,7 @@ def test_stop_requests_are_the_whole_lines_that_say_stop(tmp_path: Path) -> None
 
 
 def at_work_until(subject: Escalation, state: State, until_s: float, *, look_every_s: float = 2.0) -> float:
-    """Return how long after the click force is used first on a run that is at work for so long."""
+    """Return the seconds from the click to the first use of force, for a run that is busy until `until_s`."""
     looked_at = CLICK_S
     for tenth in range(3000):
         now = CLICK_S + tenth / 10

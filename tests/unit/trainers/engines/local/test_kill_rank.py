@@ -1,4 +1,4 @@
-"""Which process is taken for a rank that is to be killed: never by a number alone."""
+"""Tests of how the process of a rank to kill is identified: never by its process id alone."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from trainers.contract.rundir import RunDirectory, Status
 from trainers.engines.local import stopping
 from trainers.machine import processes
 
-# Two "ranks", each with its output in its log; children of rank 1 have the same output, as loaders have.
+# Two "ranks", each with its log as output. Children of rank 1 share its output, as data loader workers do.
 SCRIPT = 'sleep 100 > "$1/rank_0.log" & sh -c "sleep 100 & sleep 100; true" > "$1/rank_1.log" & wait'
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """A run, its status, and the processes below its supervisor by the name of their log."""
+    """A run, its status, and the descendants of its supervisor by the name of their log."""
 
     run: RunDirectory
     status: Status

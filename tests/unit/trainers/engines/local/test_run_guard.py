@@ -1,4 +1,4 @@
-"""When a run's guard uses force, with no process behind it: stop requests, saves, work and hangs."""
+"""Tests of when a run's guard uses force, without processes: stop requests, saves, busy and hung ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainers.engines.local.stopping import EXIT_GRACE_S, STOP_GRACE_S, TERM_GRA
 
 
 class FakeTorchrun:
-    """Counts the SIGTERMs it gets."""
+    """Counts SIGTERMs."""
 
     num_terminated = 0
 
@@ -28,7 +28,7 @@ class FakeTorchrun:
 
 
 class FakeTree:
-    """Counts how often everything is killed."""
+    """Counts how often the process tree is killed."""
 
     num_killed = 0
 
@@ -40,7 +40,7 @@ class FakeTree:
 
 
 class FakeWatch:
-    """Finds what it is told to."""
+    """Returns the cause that the test sets."""
 
     finds: Cause | None = None
     has_passed = False
@@ -63,7 +63,7 @@ class FakeWatch:
 
 
 class Guarded:
-    """A guard with the run's state, and the processes it believes in."""
+    """A guard with the state of its run and fake processes."""
 
     def __init__(self, run: RunDirectory, monkeypatch: pytest.MonkeyPatch, *states: State) -> None:
         self._monkeypatch = monkeypatch
@@ -74,11 +74,11 @@ class Guarded:
         self.say(*states)
 
     def pass_time(self, seconds: float) -> None:
-        """Move the guard's clock on, and let it stand still from then on."""
+        """Advance the guard's clock and freeze it."""
         pass_time(self._monkeypatch, seconds)
 
     def watch_ranks(self, on_hang: str = "end") -> None:
-        """Let the guard believe the fake watch."""
+        """Attach the fake watch to the guard."""
         self._monkeypatch.setattr(stopping, "HangWatch", lambda *_: self.watch)
         self.guard.watch_ranks(config.parse({"on_hang": on_hang}), LocalRanks(self.guard._run, Board(1)))
 
@@ -92,7 +92,7 @@ class Guarded:
 
 
 def pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    """Move the clock of guards on, and let it stand still from then on."""
+    """Advance the clock of all guards and freeze it."""
     now = stopping.time.monotonic() + seconds
     clock = SimpleNamespace(time=time.time, sleep=time.sleep, monotonic=lambda: now)
     monkeypatch.setattr(stopping, "time", clock)

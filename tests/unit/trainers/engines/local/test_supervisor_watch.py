@@ -1,4 +1,4 @@
-"""What the page does with a supervisor that does not react to Stop: the rule, with made-up clocks."""
+"""Tests of how the page handles a supervisor that does not react to Stop, with simulated clocks."""
 
 from __future__ import annotations
 

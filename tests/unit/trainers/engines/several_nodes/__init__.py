@@ -1,1 +1,1 @@
-"""Tests of what engines of several machines share."""
+"""Tests of the code that multi-node engines share."""

@@ -1,4 +1,4 @@
-"""What ends a launcher that is cut off: its lease, and what its peers answer over the network."""
+"""Tests of what ends a disconnected launcher: its lease, and the answers of its peers over the network."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_lease_ends_its_launcher_when_nothing_renews_it_and_at_once_when_it_is
     ended = threading.Event()
     lease = Lease(ended.set, length_s=1.5)
     lease.begin()
-    for _ in range(12):  # for twice its length
+    for _ in range(12):  # for twice the length of the lease
         lease.renew()
         assert not ended.wait(0.25)
     assert ended.wait(SOON_S)
@@ -59,7 +59,7 @@ def test_a_node_that_nobody_replaces_waits_for_its_folder(
 
 @pytest.fixture
 def pair() -> list[Peers]:
-    """Two launchers; what node 0 vouches for can be changed."""
+    """Return two launchers that know each other's endpoints and confirm every node."""
     made = [
         Peers(node, "127.0.0.1", bind_to="127.0.0.1", standing_of=lambda _other: "good") for node in (0, 1)
     ]
@@ -87,7 +87,7 @@ def test_a_question_without_the_key_gets_no_answer(pair: list[Peers]) -> None:
     stranger.learn({0: Endpoint(address=true.address, port=true.port, key="0" * 32)})
     for peers in (pair[0], stranger):
         peers.begin()
-    time.sleep(2.5)  # time in which a question and its answer would have passed twice
+    time.sleep(2.5)  # long enough for two requests and their responses
     assert not stranger.vouch(2) and stranger.unreachable() == {}
     for peers in (pair[0], stranger):
         peers.close()
@@ -117,7 +117,7 @@ def test_a_question_without_the_key_gets_no_answer(pair: list[Peers]) -> None:
 def test_no_datagram_ends_the_answers(datagram: bytes, pair: list[Peers]) -> None:
     there = (pair[0].endpoint.address, pair[0].endpoint.port)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
-        stranger.sendto(datagram, there)  # it lies there before the first question
+        stranger.sendto(datagram, there)  # it arrives before the first request
     for peers in pair:
         peers.begin()
     wait_until("answers", lambda: all(peers.vouch(2) for peers in pair), SOON_S)
@@ -128,7 +128,10 @@ def test_no_datagram_ends_the_answers(datagram: bytes, pair: list[Peers]) -> Non
 def test_a_page_says_within_half_a_minute_that_the_first_node_is_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By its own clock and the numbers of the reports; a run whose node never reported is not silent."""
+    """The page uses its own clock and the counts of the reports.
+
+    A node that has never reported is not silent.
+    """
     run = create_run(tmp_path, num_nodes=1, nproc_per_node=1)
     folder = NodesFolder(run, "7-0")
     folder.make()
@@ -163,7 +166,7 @@ def test_a_new_start_is_not_silent_for_as_long_as_the_one_before(
         said = restarts.silence_of_first_node(run)
         now += 1.0
     assert said is not None
-    NodesFolder(run, "7-1").make()  # it has not reported yet
+    NodesFolder(run, "7-1").make()  # a new start without reports
     assert restarts.silence_of_first_node(run) is None
     now += 1.0
     reported(run, "7-1")
@@ -171,7 +174,7 @@ def test_a_new_start_is_not_silent_for_as_long_as_the_one_before(
 
 
 def test_time_in_which_nobody_asked_is_no_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run had ended, and goes on; the folder of the new start is not there yet."""
+    """The run had ended and is resumed; the folder of the new start does not exist yet."""
     run = create_run(tmp_path, num_nodes=1, nproc_per_node=1)
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)

@@ -1,4 +1,4 @@
-"""What nodes tell each other by files, and what node 0 makes of it: who lives, is lost, or stands where."""
+"""Tests of reports between nodes, and of what node 0 derives from them: live, lost and hung ranks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def folder(run: RunDirectory) -> NodesFolder:
 
 @pytest.fixture
 def other_node(run: RunDirectory, folder: NodesFolder) -> Iterator[Board]:
-    """Node 1 with rank 1, which is this process; it reports."""
+    """Run the reporter of node 1; its rank 1 is this process."""
     board = Board(2)
     Place(board.address, 1).beat(COMPUTING, 41)
     reporter = Reporter(folder, 1, "pc2", LocalRanks(run, board), (1,))
@@ -60,7 +60,7 @@ def head_of(run: RunDirectory, folder: NodesFolder, *, can_hear: bool = True) ->
 
 
 def look(head: RanksOfNodes, monkeypatch: pytest.MonkeyPatch, after_s: float = 1.0) -> str:
-    """Have node 0 look again, as if so much time had passed."""
+    """Let node 0 read the reports again, as if `after_s` seconds had passed."""
     head._looked_at -= after_s
     monkeypatch.setattr(hang_watch, "counted_s", lambda passed_s: passed_s)
     return head.lost_node()
@@ -74,7 +74,7 @@ def test_ranks_of_another_node_are_seen_with_their_host_their_work_and_their_sta
     beat = head.beat(1)
     assert beat is not None and (beat.step, beat.doing, beat.pid) == (41, COMPUTING, os.getpid())
     assert head.host(1) == "pc2" and head.host(0) == os.uname().nodename
-    # It has not beaten again, so its process is looked at.
+    # Without a new heartbeat, node 0 inspects the process.
     effort = wait_until("its effort", lambda: (look(head, monkeypatch), head.effort(1))[1], SOON_S)
     assert effort.cpu_s > 0
     head.ask()
@@ -93,7 +93,7 @@ def test_a_node_that_reports_no_more_is_lost_and_named(
         look(head, monkeypatch, 2.0)
         == f"Node 1 (pc2, rank 1) has not been heard for {LOST_AFTER_S + 1:.0f} s."
     )
-    # Its own file could not be written either: the disk is full, and the other node may be well.
+    # Its own file could not be written either: the disk is full, and the other node may be healthy.
     assert look(mute, monkeypatch, 3 * LOST_AFTER_S) == ""
 
 

@@ -1,4 +1,4 @@
-"""A run that its engine starts again: who wants it to go on, from where, and what is said of it."""
+"""Tests of runs that their engine restarts: conditions, first step, and reports."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def in_state(run: RunDirectory, state: State) -> None:
 def ends(
     folder: NodesFolder, state: State, left: int = 3, cause: Cause | None = None, **more: bool
 ) -> str | None:
-    """End a start in a state; return why the run goes on, None where it does not."""
+    """End a start in a state; return the reason for a restart, or None."""
     told = EngineAnswer(starts_again=more.pop("starts_again"), why=DOWN) if "starts_again" in more else None
     return restarts.why_again(folder, left, state, cause, told, **more)
 
@@ -114,7 +114,7 @@ def test_what_slurm_ended_by_a_signal_goes_on_if_slurm_starts_it_again(
 
 
 def test_only_the_newest_start_writes(run: RunDirectory, folder: NodesFolder) -> None:
-    """An old launcher that wakes up changes nothing, whatever it was about to write."""
+    """A stale launcher that resumes cannot write anything."""
     in_state(run, "running")
     restarts.claim(run, "7-0", "slurm", {"job_id": "7"}, 0)
     try:
@@ -129,7 +129,7 @@ def test_only_the_newest_start_writes(run: RunDirectory, folder: NodesFolder) ->
             with pytest.raises(fence.SupersededError):
                 restarts.claim(run, start, "slurm", {"job_id": handle}, restart)
         assert (run.events.read_bytes(), run.status.read_bytes()) == before
-        restarts.claim(run, "8-0", "slurm", {"job_id": "8"}, 0)  # its script, submitted by hand
+        restarts.claim(run, "8-0", "slurm", {"job_id": "8"}, 0)  # the batch script, submitted manually
         in_state(run, "running")
     finally:
         fence.enter(run.path, None)
@@ -145,7 +145,7 @@ def test_one_node_alone_ends_a_start_in_place_of_node_0(run: RunDirectory, folde
         recorded = status_file.read(run.status)
         assert recorded is not None and recorded.state == "queued" and recorded.error is None
         assert restarts.take_over(run, folder, 2, "Node 0 is silent.", 2) is None
-        fence.enter(run.path, "7-0")  # node 0 wakes up
+        fence.enter(run.path, "7-0")  # node 0 resumes
         with pytest.raises(fence.SupersededError):
             in_state(run, "failed")
     finally:

@@ -1,4 +1,4 @@
-"""By which interface ranks of several machines talk to each other."""
+"""Tests of the network interface that ranks on several machines use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOOPBACK, OUT = "127.0.0.1", "10.1.2.3"
 
 @pytest.fixture
 def routes(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """A machine with two interfaces; what is sent to an address leaves from the one that is named here."""
+    """A machine with two interfaces; maps each destination to the source address."""
     known = {LOOPBACK: LOOPBACK, "here": LOOPBACK, OUT: OUT, "there": OUT, "192.0.2.1": OUT}
     monkeypatch.setattr(peers, "own_address", known.get)
     monkeypatch.setattr(host, "interfaces", lambda: {"lo": {LOOPBACK, "::1"}, "eth1": {OUT}})
@@ -29,7 +29,7 @@ def routes(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         (LOOPBACK, "lo"),
         ("there", "eth1"),
         (OUT, "eth1"),
-        ("here", "eth1"),  # a name that means loopback on this machine only
+        ("here", "eth1"),  # a name that resolves to loopback on this machine only
         ("unknown", None),
     ],
 )

@@ -1,4 +1,4 @@
-"""The site file: what is read, and what is refused in words with file, key and what is allowed."""
+"""Tests of the site file: values, and errors that name the file, the key and the allowed values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainers.engines.site_file import SiteError
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """A table in a list."""
+    """An entry of a list of tables."""
 
     name: str
     port: int = 22
@@ -21,7 +21,7 @@ class Host:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """One value of each kind."""
+    """One value of each type."""
 
     limit_s: float = 5.0
     retries: int | None = None

@@ -1,4 +1,4 @@
-"""What a run shows when its job has ended, also in ways that no test cluster can produce."""
+"""Tests of the final status of a run whose job has ended, including endings that no test cluster produces."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(tmp_path: Path) -> RunDirectory:
 
 
 def engine_with(folder: Path, monkeypatch: pytest.MonkeyPatch, **programs: str) -> SlurmEngine:
-    """Return an engine whose commands are scripts; each notes that it was asked."""
+    """Return an engine whose commands are scripts; each script logs its calls."""
     for name, body in programs.items():
         slurm = put(folder, name, f"echo {name} >> {folder}/asked; {body}")
     made = SlurmEngine(slurm)
@@ -107,7 +107,7 @@ def test_each_end_of_a_job_has_its_state_and_its_reason(
     if shown != "lost":
         (said,) = [event for event in all_events(run) if event["kind"] == "state"]
         assert said["state"] == shown and words in said["reason"]
-        # Neither Slurm's memory nor a command is needed from now on.
+        # The result is stored: later reads query neither Slurm's accounting nor a command.
         (tmp_path / "asked").unlink()
         assert liveness.read_status(run) == found
         assert "sacct" not in ((tmp_path / "asked").read_text() if (tmp_path / "asked").exists() else "")
@@ -162,7 +162,7 @@ def test_a_controller_that_does_not_answer_forgets_no_job(
 def test_the_silence_of_the_controller_ends_on_each_page_when_it_answers(
     first: str, run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whichever page saw it: each asks for what it shows itself."""
+    """A page that saw the failure recovers, because each page queries the data that it shows."""
     write(run, has_begun=True)
     monkeypatch.setattr(endings, "RETRY_S", 0.0)
     down, up = "echo 'Unable to contact slurm controller' >&2; exit 1", "echo '12|RUNNING|None|n1'"
@@ -176,7 +176,7 @@ def test_the_silence_of_the_controller_ends_on_each_page_when_it_answers(
     other = "run" if first == "queue" else "queue"
     assert shown(first) and shown(other)
     put(tmp_path, "squeue", up)
-    # Only one page stays open: the other one's question is never asked again.
+    # Only one page stays open, and the query of the other page is not repeated.
     wait_until("the answer", lambda: not shown(other), 10.0)
     wait_until("the answer", lambda: not shown(first), 10.0)
 
@@ -198,7 +198,7 @@ def test_a_suspended_job_is_no_hang_and_says_so(
 def test_a_job_that_was_submitted_elsewhere_a_moment_ago_is_not_gone(
     run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By another page, or by hand: this page's answer of squeue is from before."""
+    """The job was submitted by another page or manually, after this page's last query of squeue."""
     engine = engine_with(tmp_path, monkeypatch, squeue="echo '11|RUNNING|None|n1'")
     assert engine.is_waiting({"job_id": "11"}) is False
     put(tmp_path, "squeue", "echo '12|PENDING|Priority|'")
@@ -209,7 +209,7 @@ def test_a_job_that_was_submitted_elsewhere_a_moment_ago_is_not_gone(
 def test_accounts_that_do_not_answer_are_asked_once_for_all_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A database that is down would cost seconds for each run of a list."""
+    """With the accounting database down, a list would otherwise wait seconds for each run."""
     line = SHOWN.format(run="other", state="CANCELLED", nodes="(null)")
     engine_with(tmp_path, monkeypatch, squeue="true", sacct=NO_ACCOUNTS, scontrol=f"echo '{line}'")
     for number in range(5):

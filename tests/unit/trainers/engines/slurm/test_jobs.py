@@ -1,4 +1,4 @@
-"""The person's jobs in Slurm: as squeue tells them, their places, and how often the start is asked for."""
+"""Tests of a user's Slurm jobs: parsing squeue, queue positions, and how often start times are queried."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SINFO = "gpu*|up|4|idle|8|16000|1-00:00:00|1-infinite|(null)|gpu:0|"
 def squeue(
     folder: Path, rows: tuple[str, ...] = ROWS, pending: str = "14|gpu|90\n13|gpu|50\n7|lab|x"
 ) -> SlurmEngine:
-    """Return an engine whose squeue gives these rows, and the waiting jobs where it is asked for them."""
+    """Return an engine whose squeue prints these rows, and prints `pending` for a query of waiting jobs."""
     (folder / "rows").write_text("\n".join(rows) + "\n")
     (folder / "pending").write_text(f"{pending}\n")
     answer = f'case "$*" in *PENDING*) cat {folder}/pending;; *) cat {folder}/rows;; esac'
@@ -87,7 +87,7 @@ def test_a_state_that_is_not_known_is_told_as_slurm_writes_it() -> None:
 
 
 class Controller:
-    """Counts how often it is asked when a job starts."""
+    """Counts queries of a job's start time."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -104,7 +104,7 @@ class Controller:
 def test_the_start_is_asked_for_ever_less_often() -> None:
     controller = Controller()
     estimates = Estimates(controller.ask, lambda: controller.now_s)
-    # An open page asks every two seconds for two hours.
+    # An open page queries every two seconds for two hours.
     for second in range(0, 7200, 2):
         controller.now_s = float(second)
         assert estimates.of("12") == 12.0

@@ -1,4 +1,4 @@
-"""Slurm's reasons in plain words: each that its manual and its source name, and sentences of its own."""
+"""Tests of explanations of Slurm's reason codes: every code in its manual and its source."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PartitionDown PartitionInactive PartitionNodeLimit PartitionTimeLimit Priority P
 QOSJobLimit QOSMax*Limit QOSResourceLimit QOSTimeLimit QOSUsageThreshold ReqNodeNotAvail Reservation
 Resources SystemFailure TimeLimit WaitingForScheduling
 """
-# What else versions 22.05 to 25.05 can answer: the page "Job Reason Codes" and the source.
+# Further codes of versions 22.05 to 25.05, from the page "Job Reason Codes" and the source.
 OTHERS = """
 None SchedDefer RaisedSignal QOSNotAllowed AccountNotAllowed JobHoldMaxRequeue JobArrayTaskLimit
 BurstBufferResources BurstBufferStageIn BurstBufferOperation PowerNotAvail PowerReserved

@@ -1,4 +1,4 @@
-"""What is asked of the controller, how often, and what counts while it does not answer."""
+"""Tests of cached controller queries: their frequency, and the answers during an outage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONG_S = 1000.0
 
 
 class Controller:
-    """Answers with how often it was asked, as long as it is up."""
+    """A controller that returns the number of queries, and fails while `is_up` is False."""
 
     def __init__(self) -> None:
         self.is_up = True
@@ -70,7 +70,7 @@ def test_a_controller_that_is_down_is_left_alone_for_a_while(
 
 
 def test_nobody_waits_for_a_controller_that_was_down_a_moment_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    """squeue fails only after seconds, and a page's event loop may be what asks."""
+    """squeue takes seconds to fail, and the caller may be a page's event loop."""
     may_fail = threading.Event()
     may_fail.set()
 
@@ -141,5 +141,5 @@ def test_while_one_thread_asks_others_have_the_last_answer_but_not_one_from_befo
     may_answer.set()
     for thread in (slow, waiting):
         thread.join(60)
-    # The question of the slow one was asked before the change: it is asked once more.
+    # The slow query started before the change, so the query is repeated.
     assert found == [3]

@@ -1,4 +1,4 @@
-"""What is read from Slurm's commands and what is written for it, without a cluster."""
+"""Tests of the output of Slurm commands and of batch scripts, without a cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOSTILE = 'run\'; touch $(pwned) `x` "y" ü'
 
 
 def put(folder: Path, name: str, body: str) -> Slurm:
-    """Return a cluster one of whose commands is a script of ours."""
+    """Return a Slurm client that uses a script in place of one command."""
     (folder / name).write_text(f"#!/bin/sh\n{body}\n")
     (folder / name).chmod(0o755)
     return Slurm({"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"})
@@ -77,7 +77,7 @@ def test_commands_get_no_secrets_and_no_defaults_that_hide_jobs(
         return {line.partition("=")[0] for line in (tmp_path / file).read_text().splitlines()} & given.keys()
 
     assert got("asked") == {"SLURM_CONF", "MODULEPATH"}
-    # The launcher of node 0 tells people of the run's end.
+    # The launcher of node 0 sends the notifications when the run ends.
     assert got("submitted") == {"SLURM_CONF", "MODULEPATH", "DDP_NOTIFY_URLS"}
 
 
@@ -88,7 +88,7 @@ def test_every_value_of_the_script_is_quoted(tmp_path: Path) -> None:
     assert shlex.split(options["job-name"]) == [f"ddp-{HOSTILE}"]
     assert shlex.split(options["output"]) == [str(run_dir / "logs" / script.LOG)]
     assert (options["nodes"], options["ntasks-per-node"], options["cpus-per-task"]) == ("2", "1", "4")
-    # Run for real, with commands of Slurm that only tell what they were given.
+    # Run the script with fake Slurm commands that print their arguments.
     put(tmp_path, "scontrol", "printf 'n1\\nn2\\n'")
     slurm = put(tmp_path, "srun", 'for word; do printf "%s\\0" "$word"; done; printf "%s %s" "$HEAD" "$PORT"')
     variables = {"SLURM_JOB_ID": "12", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_NUM_NODES": "2"}
@@ -96,7 +96,8 @@ def test_every_value_of_the_script_is_quoted(tmp_path: Path) -> None:
     environment = {**os.environ, **slurm._variables, **variables}
     done = subprocess.run(["bash"], input=text, env=environment, capture_output=True, text=True, check=True)
     *words, meeting = done.stdout.split("\0")
-    # Since Slurm 22.05 srun does not take that over from sbatch: all ranks of a node would share a core.
+    # Since Slurm 22.05, srun does not inherit this option from sbatch; without it all ranks of a node share a
+    # core.
     assert "--cpus-per-task=4" in words
     assert str(run_dir) in words and words[-2:] == ["--resume", "70"]
     assert meeting == f"n1 {script.FIRST_PORT + 12}"
@@ -116,9 +117,9 @@ def test_every_value_of_the_script_is_quoted(tmp_path: Path) -> None:
 def test_a_batch_script_puts_only_its_own_start_back_and_leaves_no_srun(
     tmp_path: Path, signs: str, num_restarts: int, asked: list[str]
 ) -> None:
-    """Run for real, with commands of Slurm that note what they were asked for; srun waits for ever."""
+    """Run the script with fake Slurm commands that log their calls; srun never ends."""
     noted, pid = tmp_path / "noted", tmp_path / "pid"
-    ended = f"[ ! -e {pid} ] || kill -9 $(cat {pid}) 2>/dev/null"  # as Slurm ends what is left of a start
+    ended = f"[ ! -e {pid} ] || kill -9 $(cat {pid}) 2>/dev/null"  # as Slurm kills the processes of a start
     note = f'[ "$1" = show ] && echo n1 || {{ echo "$@" >> {noted}; {ended}; true; }}'
     put(tmp_path, "scontrol", note)
     put(tmp_path, "squeue", f'[ {num_restarts} = 0 ] || {ended}; echo "{num_restarts}       "')
@@ -135,7 +136,7 @@ def test_a_batch_script_puts_only_its_own_start_back_and_leaves_no_srun(
 def test_resume_cancels_the_earlier_job_and_waits_until_it_is_gone(
     run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two jobs of one run on one node make Slurm drain it ("Duplicate jobid")."""
+    """Slurm drains a node that runs two jobs of the same id ("Duplicate jobid")."""
     gone = tmp_path / "gone"
     put(tmp_path, "scancel", f"touch {tmp_path}/asked; (sleep 1; touch {gone}) >/dev/null 2>&1 &")
     slurm = put(
@@ -162,7 +163,7 @@ def test_resume_cancels_the_earlier_job_and_waits_until_it_is_gone(
     assert not (tmp_path / "asked").exists(), "the number of a copied run is that of another job"
     (tmp_path / "name").write_text(f"{script.job_name(run.path)}\n")
     recorded("failed")
-    put(tmp_path, "scancel", "true")  # a node that does not answer: Slurm does not end the job
+    put(tmp_path, "scancel", "true")  # a node that does not respond: Slurm does not end the job
     monkeypatch.setattr(slurm_engine, "EARLIER_ENDS_WITHIN_S", 1.0)
     with pytest.raises(SlurmError, match=r"job 12, the last one of this run, was cancelled .* on n1 yet"):
         engine._end_earlier_job(run)

@@ -1,4 +1,4 @@
-"""What a job may ask the cluster for: what sinfo tells, what is refused, what the form offers."""
+"""Tests of job resources: parsing sinfo, validation, and the choices in the form."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainers.engines.slurm import client, script, site
 from trainers.engines.slurm.endings import SlurmError
 from trainers.engines.slurm.engine import SlurmEngine
 
-# As sinfo of Slurm 22.05 writes it, but for the blanks; the fields are those of `partitions.COLUMNS`.
+# Output of sinfo in Slurm 22.05 without padding; the fields are those of `partitions.COLUMNS`.
 ROWS = (
     "lab*|up|3|idle|8|16000|1-00:00:00|1-infinite|(null)|gpu:0|",
     "lab*|up|1|mixed|4|8000|1-00:00:00|1-infinite|(null)|gpu:0|",
@@ -54,7 +54,10 @@ MakeEngine = Callable[..., SlurmEngine]
 
 @pytest.fixture
 def make(tmp_path: Path) -> MakeEngine:
-    """Return what makes an engine in front of a cluster that answers `ROWS`, with the text of a site file."""
+    """Return a function that creates an engine.
+
+    Its fake cluster answers `ROWS`, and its site file has the given text.
+    """
 
     def made(text: str | None = None, rows: tuple[str, ...] = ROWS) -> SlurmEngine:
         said = "\n".join(line.replace("|", " |") for line in rows)
@@ -69,7 +72,7 @@ def make(tmp_path: Path) -> MakeEngine:
 
 
 def allowed(engine: SlurmEngine, config: Config) -> dict[str, str]:
-    """Return what is allowed in each field that is refused."""
+    """Return the allowed values of each rejected field."""
     return {problem.field: problem.allowed for problem in engine.check(config)}
 
 
@@ -79,7 +82,7 @@ def test_partitions_are_summed_over_their_rows(tmp_path: Path) -> None:
     assert (lab.name, lab.is_default, lab.num_nodes, lab.num_idle, lab.num_cores) == ("lab", True, 4, 3, 4)
     assert lab.memory_bytes == 8000 * 2**20 and lab.gpu_types() == [] and lab.time_limit_s == 86_400
     assert gpu.gpu_types() == ["a100", "v100"] and gpu.most_nodes == 2 and gpu.num_idle == 1
-    # Those of the node that is down are there, and not free.
+    # GPUs of a node that is down are counted, but not as free.
     assert gpu.gpus("a100") == (2, 16) and gpu.gpus("v100") == (2, 2) and gpu.gpus() == (4, 18)
     assert (old.is_up, old.time_limit_s, old.most_nodes, old.gpus()) == (False, math.inf, 1, (0, 1))
     assert client.partition_text(gpu) == (
@@ -183,7 +186,7 @@ def test_hostile_values_of_each_field_are_refused_or_quoted(
     for name in ("partition", "gpu_type", "time_limit", "account", "qos", "extra_lines"):
         config = replace(Config(nproc_per_node=1, partition="gpu"), **{name: value})
         assert name in allowed(engine, config), name
-        # By hand nothing is checked, and still it is one value of one option.
+        # Without the form nothing is validated, but each value must remain a single option value.
         text = ""
         with contextlib.suppress(ValueError):
             text = script.batch_script(config, tmp_path, None, gres="gpu:1", max_restarts=3)

@@ -1,1 +1,1 @@
-"""Runs by SSH, without a host: the site's table, scripts, and what is remembered."""
+"""Tests of the SSH engine without a host: the site file, scripts, and cached answers."""

@@ -1,4 +1,4 @@
-"""The hosts of a site file, scripts for their shells, remembered answers, processes that are found."""
+"""Tests of hosts in a site file, scripts for their shells, cached answers, and finding processes."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_an_answer_is_remembered_until_something_changes(monkeypatch: pytest.Mon
     for _ in range(3):
         with pytest.raises(SshError, match="gone"):
             asked.get()
-        asked.forget()  # it does not answer all the same
+        asked.forget()  # causes no new query before RETRY_S
     now[0] += hosts.RETRY_S
     assert asked.get() == 3
 
