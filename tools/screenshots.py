@@ -4,9 +4,8 @@
 
 Without a folder, replaces the images in docs/images. The run has default values and is captured during
 training; further screenshots show the language model, the phone and dark mode. With --lessons only the
-lessons of LESSONS are run and captured with their lab report; with --own-data only a table is inspected.
-# The strokes of a 7, as shares of the drawing\'s size.
-SEVEN = ((0.25, 0.2), (0.75, 0.2), (0.45, 0.85))
+lessons of LESSONS are run and captured with their lab report; with --own-data only a table is inspected;
+with --code a model is tried, and its run is opened as a script and started.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ TEXT_AFTER_MS = 45_000
 MEASURING_MS = 25_000
 LESSONS = {2: "who-sees-what", 4: "global-batch", 9: "speed-up"}
 A4_WIDTH_PX = 720  # 210 mm without the margins
-# The strokes of a 7, as shares of the drawing\'s size.
+# The strokes of a 7, as shares of the drawing's size.
 SEVEN = ((0.25, 0.2), (0.75, 0.2), (0.45, 0.85))
 SCROLL_TO_THEATRE = "() => document.querySelector('#closer-step-theatre').scrollIntoView()"
 SCROLL_TO_CHECK = """() => {
