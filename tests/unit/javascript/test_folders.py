@@ -10,7 +10,8 @@ from pathlib import Path
 LAYERS = (
     ("",),
     ("learn",),
-    ("machine", "queue", "run", "train"),
+    ("queue", "run", "train"),
+    ("machine",),
     ("code",),
     ("runs", "script"),
     ("auth", "charts"),
