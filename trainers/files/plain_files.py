@@ -137,7 +137,7 @@ def refuse_links(folder: Path) -> None:
 
 
 def ask_anew(folder: Path) -> None:
-    """Make the system refresh its cache of names missing in a folder; ignores a missing folder."""
+    """Make the system check again which names exist in a folder; do nothing if the folder does not exist."""
     with contextlib.suppress(OSError):
         os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 

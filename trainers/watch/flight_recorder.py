@@ -18,7 +18,7 @@ from trainers.contract.heartbeats import Answer, Collective, Group
 log = logging.getLogger(__name__)
 
 _FUNCTIONS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
-# Dtype names in torch's JSON whose lower case is not the name of a `torch.dtype`.
+# Dtype names in torch's JSON that, in lower case, are not names of a `torch.dtype`.
 _DTYPES = {"Float": "float32", "Double": "float64", "Half": "float16", "Int": "int32", "Long": "int64"}
 _DTYPES |= {"Byte": "uint8", "Char": "int8", "Short": "int16"}
 

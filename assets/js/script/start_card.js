@@ -11,7 +11,7 @@ const TEXTS = [
   ["name", "Name of the run", "Optional.", false],
   ["environment", "Environment variables", "One NAME=VALUE a line.", false],
   ["python", "Python interpreter", "Another environment's python with torch 2.4 or newer. Empty: the page's own.", true],
-  ["folder", "Working folder", "Empty: a copy of the code's folder.", true],
+  ["folder", "Working folder", "If empty, a copy of the code's folder is used.", true],
 ]; // prettier-ignore
 const STARTS = {
   torchrun: "torchrun: one process for each rank",

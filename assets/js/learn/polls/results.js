@@ -70,7 +70,7 @@ class CurveHeap {
     this.middle.setAttribute("points", this.points(middle));
     const last = middle.at(-1);
     const ends = last === undefined ? "" : `, the last point at ${number(last, 3)}`;
-    setText(this.words, curves.length > 0 ? `The strong line is the median of ${count(curves.length)}${ends}.` : "");
+    setText(this.words, curves.length > 0 ? `The thick line is the median of ${count(curves.length)}${ends}.` : "");
   } // prettier-ignore
 
   points(values) {

@@ -40,7 +40,7 @@ export function clockWords({ clock, world_size: worldSize }) {
   const how =
     clock.method === "one clock"
       ? "All ranks run on one machine and read the same clock: the skew is 0."
-      : `The clocks of the machines were compared by pings: two ranks' times are accurate to within ${shortTime(clock.error_s)}.`;
+      : `The clocks of the machines were compared by pings. Times of any two ranks can be compared to within ${shortTime(clock.error_s)}.`;
   return how + checkWords(clock);
 }
 
