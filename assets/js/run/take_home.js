@@ -7,8 +7,7 @@ import { el, section, setText, show } from "../shared/dom.js";
 import { installLine } from "../machine/install.js";
 
 const ASK_EVERY_MS = 500;
-const BROKEN =
-  "This run was broken on purpose, so its model is not useful and cannot be downloaded.";
+const BROKEN = "This run was broken on purpose, so its model is not useful and cannot be downloaded.";
 const NONE_YET = "There is no checkpoint yet: the model can be taken home as soon as one is saved.";
 const WHAT =
   "One zip to use the model on any computer: weights, the network for torch and as ONNX, labels and preprocessing, a script that runs it on a file, a page that runs it in any browser, and a model card.";

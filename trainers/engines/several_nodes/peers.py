@@ -168,7 +168,8 @@ class Peers:
     def vouch(self, num_nodes: int) -> bool:
         """True if the nodes on which this one depends report that it is alive.
 
-        Node 0 depends on all other nodes, every other node on node 0."""
+        Node 0 depends on all other nodes, every other node on node 0.
+        """
         needed = range(1, num_nodes) if self._node == 0 else (0,)
         with self._lock:
             return len(needed) > 0 and all(
