@@ -1,8 +1,8 @@
 """The data sets of the catalogue as source text: what `trainers/datasets` reads, as tensors of two splits.
 
-The texts are in assets/code/data. Each assigns `train_x`, `train_y`, `valid_x` and `valid_y`; image data is kept
-as bytes, and its code also defines a function `prepare`. A test compares them with those of `trainers/datasets`,
-bit by bit.
+The texts are in assets/code/data. Each assigns `train_x`, `train_y`, `valid_x` and `valid_y`; image data is
+kept as bytes, and its code also defines a function `prepare`. A test compares them with those of
+`trainers/datasets`, bit by bit.
 """
 
 from __future__ import annotations
