@@ -88,11 +88,13 @@ def wrapped(run: RunDirectory, config: Config, folder: Path, command: Sequence[s
     # Without a process namespace of its own, /proc/PID/root would lead out of the sandbox.
     options = ["--die-with-parent", "--unshare-net", "--unshare-ipc", "--unshare-pid", "--new-session"]
     options += ["--unshare-user-try", "--cap-drop", "ALL"]
-    for path in (*SYSTEM, *_python_folders(config)):
+    for path in SYSTEM:
         options += ["--ro-bind-try", path, path]
-    # Over /home and /root, so that neither is seen except for what is bound below.
+    # Empty, except for what is bound below: the project and its environment may be in them.
     options += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", _TEMPORARY, "--tmpfs", _SHARED]
     options += ["--dir", _HOME]  # not _TEMPORARY itself: what is bound below may be in it
+    for path in _python_folders(config):
+        options += ["--ro-bind-try", path, path]
     for gpu in sorted(Path("/dev").glob("nvidia*")):
         options += ["--dev-bind-try", str(gpu), str(gpu)]
     for path in (str(REPOSITORY / "trainers"), str(REPOSITORY / "assets" / "data"), *readable):
