@@ -278,7 +278,7 @@ class ModelProcesses:
                 return _Process(ours)
             except (OSError, LookupError, ValueError) as error:
                 ours.close()
-                # The template ends by itself when nobody needs it, perhaps at this moment.
+                # The template exits when it is idle, perhaps at this moment.
                 with self._starting:
                     self._end_template()
                 if is_last:

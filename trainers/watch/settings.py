@@ -1,4 +1,4 @@
-"""What the watcher of a script is told when it is started, and where the script's output goes."""
+"""The settings of a watched script, passed when it is started, and the files for its output."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 // A run as one script: its lines, those that the latest change of a setting changed, those that several ranks
 // need, and buttons that copy it, download it, and put it into the editor of "Run my script".
 
-import { openInEditor } from "../script/open.js";
+import { openInEditor } from "../script/editor.js";
 import { copyText } from "../shared/command.js";
 import { el, setAttribute, setText, show } from "../shared/dom.js";
 import { count } from "../shared/format.js";

@@ -1,7 +1,6 @@
 // The code of a script's run: its findings, its error, and the requests for GPUs that have no effect.
 
-import { Editor, markList } from "../script/editor.js";
-import { openInEditor } from "../script/open.js";
+import { Editor, markList, openInEditor } from "../script/editor.js";
 import { el, section, setText, show } from "../shared/dom.js";
 import { address, callEndpoint } from "../shared/net.js";
 import { complain } from "../shared/toast.js";

@@ -1,4 +1,4 @@
-// An editor for Python: CodeMirror, loaded when it is needed, with marked lines.
+// An editor for Python: CodeMirror, loaded when it is needed, with marked lines. Other pages can put a text into it.
 
 import { el } from "../shared/dom.js";
 import { address } from "../shared/net.js";
@@ -137,4 +137,26 @@ export function markList(editor, marks) {
     el("li", { "data-level": level }, link(line), ` ${message}`),
   );
   return el("ul", { class: "ddp-marks" }, items);
+}
+
+const KEY = "ddp-script";
+
+/**
+ * Opens "Run my script" with these files in its editor: an object of names and texts, and the entry file.
+ * `settings` may have the fields of /start_script.
+ */
+export function openInEditor(files, entry, settings = {}) {
+  sessionStorage.setItem(KEY, JSON.stringify({ files, entry, ...settings }));
+  window.location.assign(address("script"));
+}
+
+/** Returns what `openInEditor` has left, once. */
+export function takeOpened() {
+  const kept = sessionStorage.getItem(KEY);
+  sessionStorage.removeItem(KEY);
+  try {
+    return kept === null ? null : JSON.parse(kept);
+  } catch {
+    return null;
+  }
 }

@@ -1,8 +1,7 @@
 // "Run my script": the code, and what was read from it.
 
-import { Editor, markList } from "./editor.js";
+import { Editor, markList, takeOpened } from "./editor.js";
 import { filesOf, textOf } from "./files.js";
-import { takeOpened } from "./open.js";
 import { labelled, StartCard } from "./start_card.js";
 import { el, section, show } from "../shared/dom.js";
 import { address, callEndpoint } from "../shared/net.js";

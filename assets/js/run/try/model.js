@@ -56,8 +56,8 @@ export class Model {
 }
 
 /**
- * Runs one request at a time, and then only the newest of those that were wanted meanwhile: a slider is moved
- * faster than a model answers.
+ * Runs one request at a time; of the requests that arrive during it, only the newest is run. A slider moves faster
+ * than a model answers.
  */
 export class Newest {
   constructor() {
